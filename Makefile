@@ -1,0 +1,70 @@
+# Everything here works in a fresh clone on a machine that has Python 3.11 or newer and nothing else.
+
+VENV   ?= .venv
+PYTHON := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+BENCH  := $(VENV)/.bench-ready
+LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+          --no-header --no-annotate
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench storm format lock
+
+help:  ## Show this list
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+demo: $(READY)  ## One simulated day, from SNMP traps to private counts and their account (about a minute)
+	@$(PYTHON) -m connectors demo
+	@echo "  ('. $(VENV)/bin/activate' puts tacet on your path)"
+
+test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
+	$(PYTHON) -m pytest -m "not storm and not bench"
+
+check: $(READY)  ## Lint, format, types, and which way imports may point
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: $(BENCH)  ## Speed, latency and memory, each beside an alternative (installs pysnmp and Quix Streams)
+	$(PYTHON) -m tests.benchmarks
+
+storm: $(READY)  ## The long storm on a real Kafka: hundreds of killed and paused workers and brokers
+	TACET_REQUIRE_KAFKA=1 $(PYTHON) -m pytest -m storm -s
+
+format: $(READY)  ## Format, and fix what the linter can fix
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+lock: $(READY)  ## Pin every dependency anew, with hashes (requirements.lock, requirements-bench.lock)
+	$(PYTHON) -m pip install --quiet uv
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra test --extra bench -o requirements-bench.lock pyproject.toml
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra test -c requirements-bench.lock -o requirements.lock pyproject.toml
+
+# The environment: the first Python that is new enough, and the locked packages, each checked by its hash.
+# Debian's python3 without python3-venv cannot put pip into an environment; its own pip can then fill it.
+$(READY): requirements.lock pyproject.toml
+	@for python in python3 python3.11 python3.12 python3.13 python3.14; do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+	    if "$$python" -c 'import ensurepip, venv' 2>/dev/null; then found=$$python; pip=; break; fi; \
+	    if [ -z "$$found" ] && "$$python" -m pip --python "$$(command -v $$python)" --version >/dev/null 2>&1; then \
+	        found=$$python; pip=--without-pip; \
+	    fi; \
+	    old=$$python; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "tacet: $${old:-Python 3.11 or newer} needs venv and pip: install Python >= 3.11 and, on Debian or Ubuntu," >&2; \
+	    echo "       'apt-get install python3 python3-venv'" >&2; \
+	    exit 1; \
+	fi; \
+	echo "Installing into $(VENV) with $$found; about a minute ..."; \
+	if [ ! -x $(PYTHON) ]; then "$$found" -m venv $$pip $(VENV) || exit 1; fi; \
+	if $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip"; \
+	else pip="$$found -m pip --python $(PYTHON)"; fi; \
+	$$pip install --quiet --require-hashes -r requirements.lock && \
+	$$pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(BENCH): $(READY) requirements-bench.lock
+	$(PYTHON) -m pip install --quiet --require-hashes -r requirements-bench.lock
+	@touch $@

@@ -1,0 +1,5 @@
+"""``python -m connectors`` is ``tacet``."""
+
+from connectors.cli import main
+
+main()

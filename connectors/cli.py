@@ -1,0 +1,99 @@
+"""The command ``tacet``: small verbs, and the exit codes that programs may rely on."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import cast
+
+import click
+from pydantic import ValidationError
+
+from connectors import logs
+from stream.errors import DataError, TacetError, UsageError
+from stream.settings import Settings
+
+USAGE, DATA, OTHER = 2, 3, 1
+
+VERBS = {
+    "demo": "connectors.commands.demo",
+    "key": "connectors.commands.admin",
+    "policy": "connectors.commands.admin",
+    "run": "connectors.commands.running",
+    "subscribe": "connectors.commands.reading",
+    "account": "connectors.commands.account",
+    "status": "connectors.commands.reading",
+    "simulate": "connectors.commands.data",
+    "replay": "connectors.commands.data",
+    "backfill": "connectors.commands.backfill",
+    "release": "connectors.commands.data",
+    "topics": "connectors.commands.topics",
+    "ingest": "connectors.commands.running",
+    "worker": "connectors.commands.worker",
+    "leakage": "connectors.commands.learning",
+    "optimise": "connectors.leakage",
+}
+"""Verb -> the module that has it, in the order in which somebody new needs them."""
+
+
+class _Verbs(click.Group):
+    """Loads a verb's module when it is asked for: most need neither Kafka nor SciPy."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        return cast(click.Command, getattr(import_module(VERBS[cmd_name]), cmd_name))
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("tacet"), prog_name="tacet")
+@click.pass_context
+def tacet(context: click.Context) -> None:
+    """Private occupancy streams from Wi-Fi.
+
+    Controllers send SNMP traps; Tacet counts devices per zone every five minutes, publishes the counts and
+    facts about a room's day with differential privacy, and keeps the account of what has been given away.
+
+    \b
+    Start here:   tacet demo
+    Your policy:  tacet policy check policy.toml; tacet policy show policy.toml
+    Live:         tacet run --policy policy.toml --key-file key --store store --udp 0.0.0.0:1162
+
+    Exit codes: 0 done; 2 wrong usage, policy or key; 3 bad data (the rest was processed); 1 anything else.
+    """
+    settings = Settings()
+    logs.configure(settings.log_level, json=settings.log_json)
+    context.obj = settings
+
+
+def main() -> None:
+    """Run the command line; errors become one line on standard error and an exit code."""
+    try:
+        tacet(standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        sys.exit(ended.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(USAGE)
+    except ValidationError as error:
+        _fail(
+            "; ".join(f"TACET_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()),
+            USAGE,
+        )
+    except UsageError as error:
+        _fail(str(error), USAGE)
+    except DataError as error:
+        _fail(str(error), DATA)
+    except (TacetError, OSError) as error:
+        _fail(str(error), OTHER)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"tacet: {message}", err=True)
+    sys.exit(code)

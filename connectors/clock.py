@@ -1,0 +1,30 @@
+"""The connector's clock: anchored once to the wall clock, then carried by the monotonic one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stream.errors import TacetError
+from stream.records import SECOND, Micros
+
+CLOCK_STEP: Micros = 5 * SECOND
+
+
+class ClockStepError(TacetError):
+    """The wall clock was set; going on would give observations wrong times."""
+
+
+class AnchoredClock:
+    """The wall clock as it was at the start, carried on by the monotonic one; both in microseconds."""
+
+    def __init__(self, wall: Callable[[], Micros], monotonic: Callable[[], Micros]) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._offset = wall() - monotonic()
+
+    def now(self) -> Micros:
+        """Return the time; ``ClockStepError`` when the wall clock has left it by more than 5 s."""
+        now = self._monotonic() + self._offset
+        if abs(self._wall() - now) > CLOCK_STEP:
+            msg = f"clock: must agree with the wall clock within {CLOCK_STEP // SECOND} s, but it was set"
+            raise ClockStepError(msg)
+        return now

@@ -1,0 +1,144 @@
+"""account: what has been given away, now or at an earlier time, to each audience or to any coalition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from connectors import kafka as log
+from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async
+from connectors.commands.reading import one_of, where_options
+from connectors.commands.tables import table
+from connectors.store import read_outbox, read_topic
+from connectors.subscriber import Release
+from connectors.subscriber import subscribe as follow
+from stream.account_stage import past_account
+from stream.accounting.account import COALITION
+from stream.errors import UsageError
+from stream.policy import Policy
+from stream.records import Micros
+from stream.schemas import AUDIT, LEAKAGE, parse_record, parse_time
+from stream.settings import Settings
+
+Records = list[dict[str, Any]]
+
+
+@click.command()
+@where_options
+@click.option("--coalition", metavar="A,B,…", help="Readers who put their releases together; needs --policy.")
+@click.option("--at", type=Time(), help="As it stood then; now otherwise.")
+@click.option("--policy", "policy_file", type=FILE, help="The policy under which the releases were made.")
+@json_option
+@click.pass_obj
+def account(
+    settings: Settings, *, store: Path | None, kafka: str | None, coalition: str | None, at: Micros | None,
+    policy_file: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Show what all releases together have cost: per audience, coalition and privacy unit.
+
+    \b
+    tacet account --store store
+    tacet account --store store --coalition facilities,public --policy policy.toml --at 2026-03-02T10:00:00Z
+
+    Without --coalition it reads the account as it was streamed; with it, the books are added up again for
+    just these readers.
+    """
+    servers = one_of(store, kafka, settings)
+    if coalition is None:
+        records = _streamed(store, servers)
+    elif policy_file is None:
+        raise click.UsageError("--coalition needs --policy")
+    else:
+        records = _recomputed(store, servers, read_policy(policy_file), coalition.split(","))
+    told = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
+    print_json(told) if as_json else _print_account(told)
+
+
+def _streamed(store: Path | None, kafka: str | None) -> Records:
+    values = read_topic(store, LEAKAGE) if store is not None else run_async(_topic(kafka or "", LEAKAGE))
+    return [parse_record(value) for value in values]
+
+
+def _recomputed(store: Path | None, kafka: str | None, policy: Policy, members: list[str]) -> Records:
+    known = {audience.name for audience in policy.audience}
+    if unknown := sorted(set(members) - known):
+        msg = f"--coalition: must name audiences of the policy, got {unknown[0]!r}"
+        raise UsageError(msg)
+    values = read_topic(store, AUDIT) if store is not None else run_async(_topic(kafka or "", AUDIT))
+    audit = [parse_record(value) for value in values]
+    outcomes = {
+        record["release_id"]: record["value"]
+        for member in members
+        for record in _private(store, kafka, member)
+        if "attribute" in record and record["released"]
+    }
+    readers = {"+".join(members): frozenset(members)}
+    return [r for site in policy.site for r in past_account(policy, site, readers, audit, outcomes)]
+
+
+def _private(store: Path | None, kafka: str | None, audience: str) -> list[Release]:
+    if store is not None:
+        return [parse_record(value) for _, value in read_outbox(store, audience, 0)]
+
+    async def read() -> list[Release]:
+        return [r async for r in follow(audience=audience, kafka=kafka, from_start=True, until_end=True)]
+
+    return run_async(read())
+
+
+async def _topic(kafka: str, topic: str) -> list[bytes]:
+    identity = by_account_window if topic == LEAKAGE else log.by_sequence
+    return [record.value async for record in log.consume(kafka, topic, until_end=True, identity=identity)]
+
+
+def by_account_window(record: log.Record) -> tuple[Any, ...]:
+    """Identify a leakage record by site, window and kind."""
+    body = parse_record(record.value)
+    return body["site"], body["window_end"], body["kind"]
+
+
+def summary(records: Records) -> dict[str, Any]:
+    """Return, per site, the last account and what its last day's attributes have given away."""
+    sites: dict[str, Any] = {}
+    for record in records:
+        site = sites.setdefault(record["site"], {"records": 0, "attributes": {}})
+        site["records"] += 1
+        site["last"] = {name: record[name] for name in ("window_end", "audiences", "coalition", "left", "refused")}
+        if record["kind"] == "attributes":
+            site |= {name: record[name] for name in ("attributes", "habit", "information") if name in record}
+    return {"sites": sites}
+
+
+def _print_account(told: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    if not told["sites"]:
+        console.print("Nothing has been released yet.")
+    for name, site in told["sites"].items():
+        last = site["last"]
+        readers = {**last["audiences"], **({COALITION: last["coalition"]} if last["coalition"] else {})}
+        spent = table(f"{name}: epsilons up to {last['window_end']}", ("privacy unit",), tuple(readers))
+        for unit in next(iter(readers.values())):
+            spent.add_row(unit.replace("_", " "), *(str(units[unit]) for units in readers.values()))
+        console.print(spent)
+        for what, rest in last["left"].items():
+            console.print(f"{what}: {rest} more windows of this budget")
+        if site["attributes"]:
+            _print_attributes(console, name, site["attributes"], tuple(readers))
+
+
+def _print_attributes(console: Console, name: str, attributes: dict[str, Any], readers: tuple[str, ...]) -> None:
+    title = f"{name}: odds factors of the last day's attributes (0: the value was shown)"
+    shown = table(title, ("day / zone / attribute",), readers)
+    for attribute, figures in attributes.items():
+        factors = figures.get("exact", figures["theorem_1"])
+        shown.add_row(attribute, *("-" if r not in factors else _factor(factors[r]) for r in readers))
+    console.print(shown)
+
+
+def _factor(value: float | str | None) -> str:
+    if value is None:
+        return "not in model"
+    return value if isinstance(value, str) else "0" if value == 0 else f"{value:.4g}"

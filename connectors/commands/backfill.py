@@ -1,0 +1,96 @@
+"""backfill: recorded observations into an embedded store, without releasing anything twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from connectors import keyfile
+from connectors.commands.options import (
+    FILE,
+    FOLDER,
+    json_option,
+    key_option,
+    on_grid,
+    policy_option,
+    print_json,
+    progress,
+    read_policy,
+    windows_options,
+)
+from connectors.live import opened
+from connectors.observations import ObservationFile, bad_rows
+from connectors.store import SqliteStore
+from stream.backfill import Backfill
+from stream.pipeline import Options
+from stream.records import Micros
+from stream.schemas import AUDIT
+
+
+class StoreBook:
+    """A store's releases, for settling a recording against them."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self._commitments = store.commitments()
+
+    def record(self, release_id: str) -> bytes | None:
+        """Return a released record."""
+        return self._store.record(release_id)
+
+    def commitment(self, release_id: str) -> str | None:
+        """Return the commitment in a release's ledger entry."""
+        return self._commitments.get(release_id)
+
+
+@click.command()
+@click.argument("observations", type=FILE)
+@policy_option
+@key_option
+@click.option("--store", type=FOLDER, required=True, help="Store of a run that is not running now.")
+@click.option("--out", type=FILE, help="Write every record of these windows, old and new, one JSON object a line.")
+@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an ordered second release, charged.")
+@windows_options
+@json_option
+def backfill(
+    observations: Path, *, policy_file: Path, key_file: Path, store: Path, out: Path | None, attempt: int,
+    first_window: Micros | None, last_window: Micros | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Settle recorded OBSERVATIONS with a store: release what was passed over, repeat what was released.
+
+    A window that was released comes out as it was stored and costs nothing; if its key still exists, other
+    observations under the same ids are refused. A window that never was is charged and released. Windows
+    that the store has not come to are left to 'tacet run'. Give the recording from before the first window
+    on, as long as an observation is valid, or name that window with --from.
+    """
+    policy = read_policy(policy_file)
+    options = Options(
+        attempt=attempt,
+        first_window=on_grid(policy, first_window, up=True),
+        last_window=on_grid(policy, last_window, up=False),
+    )
+    keys = keyfile.FileKeys(key_file)
+    with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
+        file = ObservationFile(observations, policy, keyfile.pseudonym_key(key_file), progress=tick)
+        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options)
+        for message in file.messages():
+            settled.take(message)
+        made = settled.made
+        runner.give(made.emitted)
+    if out is not None:
+        fresh = [record.value for record in made.emitted if record.topic.startswith("tacet.private.")]
+        out.write_bytes(b"".join(value + b"\n" for value in [*made.stored, *fresh]))
+        out.chmod(0o600)
+    told = {
+        "released_before": made.again, "not_compared": made.unchecked, "released_now": made.released,
+        "left_to_run": made.ahead, "charges": sum(record.topic == AUDIT for record in made.emitted),
+    }  # fmt: skip
+    if as_json:
+        print_json(told)
+    else:
+        for name, number in told.items():
+            click.echo(f"{number:>8,}  {name.replace('_', ' ')}")
+    problem = bad_rows(file.tally)
+    if problem is not None:
+        raise problem

@@ -1,0 +1,195 @@
+"""simulate, replay, release: files in, files out."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from connectors import keyfile, simulation, simulation_policy
+from connectors.commands.options import (
+    FILE,
+    FOLDER,
+    Address,
+    Speed,
+    err,
+    json_option,
+    key_option,
+    on_grid,
+    policy_option,
+    print_json,
+    progress,
+    read_policy,
+    run_async,
+    windows_options,
+)
+from connectors.counts_file import release_file
+from connectors.observations import ObservationFile, bad_rows
+from connectors.replay import replay as run_replay
+from connectors.simulation_faults import parse_faults
+from connectors.simulation_send import send_schedule
+from connectors.simulation_traps import trap_schedule
+from stream.errors import UsageError
+from stream.pipeline import Options
+from stream.policy import parse_epsilon
+from stream.records import Micros
+from stream.sensing.simulator import SimulatorConfig
+from stream.sensing.simulator import simulate as run_simulation
+
+
+@click.command()
+@click.option("--days", type=click.IntRange(1, 3660), default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Same seed, same building.")
+@click.option("--zones", type=click.IntRange(1, 4095), default=64, show_default=True)
+@click.option("--start", type=click.DateTime(["%Y-%m-%d"]), help="First day.  [default: 2018-02-01]")
+@click.option("--timezone", default="America/Los_Angeles", show_default=True)
+@click.option("--site", default="dbh", show_default=True)
+@click.option("--scale", type=float, default=1.0, show_default=True, help="People, against the real building.")
+@click.option("--out", type=FILE, help="File of observations to write.")
+@click.option("--format", "form", type=click.Choice(["csv", "jsonl", "snmptrapd"]), default="csv", show_default=True)
+@click.option("--truth", type=FILE, help="Also write every true visit.")
+@click.option("--policy-out", type=FILE, help="Also write a policy for this building.")
+@click.option("--udp", type=Address(), help="Send it as SNMP traps to HOST:PORT.")
+@click.option("--speed", type=Speed(), default="max", show_default=True, help="Times real time, or 'max'.")
+@click.option("--faults", default="", help="duplicates,reordering,loss,reboot,unknown-ap,wrong-community,flood,…")
+@click.option("--controllers", type=click.IntRange(1, 64), default=1, show_default=True)
+@json_option
+def simulate(
+    *, days: int, seed: int, zones: int, start: Any, timezone: str, site: str, scale: float, out: Path | None,
+    form: str, truth: Path | None, policy_out: Path | None, udp: tuple[str, int] | None, speed: float | None,
+    faults: str, controllers: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Simulate a building: people with phones, classrooms, offices, and 64 access points.
+
+    The model is calibrated to published figures of a real building (36,000 devices and 3.9 million events
+    in 89 days). Write its observations to a file, send them as SNMP traps, or both.
+
+    \b
+    tacet simulate --out observations.csv --policy-out policy.toml
+    tacet simulate --udp 127.0.0.1:1162 --speed 60
+    """
+    chosen = parse_faults([name for name in faults.split(",") if name])
+    settings: dict[str, Any] = {"start": start.date()} if start else {}
+    config = SimulatorConfig(days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, **settings)
+    with err.status("simulating …") if err.is_terminal else nullcontext():
+        made = run_simulation(config)
+    told: dict[str, Any] = {"events": len(made.time), "devices": len(made.devices)}
+    if out is not None:
+        _write(out, lambda file, tick: _writer(form)(made, file, tick), len(made.time))
+    if truth is not None:
+        _write(truth, lambda file, _: simulation.write_truth(made, file), None)
+    if policy_out is not None:
+        policy_out.write_text(simulation_policy.policy_text(made))
+    if udp is not None:
+        schedule = trap_schedule(made, [str(fault) for fault in chosen], seed, controllers)
+        with progress("sending traps", len(schedule)) as tick:
+            told["sent"] = run_async(send_schedule(schedule, udp, speed, tick))
+        told["traps"] = dict(schedule.counts)
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(f"{told['events']:,} events of {told['devices']:,} devices over {days} day(s)")
+
+
+def _writer(form: str) -> Any:
+    return {
+        "csv": simulation.write_csv, "jsonl": simulation.write_jsonl, "snmptrapd": simulation.write_snmptrapd,
+    }[form]  # fmt: skip
+
+
+def _write(path: Path, write: Any, total: int | None) -> None:
+    with path.open("w", newline="") as file, progress(f"writing {path.name}", total) as tick:
+        out: TextIO = file
+        write(out, tick)
+
+
+@click.command()
+@click.argument("observations", type=FILE)
+@policy_option
+@key_option
+@click.option("--out", type=FOLDER, required=True, help="New folder for what comes out (mode 0700).")
+@click.option("--include-restricted", is_flag=True, help="Also write true presence and counts.")
+@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an ordered second release.")
+@windows_options
+@json_option
+def replay(
+    observations: Path, *, policy_file: Path, key_file: Path, out: Path, include_restricted: bool, attempt: int,
+    first_window: Micros | None, last_window: Micros | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Run recorded OBSERVATIONS (CSV or JSONL) through the whole pipeline into files.
+
+    Takes a laboratory key only. The same file, policy and key give the same bytes every time.
+    """
+    policy = read_policy(policy_file)
+    keys = keyfile.laboratory_keys(key_file)
+    options = Options(
+        attempt=attempt, presence=include_restricted, occupancy=include_restricted,
+        first_window=on_grid(policy, first_window, up=True), last_window=on_grid(policy, last_window, up=False),
+    )  # fmt: skip
+    with progress("rows replayed") as tick:
+        file = ObservationFile(observations, policy, keyfile.pseudonym_key(key_file), progress=tick)
+        made = run_replay(file, policy, keys, out, options)
+    told = asdict(made) | {"policy_version": policy.version}
+    if as_json:
+        print_json(told)
+    else:
+        click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} refused by budget → {out}")
+        for name, records in sorted(made.records.items()):
+            click.echo(f"  {records:>8,}  {name}")
+        _tell_drops(made.dropped, made.tally.unknown_access_points)
+    problem = bad_rows(made.tally)
+    if problem is not None:
+        raise problem
+
+
+def _tell_drops(dropped: dict[str, int], unknown: int) -> None:
+    for reason, rows in sorted(dropped.items()):
+        if reason not in {"rows", "accepted"}:
+            click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
+    if unknown:
+        click.echo(f"  {unknown:>8,}  rows dropped: access point in no zone of the policy")
+
+
+@click.command()
+@click.argument("counts", type=FILE)
+@click.option("--mechanism", type=click.Choice(["laplace", "pegasus", "filter"]), required=True)
+@click.option(
+    "--smoother", type=click.Choice(["average", "median", "james-stein"]), default="median", show_default=True
+)
+@click.option("--calendar/--no-calendar", default=True, show_default=True, help="The filter's calendar.")
+@click.option("--epsilon", required=True, help="Per row and zone, a decimal such as 0.1.")
+@click.option(
+    "--max-count",
+    type=click.IntRange(1, 1_000_000),
+    help="The filter's largest count.  [default: the largest noisy one]",
+)
+@click.option("--timezone", default="UTC", show_default=True, help="Of the filter's calendar.")
+@key_option
+@click.option("--out", type=FILE, required=True)
+@json_option
+def release(
+    counts: Path, *, mechanism: str, smoother: str, calendar: bool, epsilon: str, max_count: int | None,
+    timezone: str, key_file: Path, out: Path, as_json: bool,
+) -> None:  # fmt: skip
+    """Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width).
+
+    For research on recorded counts: takes a laboratory key only, and keeps no ledger.
+    """
+    try:
+        exact = parse_epsilon(epsilon)
+    except ValueError as error:
+        msg = f"--epsilon: {error}, got {epsilon!r}"
+        raise UsageError(msg) from None
+    keys = keyfile.laboratory_keys(key_file)
+    with progress("rows released") as tick:
+        made = release_file(
+            counts, out, keys, mechanism=mechanism, smoother=smoother, calendar=calendar, epsilon=exact,
+            max_count=max_count, timezone=timezone, progress=tick,
+        )  # fmt: skip
+    if as_json:
+        print_json({"rows": made.rows, "zones": made.zones, "windows": made.windows, "laboratory": True})
+    else:
+        click.echo(f"{made.windows:,} windows of {made.zones} zone(s) → {out}")

@@ -1,0 +1,218 @@
+"""demo: the whole way in one command, from simulated controllers to private releases and their account."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from connectors import keyfile, simulation_policy
+from connectors.commands.account import summary
+from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
+from connectors.commands.tables import table
+from connectors.live import FileSink, embedded, receiver
+from connectors.simulation_traps import TrapSchedule, trap_schedule
+from connectors.snmp.admission import Counters
+from connectors.snmp.receiver import Receiver
+from connectors.store import private_folder, read_outbox, read_topic
+from stream.pipeline import Options
+from stream.policy import Policy
+from stream.records import SECOND
+from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
+from stream.sensing.simulator import SimulatorConfig, simulate
+
+COMMUNITY = b"public"
+SPEED = 1900
+"""Times real time: a day in about 45 seconds."""
+AHEAD = 128
+"""Traps under way at most; the smallest receive buffer in use holds twice as many."""
+BREATH = 0.005
+STALLED = 10.0
+"""Seconds after which a receiver that takes nothing has failed."""
+
+
+@dataclass(slots=True)
+class Demo:
+    """What a demo leaves behind."""
+
+    folder: Path
+    policy: Policy
+    counters: Counters
+    sent: int
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "folder",
+    type=FOLDER,
+    help="Where to keep store, policy and key.  [default: a new temporary folder]",
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
+@click.option("--speed", type=click.FloatRange(1, 5000), default=SPEED, show_default=True, help="Times real time.")
+@json_option
+def demo(folder: Path | None, seed: int, speed: float, *, as_json: bool) -> None:
+    """Run one simulated day from SNMP traps to private releases, and tell how it went.
+
+    A building of 64 access points is simulated; its controller sends real traps over UDP on loopback; the
+    pipeline counts, releases and accounts; the releases are compared with the truth. About a minute.
+    """
+    made = run_async(play(folder or Path(tempfile.mkdtemp(prefix="tacet-demo-")), seed, speed))
+    told = outcome(made)
+    print_json(told) if as_json else _print(told, made)
+
+
+async def play(folder: Path, seed: int, speed: float) -> Demo:
+    """Simulate, listen, send, and drain."""
+    private_folder(folder)
+    simulation = simulate(SimulatorConfig(seed=seed))
+    policy_file, key_file = folder / "policy.toml", folder / "key"
+    policy_file.write_text(simulation_policy.policy_text(simulation))
+    if not key_file.exists():
+        keyfile.create(key_file, laboratory=True)
+    policy = read_policy(policy_file)
+    key = keyfile.pseudonym_key(key_file)
+    with embedded(policy, key_file, folder / "store", Options(occupancy=True)) as runner:
+        # A simulated day has nothing to lose: what no window holds yet is not kept, so that a slow disk can follow.
+        sink = FileSink(runner)
+        async with receiver(("127.0.0.1", 0), policy, key, sink, (COMMUNITY,), start=simulation.start) as listening:
+            with progress("windows released", 288) as tick:
+                traps = trap_schedule(simulation, [], seed, 1)
+                sent = await _send(traps, listening, speed, lambda: tick(runner.partition.counters.windows))
+    return Demo(folder, policy, listening.counters, sent)
+
+
+async def _send(traps: TrapSchedule, listening: Receiver, speed: float, tick: Callable[[], None]) -> int:
+    """Send a day's traps on time, but never far ahead of the receiver; return how many were sent.
+
+    A controller would not wait. Here a day passes in seconds, and a busy machine must not lose part of it.
+    """
+    loop = asyncio.get_running_loop()
+    begun, heard, taken, sent = loop.time(), loop.time(), 0, 0
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
+        for trap in traps:
+            due = begun + (trap.time - traps.simulation.start) / SECOND / speed
+            while loop.time() < due - BREATH or sent - listening.counters.datagrams >= AHEAD:
+                await asyncio.sleep(BREATH)
+                tick()
+                if listening.counters.datagrams > taken or loop.time() < due:
+                    heard, taken = loop.time(), listening.counters.datagrams
+                elif loop.time() - heard > STALLED:
+                    return sent
+            controller.sendto(trap.data, listening.address)
+            sent += 1
+    return sent
+
+
+def outcome(made: Demo) -> dict[str, Any]:
+    """Return the summary as one object."""
+    store = made.folder / "store"
+    truth = {record["window_end"]: record["counts"] for record in map(parse_record, read_topic(store, OCCUPANCY))}
+    releases = {
+        audience.name: [parse_record(value) for _, value in read_outbox(store, audience.name, 0)]
+        for audience in made.policy.audience
+    }
+    counts = {name: _errors(records, truth) for name, records in releases.items()}
+    account = summary([parse_record(value) for value in read_topic(store, LEAKAGE)])
+    return {
+        "traps": {
+            "sent": made.sent,
+            "received": made.counters.datagrams,
+            "observations": made.counters.accepted,
+            "dropped": {reason: n for reason, n in made.counters.dropped.items() if n},
+            "kernel_drops": made.counters.kernel_drops,
+        },
+        "windows": max(row["released"] + row["refused"] for row in counts.values()),
+        "counts": counts,
+        "attributes": {name: _attributes(records) for name, records in releases.items()},
+        "account": account["sites"],
+    }
+
+
+def _errors(records: list[dict[str, Any]], truth: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """Compare an audience's counts with the exact ones, which only a laboratory keeps, and for a day."""
+    errors, counts, building = [], [], []
+    released = [record for record in records if "values" in record and record["released"]]
+    for record in (record for record in released if record["window_end"] in truth):
+        exact = truth[record["window_end"]]
+        errors += [abs(value - exact[zone]) for zone, value in record["values"].items()]
+        counts += [exact[zone] for zone in record["values"]]
+        if record.get("levels"):
+            building.append(abs(record["levels"]["building"] - sum(exact[zone] for zone in record["values"])))
+    refused = sum("values" in record and not record["released"] for record in records)
+    return {
+        "released": len(released),
+        "refused": refused,
+        "mean_count": _mean(counts),
+        "mean_error": _mean(errors),
+        "mean_error_building": _mean(building),
+    }
+
+
+def _attributes(records: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    told: dict[str, dict[str, int]] = {}
+    for record in records:
+        if "attribute" in record:
+            row = told.setdefault(record["attribute"], {"shown": 0, "not_shown": 0})
+            row["shown" if record["released"] else "not_shown"] += 1
+    return told
+
+
+def _mean(values: list[int]) -> float | None:
+    return round(sum(values) / len(values), 2) if values else None
+
+
+def _print(told: dict[str, Any], made: Demo) -> None:
+    console, traps = Console(highlight=False), told["traps"]
+    dropped = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in traps["dropped"].items()) or "none"
+    console.print("[bold]One simulated day, from traps to private releases[/bold]\n")
+    for name, words in (
+        ("Traps", f"{traps['sent']:,} sent, {traps['received']:,} received, {traps['observations']:,} accepted"),
+        ("Dropped", f"{dropped}; lost by the kernel: {traps['kernel_drops']:,}"),
+        ("Windows", f"{told['windows']} of five minutes, each released once, empty ones included\n"),
+    ):
+        console.print(f"{name:<10}{words}")
+    counts = table("Counts, against what an exact count would have said", ("audience",),
+                   ("windows\nreleased", "refused", "mean true\ncount", "mean error\nper zone",
+                    "mean error\nbuilding"))  # fmt: skip
+    for name, row in told["counts"].items():
+        counts.add_row(
+            name, str(row["released"]), str(row["refused"]), str(row["mean_count"]), str(row["mean_error"]),
+            str(row["mean_error_building"]),
+        )  # fmt: skip
+    console.print(counts)
+    attributes = table("Attributes of the offices' day", ("audience", "attribute"), ("shown", "not shown"))
+    for name, rows in told["attributes"].items():
+        for attribute, row in rows.items():
+            attributes.add_row(name, attribute, str(row["shown"]), str(row["not_shown"]))
+    console.print(attributes)
+    _print_spend(console, told)
+    console.print(f"Everything is in {made.folder}. Look further:", soft_wrap=True)
+    for line in (
+        f"tacet subscribe --store {made.folder}/store --audience facilities --from-start --until-end",
+        f"tacet account --store {made.folder}/store",
+        f"tacet policy show {made.folder}/policy.toml",
+    ):
+        console.print(f"  {line}", soft_wrap=True)
+
+
+def _print_spend(console: Console, told: dict[str, Any]) -> None:
+    for site, account in told["account"].items():
+        last = account["last"]
+        readers = {**last["audiences"], "all together": last["coalition"]}
+        spent = table(f"Spent at {site}, in epsilons", ("what is protected",), tuple(readers))
+        for unit, words in (
+            ("presence_tuple", "one device at one tick"),
+            ("observation", "one trap"),
+            ("device_total", "one device, whole run"),
+            ("person_total", "one person, whole run"),
+        ):
+            spent.add_row(words, *(units[unit] for units in readers.values()))
+        console.print(spent)

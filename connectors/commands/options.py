@@ -1,0 +1,166 @@
+"""What several verbs share: reading files, option types, and how results are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from connectors.snmp.admission import read_communities
+from stream.errors import UsageError
+from stream.guarantees import check_attribute_logic, check_knowledge, check_promises
+from stream.policy import Policy, load_policy
+from stream.records import Micros
+from stream.schemas import parse_time
+from stream.settings import Settings
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+err = Console(stderr=True)
+
+
+class Time(click.ParamType):
+    """An RFC 3339 time with a zone, as microseconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
+        """Parse, or say what a time looks like."""
+        try:
+            return value if isinstance(value, int) else parse_time(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+
+
+class Address(click.ParamType):
+    """HOST:PORT."""
+
+    name = "host:port"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Split at the last colon."""
+        if isinstance(value, tuple):
+            return value
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not port.isdigit() or not int(port) < 65_536:
+            self.fail(f"{value!r} must be HOST:PORT, such as 127.0.0.1:1162", param, ctx)
+        return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class Speed(click.ParamType):
+    """Times real time, or ``max``."""
+
+    name = "speed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
+        """Return None for ``max``."""
+        if value is None or value == "max":
+            return None
+        try:
+            speed = float(value)
+        except ValueError:
+            speed = 0.0
+        if speed <= 0:
+            self.fail(f"{value!r} must be a positive number or 'max'", param, ctx)
+        return speed
+
+
+def policy_option(function: F) -> F:
+    """Add ``--policy``."""
+    return click.option("--policy", "policy_file", type=FILE, required=True, help="The policy file (TOML).")(function)
+
+
+def key_option(function: F) -> F:
+    """Add ``--key-file``."""
+    return click.option("--key-file", type=FILE, required=True, help="A key file made by 'tacet key create'.")(function)
+
+
+def json_option(function: F) -> F:
+    """Add ``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(function)
+
+
+def windows_options(function: F) -> F:
+    """Add ``--from`` and ``--to``."""
+    function = click.option("--to", "last_window", type=Time(), help="Release no window after this time.")(function)
+    return click.option("--from", "first_window", type=Time(), help="Release no window before this time.")(function)
+
+
+def read_policy(path: Path) -> Policy:
+    """Load and check a policy, its promises included."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: policy cannot be read ({error})"
+        raise UsageError(msg) from None
+    policy = load_policy(text, str(path))
+    check_promises(policy, str(path))
+    check_attribute_logic(policy, str(path))
+    check_knowledge(policy, str(path))
+    return policy
+
+
+def on_grid(policy: Policy, time: Micros | None, *, up: bool) -> Micros | None:
+    """Return the tick at or after (``up``) or at or before a time."""
+    if time is None:
+        return None
+    tick = max(site.tick for site in policy.site.values())
+    return -(-time // tick) * tick if up else time // tick * tick
+
+
+def print_json(value: Any) -> None:
+    """Write one JSON object and a newline to standard output."""
+    sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
+    sys.stdout.buffer.flush()
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end."""
+    return asyncio.run(work)
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """Show on a terminal how far something has come; gives the function that moves the bar."""
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda done, *_: bars.update(task, completed=done)
+
+
+def bootstrap(settings: Settings, given: str | None) -> str:
+    """Return the bootstrap servers from the option or the environment."""
+    servers = given or settings.kafka
+    if servers is None:
+        msg = "--kafka: must be given, or TACET_KAFKA set"
+        raise UsageError(msg)
+    return servers
+
+
+def communities(settings: Settings) -> tuple[bytes, ...]:
+    """Return the accepted communities; UsageError when no file of them is named."""
+    if settings.snmp_communities_file is None:
+        msg = "TACET_SNMP_COMMUNITIES_FILE: must name a file of accepted communities, one a line, mode 0600"
+        raise UsageError(msg)
+    return read_communities(settings.snmp_communities_file)

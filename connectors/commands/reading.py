@@ -1,0 +1,137 @@
+"""subscribe, status: what can be read."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from connectors import kafka as log
+from connectors.commands.options import FILE, FOLDER, F, bootstrap, json_option, print_json, read_policy, run_async
+from connectors.commands.tables import table
+from connectors.status import describe
+from connectors.store import read_snapshot
+from connectors.subscriber import Release
+from connectors.subscriber import subscribe as follow
+from stream.schemas import OBSERVATIONS, parse_time
+from stream.settings import Settings
+
+WHERE = "give either --store or --kafka"
+
+
+def where_options(function: F) -> F:
+    """Add ``--store`` and ``--kafka``."""
+    function = click.option("--kafka", help="Bootstrap servers, HOST:PORT.")(function)
+    return click.option("--store", type=FOLDER, help="Folder of an embedded store.")(function)
+
+
+def one_of(store: Path | None, kafka: str | None, settings: Settings) -> str | None:
+    """Return Kafka's address, None for a store."""
+    if store is not None and kafka is not None:
+        raise click.UsageError(WHERE)
+    return None if store is not None else bootstrap(settings, kafka)
+
+
+@click.command()
+@click.option("--audience", required=True)
+@click.option("--release", help="Only this release.")
+@where_options
+@click.option("--from-start", is_flag=True, help="Begin with the first record kept.")
+@click.option("--after", metavar="RELEASE_ID", help="Begin behind this release.")
+@click.option("--until-end", is_flag=True, help="Stop at the end of what is there now.")
+@json_option
+@click.pass_obj
+def subscribe(
+    settings: Settings, *, audience: str, release: str | None, store: Path | None, kafka: str | None,
+    from_start: bool, after: str | None, until_end: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Print private releases as they come: each once, each site in window order.
+
+    \b
+    tacet subscribe --store store --audience facilities --from-start
+    tacet subscribe --kafka broker:9092 --audience public --json | jq .values
+    """
+    servers = one_of(store, kafka, settings)
+
+    async def show() -> None:
+        releases = follow(
+            audience=audience, store=store, kafka=servers, release=release, from_start=from_start,
+            after=after, until_end=until_end,
+        )  # fmt: skip
+        async for record in releases:
+            print_json(record) if as_json else click.echo(one_line(record))
+
+    with suppress(KeyboardInterrupt):
+        run_async(show())
+
+
+def one_line(record: Release) -> str:
+    """Return a release as a line for people."""
+    mark = "  (laboratory)" if record["laboratory"] else ""
+    if "attribute" in record:
+        what = record["value"] if record["released"] else "not shown"
+        text = f"{record['day']} {record['zone']} {record['attribute']}: {what}"
+    elif record["released"]:
+        values = "  ".join(
+            f"{zone} {value}±{record['half_width_95'][zone]:g}" for zone, value in record["values"].items()
+        )
+        text = f"{record['window_end']} {values}"
+    else:
+        text = f"{record['window_end']} not released: {record['reason']}"
+    return f"{record['site']}/{record['release']}  {text}  ε {record['spend']}{mark}"
+
+
+@click.command()
+@where_options
+@click.option("--policy", "policy_file", type=FILE, help="Also tell how many releases its last day has left.")
+@json_option
+@click.pass_obj
+def status(
+    settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path | None, as_json: bool
+) -> None:
+    """Show where each site stands: position, lag, last window, releases left."""
+    servers = one_of(store, kafka, settings)
+    policy = None if policy_file is None else read_policy(policy_file)
+    if store is not None:
+        snapshot, waiting = read_snapshot(store)
+        parts = [] if snapshot is None else [describe(snapshot, policy) | {"partition": 0, "lag": waiting}]
+    else:
+        parts = []
+        for partition, (snapshot, end) in run_async(_positions(servers or "")).items():
+            if snapshot is not None:
+                told = describe(snapshot, policy)
+                parts.append(told | {"partition": partition, "lag": end - told["next"]})
+    print_json({"partitions": parts}) if as_json else _print_status(parts)
+
+
+async def _positions(kafka: str) -> dict[int, tuple[bytes | None, int]]:
+    ends = await log.ends(kafka, OBSERVATIONS)
+    snapshots = await log.last_snapshots(kafka)
+    return {partition: (snapshots.get(partition), end) for partition, end in ends.items()}
+
+
+def _print_status(parts: list[dict[str, Any]]) -> None:
+    console = Console(highlight=False)
+    if not parts:
+        console.print("Nothing has been processed yet.")
+    for part in parts:
+        title = f"partition {part['partition']}: next message {part['next']}, lag {part['lag']}"
+        sites = table(title, ("site", "last window"), ("behind the\nclock", "ledger\nentries", "releases left\ntoday"))
+        for name, site in part["sites"].items():
+            left = site.get("releases_left_today")
+            sites.add_row(
+                name, site["last_window"] or "-", _behind(site["watermark"]), str(site["ledger_entries"]),
+                "-" if left is None else "\n".join(f"{r}: {'no limit' if n is None else n}" for r, n in left.items()),
+            )  # fmt: skip
+        console.print(sites)
+
+
+def _behind(watermark: str | None) -> str:
+    if watermark is None:
+        return "-"
+    seconds = time.time() - parse_time(watermark) / 1e6
+    return f"{seconds:,.0f} s" if seconds < 2 * 86_400 else f"{seconds / 86_400:,.0f} days"

@@ -1,0 +1,301 @@
+"""The connector's core: from traps to batches and heartbeats; pure, time is an argument.
+
+    trap ─► place ─► collapse ─► name ─► batch of its (site, source) ─┐
+    clock ─► 5 s grid ─► heartbeat of every (site, source) ───────────┴─► in this order to the sink
+
+Times are microseconds. An observation's time is the receive time that the caller gives; nothing in a trap
+moves it. The laboratory's uptime mode is the one exception: there a trap's time is start + uptime.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from connectors.snmp.addresses import access_point_name
+from connectors.snmp.profiles import OBSERVATIONS, Kind
+from connectors.snmp.traps import Trap
+from stream.errors import UsageError
+from stream.policy import Policy
+from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
+
+COLLAPSE: Micros = 5 * SECOND
+"""Sightings of a device in the zone of its last kept one are dropped for so long."""
+GRID: Micros = 5 * SECOND
+WATERMARK_LAG: Micros = 1 * SECOND
+BATCH_DELAY: Micros = 250_000
+BATCH_ROWS = 1000
+TICK_OF_UPTIME: Micros = 10_000
+UNKNOWN_LISTED = 256
+"""So many unknown access points are listed by address; further ones are only counted."""
+
+UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
+COLLAPSED, TOO_MANY_DEVICES, NO_UPTIME = "collapsed", "too_many_devices", "no_uptime"
+INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, TOO_MANY_DEVICES, NO_UPTIME)
+
+Message = ObservationBatch | Heartbeat
+BatchKey = tuple[str, str]
+"""(site, source)."""
+
+
+class Sink(Protocol):
+    """Where messages go, one after the other."""
+
+    async def append(self, message: Message) -> None:
+        """Return when the message is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLimits:
+    """What the connector needs to know of a site."""
+
+    sources: tuple[str, ...]
+    """Its controllers, as the policy lists them."""
+    validity: Micros
+    """V: how long a sighting holds, and how long the connector remembers a device."""
+    max_devices: int
+
+
+class Place(NamedTuple):
+    """Where an access point is."""
+
+    site: str
+    zone: str
+    radio: str
+    """Its radio address, as the policy writes it."""
+
+
+class Kept(NamedTuple):
+    """The last kept sighting of a device at a site."""
+
+    time: Micros
+    epoch: int
+    zone: str
+    batch: BatchKey
+
+
+class Outcome(NamedTuple):
+    """What became of a trap."""
+
+    dropped: str | None
+    """One of ``INGEST_REASONS``; None when it was taken."""
+    batch: BatchKey | None
+    """The batch that holds what the trap says; None when there is nothing to store."""
+
+
+@dataclass(slots=True)
+class OpenBatch:
+    """Rows that wait for company."""
+
+    since: Micros
+    rows: list[Row] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class IngestState:
+    """What the connector remembers; it dies with the connector."""
+
+    session: Micros
+    now: Micros
+    """When the trap at hand was received."""
+    grid: Micros
+    """The last point of the grid that was served."""
+    ready: list[Message] = field(default_factory=list)
+    open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
+    sequences: dict[BatchKey, int] = field(default_factory=dict)
+    seen: dict[str, OrderedDict[bytes, Kept]] = field(default_factory=dict)
+    """By site, oldest first: nothing older than V before the newest."""
+    simulated: dict[str, Micros] = field(default_factory=dict)
+    """Uptime mode: the last grid point served of each source."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Access points that no zone has, with their traps; at most ``UNKNOWN_LISTED``."""
+    unknown_unlisted: int = 0
+    locally_administered: int = 0
+
+
+class Ingest:
+    """The frozen configuration and its steps; the state is handed in and changed in place."""
+
+    def __init__(
+        self,
+        *,
+        access_points: Mapping[str, tuple[str, str]],
+        sites: Mapping[str, SiteLimits],
+        pseudonyms: Pseudonyms,
+        aliases: Mapping[str, str] | None = None,
+        start: Micros | None = None,
+    ) -> None:
+        """Take radio address (lower case, colons) -> (site, zone), the sites, and how to name devices.
+
+        ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its
+        radio address. ``start`` switches to the laboratory's uptime mode: what uptime 0 stands for.
+        Raises ``UsageError`` for an access point of no site or an alias of no access point.
+        """
+        self._sites, self._pseudonyms, self._start = dict(sites), pseudonyms, start
+        self._radios, self._aliases = {}, {}
+        for mac, (site, zone) in access_points.items():
+            if site not in sites:
+                msg = f"access point {mac}: must be of a known site, got {site!r}"
+                raise UsageError(msg)
+            self._radios[bytes.fromhex(mac.replace(":", ""))] = Place(site, zone, mac)
+        for name, mac in (aliases or {}).items():
+            if mac not in access_points:
+                msg = f"alias {name!r}: must stand for an access point of a zone, got {mac!r}"
+                raise UsageError(msg)
+            self._aliases[name.encode()] = Place(*access_points[mac], mac)
+        self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
+
+    @classmethod
+    def of_policy(cls, policy: Policy, key: bytes, *, start: Micros | None = None) -> Ingest:
+        """Return the ingest that a policy describes; ``key`` is the pseudonym key."""
+        ttl = policy.pseudonym.ttl
+        return cls(
+            access_points=policy.access_points(),
+            sites={
+                name: SiteLimits(site.sources, site.validity, site.max_devices) for name, site in policy.site.items()
+            },
+            pseudonyms=Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl),
+            aliases={
+                name: zone.access_points[0]
+                for site in policy.site.values()
+                for zone in site.zones
+                for name in zone.access_point_names
+            },
+            start=start,
+        )
+
+    def initial(self, now: Micros) -> IngestState:
+        """Return the state of a connector that starts now: a new session."""
+        return IngestState(now, now, grid=now // GRID * GRID, seen={s: OrderedDict() for s in self._sites})
+
+    def observe(self, state: IngestState, now: Micros, source: str, address: str, trap: Trap) -> Outcome:
+        """Take one trap that came from ``address`` (listed as ``source``) at ``now``."""
+        state.now = now
+        time = now if self._start is None else self._uptime(trap)
+        if time is None:
+            return Outcome(NO_UPTIME, None)
+        if trap.kind not in OBSERVATIONS:
+            if trap.kind is Kind.KEEPALIVE and self._start is not None:
+                self._serve_simulated(state, source, time)
+            return Outcome(None, None)
+        place = self._place(trap, address)
+        if place is None:
+            _note_unknown(state, trap.access_point.hex(":") or access_point_name(trap.name) or address)
+            return Outcome(UNKNOWN_ACCESS_POINT, None)
+        if source not in self._sites[place.site].sources:
+            return Outcome(FOREIGN_SOURCE, None)
+        return self._sight(state, source, place, trap.client, time)
+
+    def _uptime(self, trap: Trap) -> Micros | None:
+        if trap.uptime is None or self._start is None:
+            return None
+        return self._start + trap.uptime * TICK_OF_UPTIME
+
+    def _place(self, trap: Trap, address: str) -> Place | None:
+        """Return the listed access point: by its radio address, else its name, else as the sender."""
+        place = self._radios.get(trap.access_point)
+        if place is None and self._aliases:
+            place = self._aliases.get(address.encode() if trap.at_sender else trap.name)
+        return place
+
+    def _sight(self, state: IngestState, source: str, place: Place, client: bytes, time: Micros) -> Outcome:
+        """Keep a sighting, unless it repeats the device's last kept one."""
+        site, zone, radio = place
+        batch, limits, seen = (site, source), self._sites[site], state.seen[site]
+        epoch = self._pseudonyms.epoch(time)
+        _forget(seen, time - limits.validity)
+        last = seen.get(client)
+        if last is None:
+            if len(seen) >= limits.max_devices:
+                return Outcome(TOO_MANY_DEVICES, None)
+        elif last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
+            return Outcome(COLLAPSED, last.batch)
+        rows = _rows(state, batch)
+        if last is not None and last.epoch < epoch:
+            rows.append(Row(self._pseudonyms.name(client, last.epoch), None, time))
+        rows.append(Row(self._pseudonyms.name(client, epoch), radio, time))
+        if last is None or time >= last.time:
+            seen[client] = Kept(time, epoch, zone, batch)
+            seen.move_to_end(client)
+        if is_locally_administered(client):
+            state.locally_administered += 1
+        if len(rows) >= BATCH_ROWS - 1:  # room for a pair: an end and the sighting stay together
+            self._close(state, batch)
+        return Outcome(None, batch)
+
+    def poll(self, state: IngestState, now: Micros) -> list[Message]:
+        """Return what is due at ``now``, in the order in which it must become durable.
+
+        Every trap received before ``now`` must have been observed: a heartbeat says so.
+        """
+        if self._start is None:
+            while state.grid + GRID <= now:
+                state.grid += GRID
+                self._beat(state, self.pairs, state.grid - WATERMARK_LAG)
+        for batch, waiting in list(state.open.items()):
+            if waiting.since + BATCH_DELAY <= now:
+                self._close(state, batch)
+        messages, state.ready = state.ready, []
+        return messages
+
+    def drain(self, state: IngestState) -> list[Message]:
+        """Return everything that still waits; the end of a connector."""
+        for batch in list(state.open):
+            self._close(state, batch)
+        messages, state.ready = state.ready, []
+        return messages
+
+    def next_due(self, state: IngestState) -> Micros | None:
+        """Return when ``poll`` has something to do next without another trap; None: never."""
+        due = [waiting.since + BATCH_DELAY for waiting in state.open.values()]
+        if self._start is None:
+            due.append(state.grid + GRID)
+        return min(due, default=None)
+
+    def _serve_simulated(self, state: IngestState, source: str, time: Micros) -> None:
+        """Uptime mode: serve every grid point up to a keep-alive, so that no client's trap moves the grid."""
+        point = time // GRID * GRID
+        served = max(state.simulated.get(source, point - GRID), point - DAY)
+        pairs = tuple(pair for pair in self.pairs if pair[1] == source)
+        for grid in range(served + GRID, point + GRID, GRID):
+            self._beat(state, pairs, grid - WATERMARK_LAG)
+            state.simulated[source] = grid
+
+    def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros) -> None:
+        for pair in pairs:
+            self._close(state, pair)
+            _forget(state.seen[pair[0]], watermark - self._sites[pair[0]].validity)
+            state.ready.append(Heartbeat(*pair, state.session, watermark))
+
+    def _close(self, state: IngestState, batch: BatchKey) -> None:
+        waiting = state.open.pop(batch, None)
+        if waiting is not None:
+            sequence = state.sequences.get(batch, 0)
+            state.sequences[batch] = sequence + 1
+            state.ready.append(ObservationBatch(*batch, state.session, sequence, tuple(waiting.rows)))
+
+
+def _rows(state: IngestState, batch: BatchKey) -> list[Row]:
+    waiting = state.open.get(batch)
+    if waiting is None:
+        waiting = state.open[batch] = OpenBatch(state.now)
+    return waiting.rows
+
+
+def _note_unknown(state: IngestState, seen_as: str) -> None:
+    if seen_as in state.unknown or len(state.unknown) < UNKNOWN_LISTED:
+        state.unknown[seen_as] = state.unknown.get(seen_as, 0) + 1
+    else:
+        state.unknown_unlisted += 1
+
+
+def _forget(seen: OrderedDict[bytes, Kept], before: Micros) -> None:
+    """Drop the devices whose last kept sighting can hold no presence any more."""
+    while seen:
+        oldest = next(iter(seen.values()))
+        if oldest.time >= before:
+            return
+        seen.popitem(last=False)

@@ -1,0 +1,366 @@
+"""Apache Kafka as the log: what is written, what is read, and how surely.
+
+Producers are idempotent and wait for all replicas. Every record of a site goes to the partition that
+Kafka's default partitioner gives its name, on every topic, so other producers and consumers agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.partitioner import murmur2
+
+from stream.errors import FinalityError, UsageError
+from stream.records import Heartbeat, ObservationBatch
+from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, encode_message
+from stream.tenure import LossError, Output
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MAX_RECORD = 16 << 20
+"""Largest record in bytes: a snapshot of one partition."""
+BROKER_PATIENCE = 60.0
+"""Seconds for which a broker may be away before a read fails."""
+COPIES_REMEMBERED = 1 << 17
+"""How many of the last distinct records a reader remembers in order to drop their copies."""
+
+_PRODUCER: dict[str, Any] = {
+    "enable_idempotence": True,
+    "acks": "all",
+    "compression_type": "zstd",
+    "linger_ms": 0,  # writers wait for each answer: lingering would add its time, and nothing to batch
+    "max_batch_size": 256 << 10,
+    "max_request_size": MAX_RECORD,
+    "request_timeout_ms": 120_000,
+}
+
+
+def partition_of(site: str, partitions: int) -> int:
+    """Return a site's partition in [0, partitions), as Kafka's default partitioner has it (murmur2)."""
+    return int(murmur2(site.encode()) & 0x7FFFFFFF) % partitions
+
+
+class KafkaSink:
+    """Where a connector puts its batches and heartbeats.
+
+    ``append`` returns when every replica has the message. Messages of a site keep the order of the calls,
+    also when several calls wait at the same time.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        topic: str = OBSERVATIONS,
+        encode: Callable[[ObservationBatch | Heartbeat], bytes] = encode_message,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._encode = encode
+        self._producer: Any = None
+        self._partitions = 0
+        self._turn = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Connect; UsageError when the topic does not exist."""
+        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **_PRODUCER)
+        await connect(self._producer, self._bootstrap)
+        self._partitions = len(await _partitions(self._producer.client, self._topic))
+
+    async def append(self, message: ObservationBatch | Heartbeat) -> None:
+        """Write one message durably."""
+        partition = partition_of(message.site, self._partitions)
+        async with self._turn:
+            acknowledged = await self._producer.send(
+                self._topic, self._encode(message), key=message.site.encode(), partition=partition
+            )
+        await acknowledged
+
+    async def stop(self) -> None:
+        """Write what is left and disconnect."""
+        if self._producer is not None:
+            await self._producer.stop()
+
+
+class KafkaJournal:
+    """A worker's snapshots, audit records and outputs (see ``stream.tenure.Journal``)."""
+
+    def __init__(self, bootstrap: str, *, snapshot_topic: str = SNAPSHOT, audit_topic: str = AUDIT) -> None:
+        self._bootstrap = bootstrap
+        self._snapshot_topic = snapshot_topic
+        self._audit_topic = audit_topic
+        self._producer: Any = None
+
+    async def start(self) -> None:
+        """Connect, with patience for a broker that is just starting; UsageError when a topic is missing."""
+        async with asyncio.timeout(BROKER_PATIENCE):
+            while not await self._connected():
+                log.warning("no broker answers yet")
+                await asyncio.sleep(1.0)
+        for topic in (self._snapshot_topic, self._audit_topic):
+            await _partitions(self._producer.client, topic)
+
+    async def _connected(self) -> bool:
+        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **_PRODUCER)
+        try:
+            await connect(self._producer, self._bootstrap)
+        except ConnectionError:
+            await self._producer.stop()
+            return False
+        return True
+
+    async def stop(self) -> None:
+        """Disconnect."""
+        if self._producer is not None:
+            await self._producer.stop()
+
+    async def publish(self, partition: int, outputs: Sequence[Output]) -> list[int]:
+        """Write records in order to their topics; return the acknowledged offsets."""
+        waiting = [
+            await self._producer.send(
+                output.topic,
+                output.value,
+                key=output.key,
+                partition=partition,
+                timestamp_ms=output.timestamp_ms,
+            )
+            for output in outputs
+        ]
+        return [metadata.offset for metadata in await asyncio.gather(*waiting)]
+
+    async def write_snapshot(self, partition: int, value: bytes) -> None:
+        """Write the partition's snapshot and wait for it; UsageError when it is larger than a record may be."""
+        if len(value) > MAX_RECORD:
+            msg = (
+                f"partition {partition}: its snapshot must be at most {MAX_RECORD // 2**20} MiB, got "
+                f"{len(value) / 2**20:.1f}; give filters a smaller max_count, or the sites more partitions"
+            )
+            raise UsageError(msg)
+        await self._producer.send_and_wait(
+            self._snapshot_topic, value, key=str(partition).encode(), partition=partition
+        )
+
+    async def last_snapshot(self, partition: int) -> bytes | None:
+        """Return the newest snapshot of a partition; LossError when there was one and it is gone."""
+        return await last_snapshot(self._bootstrap, partition, topic=self._snapshot_topic)
+
+    async def audit_since(self, partition: int, offset: int) -> tuple[list[bytes], int]:
+        """Return the audit records of a partition from ``offset`` on, and the offset after the last."""
+        return await read_range(self._bootstrap, self._audit_topic, partition, offset)
+
+
+async def connect(client: Any, bootstrap: str) -> None:
+    """Start a client of Kafka; ConnectionError when no broker answers."""
+    try:
+        await client.start()
+    except KafkaConnectionError as error:
+        raise ConnectionError(f"no Kafka broker answers at {bootstrap}") from error
+
+
+# --- bounded reads --------------------------------------------------------------------------------------
+
+
+async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT) -> bytes | None:
+    """Return the newest record of one snapshot partition, None if none was ever written."""
+
+    async def read(reader: Any) -> bytes | None:
+        at = TopicPartition(topic, partition)
+        begin, end = await _bounds(reader, at)
+        if end == 0:
+            return None
+        if begin == end:
+            msg = f"partition {partition} of {topic}: its snapshot was deleted"
+            raise LossError(msg)
+        records = await _read(reader, at, end - 1, end)
+        return bytes(records[-1])
+
+    return await _patiently(bootstrap, read)
+
+
+async def last_snapshots(bootstrap: str, *, topic: str = SNAPSHOT) -> dict[int, bytes | None]:
+    """Return the newest snapshot of every partition."""
+    async with _reader(bootstrap) as reader:
+        partitions = await _partitions(reader._client, topic)  # noqa: SLF001 - no public way to ask without a subscription
+    return {partition: await last_snapshot(bootstrap, partition, topic=topic) for partition in partitions}
+
+
+async def read_range(bootstrap: str, topic: str, partition: int, start: int) -> tuple[list[bytes], int]:
+    """Return the values of one partition from ``start`` to its present end, and that end.
+
+    LossError when the log no longer reaches ``start``.
+    """
+
+    async def read(reader: Any) -> tuple[list[bytes], int]:
+        at = TopicPartition(topic, partition)
+        begin, end = await _bounds(reader, at)
+        if not begin <= start <= end:
+            msg = f"partition {partition} of {topic}: offset {start} is needed, the log holds [{begin}, {end})"
+            raise LossError(msg)
+        return await _read(reader, at, start, end), end
+
+    return await _patiently(bootstrap, read)
+
+
+async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
+    begin = (await reader.beginning_offsets([at]))[at]
+    end = (await reader.end_offsets([at]))[at]
+    return int(begin), int(end)
+
+
+async def _read(reader: Any, at: TopicPartition, start: int, end: int) -> list[bytes]:
+    reader.assign([at])
+    reader.seek(at, start)
+    values: list[bytes] = []
+    while await reader.position(at) < end:
+        records = (await reader.getmany(at, timeout_ms=500)).get(at, ())
+        values += [record.value or b"" for record in records if record.offset < end]
+    return values
+
+
+@asynccontextmanager
+async def _reader(bootstrap: str) -> AsyncIterator[Any]:
+    reader = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        enable_auto_commit=False,
+        auto_offset_reset="none",
+        max_partition_fetch_bytes=MAX_RECORD,
+        fetch_max_wait_ms=100,
+    )
+    try:
+        await connect(reader, bootstrap)
+        yield reader
+    finally:
+        await reader.stop()
+
+
+async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]]) -> T:
+    """Read with a fresh reader, again while the broker is away; reading twice changes nothing."""
+    async with asyncio.timeout(BROKER_PATIENCE):
+        while True:
+            try:
+                async with _reader(bootstrap) as reader:
+                    return await asyncio.wait_for(read(reader), 20)
+            except (KafkaError, ConnectionError, TimeoutError) as error:
+                log.info("log not readable yet: %s", type(error).__name__)
+                await asyncio.sleep(0.3)
+
+
+async def _partitions(client: Any, topic: str) -> list[int]:
+    client.add_topic(topic)
+    await client.force_metadata_update()
+    known = client.cluster.partitions_for_topic(topic)
+    if not known:
+        msg = f"topic {topic}: does not exist; create it with 'tacet topics create'"
+        raise UsageError(msg)
+    return sorted(known)
+
+
+# --- following a topic ----------------------------------------------------------------------------------
+
+
+class Record(NamedTuple):
+    """One record as a subscriber sees it."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+    timestamp_ms: int
+
+
+def by_release_id(record: Record) -> Hashable:
+    """Identify a private or leakage record: the same release_id is the same release."""
+    return _field(record, "release_id")
+
+
+def by_sequence(record: Record) -> Hashable:
+    """Identify an audit record: site and position in its chain."""
+    return record.key, _field(record, "sequence")
+
+
+def by_offset(record: Record) -> Hashable:
+    """Identify every record by its place: nothing is a copy."""
+    return record.partition, record.offset
+
+
+def _field(record: Record, name: str) -> Hashable:
+    body: Mapping[str, Hashable] = orjson.loads(record.value)
+    return body[name]
+
+
+async def consume(
+    bootstrap: str,
+    topic: str,
+    *,
+    from_start: bool = True,
+    until_end: bool = False,
+    identity: Callable[[Record], Hashable] = by_release_id,
+) -> AsyncIterator[Record]:
+    """Yield each record of a topic once, in order per partition; copies are dropped by ``identity``.
+
+    ``until_end`` stops at the end that the topic had at the beginning. FinalityError when two records of one
+    identity differ: one of them was published wrongly.
+    """
+    once = _Once(identity)
+    async with _reader(bootstrap) as reader:
+        places = [TopicPartition(topic, number) for number in await _partitions(reader._client, topic)]  # noqa: SLF001
+        reader.assign(places)
+        begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
+        for at in places:
+            reader.seek(at, begins[at] if from_start else ends[at])
+        while not until_end or await _short_of(reader, ends):
+            batches = await reader.getmany(timeout_ms=500)
+            for raw in (raw for batch in batches.values() for raw in batch):
+                record = Record(raw.partition, raw.offset, raw.key or b"", raw.value or b"", raw.timestamp)
+                past = until_end and raw.offset >= ends[TopicPartition(topic, raw.partition)]
+                if not past and once.first(record):
+                    yield record
+
+
+async def _short_of(reader: Any, ends: Mapping[TopicPartition, int]) -> bool:
+    for at, end in ends.items():
+        if await reader.position(at) < end:
+            return True
+    return False
+
+
+class _Once:
+    """Remembers records by identity, so that a copy is dropped and a contradiction is seen."""
+
+    def __init__(self, identity: Callable[[Record], Hashable]) -> None:
+        self._identity = identity
+        self._digests: dict[Hashable, bytes] = {}
+
+    def first(self, record: Record) -> bool:
+        name = self._identity(record)
+        digest = hashlib.blake2b(record.value, digest_size=16).digest()
+        known = self._digests.setdefault(name, digest)
+        if known != digest:
+            place = f"partition {record.partition}, offset {record.offset}"
+            msg = f"{place}: differs from an earlier record of its identity"
+            raise FinalityError(msg)
+        if len(self._digests) > COPIES_REMEMBERED:
+            del self._digests[next(iter(self._digests))]
+        return known is digest
+
+
+async def topics(bootstrap: str) -> list[str]:
+    """Return the names of all topics this client may see."""
+    async with _reader(bootstrap) as reader:
+        return sorted(await reader.topics())
+
+
+async def ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """Return, per partition of a topic, the offset after its last record."""
+    async with _reader(bootstrap) as reader:
+        places = [TopicPartition(topic, number) for number in await _partitions(reader._client, topic)]  # noqa: SLF001
+        return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}

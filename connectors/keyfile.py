@@ -1,0 +1,225 @@
+"""Key files: three unrelated keys in one JSON file that only its owner can read.
+
+A production file holds the noise key of the oldest day still needed and steps forward; a laboratory file
+holds the root instead. ``export`` writes the part that one host needs: ``ingest`` gets the pseudonym key
+alone, ``worker`` everything else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from stream.errors import KeyFileError
+from stream.keys import ForwardKeys, LaboratoryKeys
+
+PARTS = {"ingest": ("pseudonym",), "worker": ("noise", "audit")}
+
+
+def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> None:
+    """Write a new key file with mode 0600; KeyFileError when the file exists.
+
+    A production key begins with the UTC day ``first_day`` (days since 1970-01-01), else with the first day
+    that is ever asked of it.
+    """
+    noise: dict[str, Any] = (
+        {"root": secrets.token_hex(32)} if laboratory else {"day": first_day, "key": secrets.token_hex(32)}
+    )
+    document = {
+        "tacet_key": 1,
+        "laboratory": laboratory,
+        "ledger": secrets.token_hex(8),
+        "pseudonym": secrets.token_hex(32),
+        "noise": noise,
+        "audit": secrets.token_hex(32),
+    }
+    _write_new(path, document)
+
+
+def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
+    """Write the keys that one kind of host needs to a new file."""
+    document = _read(path)
+    if part == "worker" and _part(path, document, "noise").get("day", 0) is None:
+        msg = f"{path}: must know its first day before it is copied; make it with 'tacet key create --first-day'"
+        raise KeyFileError(msg)
+    dropped = set(PARTS["ingest"]) | set(PARTS["worker"])
+    dropped -= set(PARTS[part])
+    _write_new(target, {name: value for name, value in document.items() if name not in dropped})
+
+
+def pseudonym_key(path: Path) -> bytes:
+    """Return the key that names devices."""
+    return bytes.fromhex(_part(path, _read(path), "pseudonym"))
+
+
+def is_laboratory(path: Path) -> bool:
+    """Whether the file is a laboratory's."""
+    return bool(_part(path, _read(path), "laboratory"))
+
+
+def laboratory_keys(path: Path) -> LaboratoryKeys:
+    """Return a laboratory file's keys; KeyFileError for a production file, which replay must not use."""
+    keys = FileKeys(path)
+    if not isinstance(keys.held, LaboratoryKeys):
+        msg = f"{path}: must be a laboratory key for this command, got a production key"
+        raise KeyFileError(msg)
+    return keys.held
+
+
+@dataclass(slots=True, repr=False)
+class _Unpinned:
+    """A production file that no day has been asked of yet."""
+
+    key: bytes
+    ledger: str
+    audit: bytes
+
+
+class FileKeys:
+    """The worker's keys, backed by their file; a production file only ever moves forward."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.held = _held(path, _read(path))
+
+    @property
+    def laboratory(self) -> bool:
+        """Whether everything made with this key is marked as made in a laboratory."""
+        return isinstance(self.held, LaboratoryKeys)
+
+    @property
+    def ledger(self) -> str:
+        """Public id of the ledger this key belongs to."""
+        return self.held.ledger
+
+    @property
+    def audit(self) -> bytes:
+        """Key that signs the audit chain."""
+        return self.held.audit
+
+    def day(self, day: int) -> bytes:
+        """Return a day's noise key; the first day ever asked for becomes the file's oldest."""
+        if isinstance(self.held, _Unpinned):
+            self.held = self._pin(day)
+        return self.held.day(day)
+
+    def forget_before(self, day: int) -> None:
+        """Destroy the production keys of all days before ``day``."""
+        if isinstance(self.held, ForwardKeys) and day > self.held.first:
+            self.held = self.held.from_day(day)
+            with locked(self.path.parent):
+                on_disk = _held(self.path, _read(self.path))
+                if isinstance(on_disk, ForwardKeys) and on_disk.first < day:
+                    self._write(on_disk.from_day(day))
+
+    def _pin(self, day: int) -> LaboratoryKeys | ForwardKeys:
+        """Make ``day`` the file's oldest, unless another process has made one of its own meanwhile."""
+        with locked(self.path.parent):
+            on_disk = _held(self.path, _read(self.path))
+            if isinstance(on_disk, _Unpinned):
+                on_disk = ForwardKeys(day, on_disk.key, on_disk.ledger, on_disk.audit)
+                self._write(on_disk)
+        return on_disk
+
+    def _write(self, keys: ForwardKeys) -> None:
+        document = _read(self.path)
+        document["noise"] = {"day": keys.first, "key": keys.key.hex()}
+        replace(self.path, document)
+
+
+def _held(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys | _Unpinned:
+    """Return the worker's keys of a file; KeyFileError when a part is missing or no key."""
+    audit, noise = _part(path, document, "audit"), _part(path, document, "noise")
+    try:
+        secret, ledger = bytes.fromhex(audit), str(document["ledger"])
+        if document["laboratory"]:
+            return LaboratoryKeys(bytes.fromhex(noise["root"]), ledger, secret)
+        key, day = bytes.fromhex(noise["key"]), noise["day"]
+    except (KeyError, ValueError, TypeError):
+        msg = f"{path}: must be a key file made by 'tacet key create', but a part of it is damaged"
+        raise KeyFileError(msg) from None
+    return _Unpinned(key, ledger, secret) if day is None else ForwardKeys(int(day), key, ledger, secret)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from changing key and mark files of a folder meanwhile."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def replace(path: Path, document: dict[str, Any]) -> None:
+    """Replace a private JSON file at once: after a crash it is the old one or the new one, never a part."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write_new(path: Path, document: dict[str, Any]) -> None:
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        msg = f"{path}: must not exist yet; a key file is never written over"
+        raise KeyFileError(msg) from None
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error.strerror})"
+        raise KeyFileError(msg) from None
+    with os.fdopen(handle, "w") as file:
+        json.dump(document, file)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        document = json.loads(path.read_text())
+    except OSError as error:
+        msg = f"{path}: key file cannot be read ({error.strerror})"
+        raise KeyFileError(msg) from None
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or document.get("tacet_key") != 1:
+        msg = f"{path}: must be a key file made by 'tacet key create'"
+        raise KeyFileError(msg)
+    if mode & 0o077:
+        msg = f"{path}: must be readable by its owner only (mode 0600), got {mode:04o}"
+        raise KeyFileError(msg)
+    return document
+
+
+def _part(path: Path, document: dict[str, Any], name: str) -> Any:
+    if name not in document:
+        msg = f"{path}: must hold the {name} key, which this command needs"
+        raise KeyFileError(msg)
+    return document[name]

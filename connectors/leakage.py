@@ -1,0 +1,246 @@
+"""``tacet leakage`` and ``tacet optimise``: leakage questions on a JSON file or standard input.
+
+A thin shell: it reads one model, calls the function of the same name in ``stream.accounting.leakage`` and
+prints a table for people or, with ``--json``, one object. Exit code 2 when the model is malformed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from stream.accounting import leakage as questions
+from stream.accounting.information import bits
+from stream.errors import UsageError
+
+Model = dict[str, Any]
+
+_MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class ModelError(click.ClickException):
+    """The model cannot be used; the message names the entry and the rule."""
+
+    exit_code = 2
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ModelError(message)
+
+
+def _read(path: str) -> Model:
+    """Return the JSON object in a file, or on standard input for ``-``."""
+    try:
+        text = click.get_text_stream("stdin").read() if path == "-" else Path(path).read_text("utf-8")
+        model = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+    except (OSError, UnicodeDecodeError) as error:
+        _refuse(f"{path}: cannot be read: {error}")
+    except RecursionError:
+        _refuse(f"{path}: is nested too deeply")
+    except json.JSONDecodeError as error:
+        _refuse(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}")
+    if not isinstance(model, dict):
+        _refuse(f"{path}: must be one JSON object")
+    return model
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> Model:
+    found: Model = {}
+    for key, value in pairs:
+        if key in found:
+            _refuse(f'"{key}" is given twice')
+        found[key] = value
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    _refuse(f'{name} is not a JSON number; infinity is written "inf"')
+
+
+def _answer(
+    ask: Callable[..., questions.Answer], path: str, fields: tuple[str, ...], **options: object
+) -> questions.Answer:
+    """Call a question with the fields of the model; refuse unknown and missing ones by name."""
+    model = _read(path)
+    for key in model:
+        if key not in fields:
+            _refuse(f'{path}: unknown entry "{key}"; known are {", ".join(fields)}')
+    missing = [name for name in _required(ask) if name not in model and name not in options]
+    if missing:
+        _refuse(f'{path}: the entry "{missing[0]}" is missing')
+    try:
+        return ask(**model, **options)
+    except UsageError as error:
+        raise ModelError(f"{path}: {error}") from None
+
+
+def _required(ask: Callable[..., questions.Answer]) -> list[str]:
+    parameters = inspect.signature(ask).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+
+
+def _plain(value: Any) -> Any:
+    """Return an answer with infinities as the string "inf"."""
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def _print_json(answer: questions.Answer) -> None:
+    click.echo(orjson.dumps(_plain(answer)).decode())
+
+
+def _print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
+    table = Table(title=title, title_justify="left", caption=note or None, caption_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(*[_cell(value) for value in row])
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@click.group()
+def leakage() -> None:
+    """Ask what releases give away, about a model in a JSON file (or - for standard input)."""
+
+
+@leakage.command("osdp")
+@_MODEL
+@_JSON
+def _osdp(model: str, as_json: bool) -> None:
+    """Odds that records are sensitive, after releases and refusals of dependent attributes.
+
+    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (how
+    often each was asked) and released (how many of those were released).
+    """
+    answer = _answer(questions.osdp, model, ("joint", "epsilon", "queries", "released"))
+    if as_json:
+        return _print_json(answer)
+    rows = [
+        [i, a["prior_odds"], a["factor"], a["posterior_odds"], worst, a["pairwise_factor"]]
+        for i, (a, worst) in enumerate(zip(answer["attributes"], answer["worst_factor"], strict=True))
+    ]
+    columns = ["attribute", "prior odds", "factor", "posterior odds", "worst factor", "pairwise product"]
+    note = "odds sensitive : not; worst over all outcomes of these queries; the product is an approximation"
+    return _print_table("Dependent attributes", columns, rows, note)
+
+
+@leakage.command("prior")
+@_MODEL
+@click.option("--method", type=click.Choice(["exact", "full", "fast"]), default="exact", show_default=True)
+@click.option("--keep", type=click.IntRange(min=1), help="Nodes kept per layer, with --method fast.")
+@_JSON
+def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
+    """Leakage of a noisy sum to every adversary who knows some of the tuples.
+
+    FILE holds domains (values per tuple), joint (nested by tuple), scale (of the Laplace noise) and, for a
+    linear query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
+    """
+    fields = ("domains", "joint", "scale", "weights")
+    answer = _answer(questions.prior, model, fields, method=method, keep=keep)
+    _print_adversaries(answer, as_json, "" if method == "exact" else "heuristic: may be below the truth")
+
+
+@leakage.command("gaussian")
+@_MODEL
+@_JSON
+def _gaussian(model: str, as_json: bool) -> None:
+    """Leakage of a noisy sum of Gaussian tuples, in closed form.
+
+    FILE holds covariance, range (largest difference of two values) and scale (of the Laplace noise).
+    """
+    answer = _answer(questions.gaussian, model, ("covariance", "range", "scale", "weights"))
+    _print_adversaries(answer, as_json, "")
+
+
+def _print_adversaries(answer: questions.Answer, as_json: bool, note: str) -> None:
+    if as_json:
+        return _print_json(answer)
+    rows = [[a["target"], ", ".join(map(str, a["knows"])) or "nothing", a["leakage"]] for a in answer["adversaries"]]
+    title = f"Largest leakage {_cell(answer['leakage'])}"
+    return _print_table(title, ["attacks", "knows", "leakage"], rows, note)
+
+
+@leakage.command("temporal")
+@_MODEL
+@click.option("--target", type=float, help="Find epsilons for this total leakage.")
+@click.option("--horizon", type=click.IntRange(min=1), help="Number of releases, with --target.")
+@click.option("--method", type=click.Choice(["bound", "quantified"]), help="How to find them [bound].")
+@_JSON
+def _temporal(model: str, target: float | None, horizon: int | None, method: str | None, as_json: bool) -> None:
+    """Leakage of a stream of releases to someone who knows how people move.
+
+    FILE holds backward and forward (transition matrices; one may be missing), or forward and
+    "stationary": true, and epsilon (per release). With --target and --horizon the epsilons are the answer.
+    """
+    if (target is None) != (horizon is None) or (method is not None and target is None):
+        raise click.UsageError("--target and --horizon go together, --method with them")
+    fields = ("backward", "forward", "stationary", "epsilon")
+    if target is None:
+        answer = _answer(questions.temporal, model, fields)
+    else:
+        ask = {"target": target, "horizon": horizon, "method": method or "bound"}
+        answer = _answer(_allocation, model, fields, **ask)
+    if as_json:
+        return _print_json(answer)
+    return _print_temporal(answer)
+
+
+def _allocation(*, epsilon: object = None, **fields: Any) -> questions.Answer:
+    """Ask for epsilons; a model that also holds some keeps them to itself."""
+    return questions.allocation(**fields)
+
+
+def _print_temporal(answer: questions.Answer) -> None:
+    if "total" not in answer:
+        rows: list[list[Any]] = [[t + 1, e] for t, e in enumerate(answer["epsilon"])]
+        return _print_table("Epsilons for the target", ["release", "epsilon"], rows)
+    names = ["backward", "forward", "total"]
+    lists = [answer[name] or [None] * len(answer["total"]) for name in names]
+    rows = [[t + 1, *values] for t, values in enumerate(zip(*lists, strict=True))]
+    rows.append(["for ever", *(answer["supremum"][name] for name in names)])
+    return _print_table("Temporal leakage", ["release", *names], rows)
+
+
+@click.command()
+@_MODEL
+@click.option("--budget", type=float, required=True, help="Total information T, in nats.")
+@click.option("--objective", type=click.Choice(["releases", "epsilon"]), default="releases", show_default=True)
+@click.option("--cap", type=float, help="Largest epsilon.")
+@_JSON
+def optimise(model: str, budget: float, objective: str, cap: float | None, as_json: bool) -> None:
+    """Choose epsilons of attributes from an information target, with a bound on what any could give.
+
+    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), queries and weights.
+    """
+    fields = ("joint", "queries", "weights")
+    answer = _answer(questions.optimise, model, fields, budget=budget, objective=objective, cap=cap)
+    if as_json:
+        return _print_json(answer)
+    pairs = enumerate(zip(answer["epsilon"], answer["leakage"], strict=True))
+    rows = [[i, e, n, bits(n)] for i, (e, n) in pairs]
+    total = answer["leakage_total"]
+    note = (
+        f"{objective} {_cell(answer['objective'])}, no choice gives over {_cell(answer['upper_bound'])}; "
+        f"information {total:.6g} nats ({bits(total):.6g} bits); "
+        f"expected releases {_cell(answer['expected_releases'])}"
+    )
+    return _print_table("Epsilons", ["attribute", "epsilon", "nats", "bits"], rows, note)

@@ -1,0 +1,148 @@
+"""The runners behind ``tacet run`` and ``tacet ingest``: a receiver or a file, into a store or Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import structlog
+
+from connectors import keyfile
+from connectors.clock import AnchoredClock
+from connectors.ingest import Ingest, Sink
+from connectors.mark import MarkFile
+from connectors.observations import ObservationFile
+from connectors.snmp.admission import AllowList
+from connectors.snmp.receiver import Receiver
+from connectors.store import SqliteStore
+from stream.embedded import Embedded
+from stream.errors import UsageError
+from stream.partition import Partition
+from stream.pipeline import DEFAULTS, Options
+from stream.policy import Policy
+from stream.records import SECOND, Heartbeat, Micros
+
+LOOPBACK = ("127.", "::1", "localhost")
+log = structlog.get_logger("tacet.run")
+
+
+@contextmanager
+def embedded(
+    policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *, accept_policy: bool = False
+) -> Iterator[Embedded]:
+    """Open a store with its pipeline, take up where it left off, and close it; commits on a clean end."""
+    with opened(policy, key_file, folder, options, accept_policy=accept_policy) as (runner, _):
+        yield runner
+
+
+@contextmanager
+def opened(
+    policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *, accept_policy: bool = False
+) -> Iterator[tuple[Embedded, SqliteStore]]:
+    """Do the same, and give the store too."""
+    keys = keyfile.FileKeys(key_file)
+    store = SqliteStore(folder)
+    try:
+        mark = MarkFile(key_file, store.id, laboratory=keys.laboratory)
+        partition = Partition(policy, keys, options, accept_policy=accept_policy)
+        runner = Embedded(partition, store, mark, keys)
+        runner.start()
+        yield runner, store
+        runner.stop()
+    finally:
+        store.close()
+
+
+class FileSink:
+    """Gives a file's messages to an embedded runner; the file is their durable copy."""
+
+    def __init__(self, runner: Embedded) -> None:
+        self._runner = runner
+
+    async def append(self, message: object) -> None:
+        """Process one message without keeping it."""
+        self._runner.take(message, durable=False)  # type: ignore[arg-type]
+
+
+async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop: asyncio.Event) -> None:
+    """Give a file's messages to a sink, ``speed`` times real time (None: as fast as it takes them)."""
+    first: Micros | None = None
+    began = time.monotonic()
+    for message in file.messages():
+        if isinstance(message, Heartbeat):
+            first = message.watermark if first is None else first
+            if speed is not None:
+                due = began + (message.watermark - first) / SECOND / speed
+                await _sleep_until(due, stop)
+        if stop.is_set():
+            return
+        await sink.append(message)
+
+
+async def _sleep_until(due: float, stop: asyncio.Event) -> None:
+    wait = due - time.monotonic()
+    if wait > 0:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), wait)
+
+
+@asynccontextmanager
+async def receiver(
+    address: tuple[str, int], policy: Policy, pseudonym_key: bytes, sink: Sink, communities: tuple[bytes, ...],
+    *, start: Micros | None = None,
+) -> AsyncIterator[Receiver]:  # fmt: skip
+    """Listen for traps from the policy's sources; ``start`` switches to the laboratory's uptime clock."""
+    sources = sorted({source for site in policy.site.values() for source in site.sources})
+    clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
+    made = Receiver(
+        address,
+        ingest=Ingest.of_policy(policy, pseudonym_key, start=start),
+        sink=sink,
+        allow=AllowList(sources),
+        communities=communities,
+        clock=clock,
+    )
+    async with made:
+        log.info("listening", address=made.address[0], port=made.address[1])
+        yield made
+
+
+def check_uptime_clock(policy: Policy, key_file: Path) -> None:
+    """Refuse the uptime clock outside a laboratory: there a controller would decide what time it is."""
+    sources = {source for site in policy.site.values() for source in site.sources}
+    if not keyfile.is_laboratory(key_file):
+        msg = "--clock uptime: must go with a laboratory key"
+        raise UsageError(msg)
+    if foreign := sorted(source for source in sources if not source.startswith(LOOPBACK)):
+        msg = f"--clock uptime: every source of the policy must be on loopback, got {foreign[0]}"
+        raise UsageError(msg)
+
+
+@asynccontextmanager
+async def stop_signals() -> AsyncIterator[asyncio.Event]:
+    """Give an event that SIGTERM or SIGINT sets, in place of ending the process."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def until_stopped(made: Receiver, stop: asyncio.Event) -> None:
+    """Wait for a stop signal, or raise what ended the receiver."""
+    waiting = [asyncio.create_task(made.wait()), asyncio.create_task(stop.wait())]
+    try:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in waiting:
+            task.cancel()

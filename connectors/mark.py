@@ -1,0 +1,62 @@
+"""The mark beside the key: how far each site's chain has been given out, per store.
+
+It shows a store that was set back or replaced. It only moves forward and survives the store. A production
+key knows one store, from the moment the store is first opened; a laboratory key may serve many, also at once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from connectors.keyfile import locked, replace
+from stream.embedded import Chains
+from stream.errors import UsageError
+
+
+class MarkFile:
+    """``<key file>.mark``."""
+
+    def __init__(self, key_file: Path, store: str, *, laboratory: bool) -> None:
+        self._path = key_file.with_name(key_file.name + ".mark")
+        self._store = store
+        with locked(self._path.parent):
+            marks = self._load()
+            others = sorted(set(marks) - {store})
+            if others and not laboratory:
+                msg = (
+                    f"{self._path}: this production key belongs to store {others[0]}, got store {store}: "
+                    "its releases are final, so a new store needs a new key"
+                )
+                raise UsageError(msg)
+            if store not in marks:
+                self._write(marks | {store: {}})
+        self._held = marks.get(store, {})
+
+    def _load(self) -> dict[str, Chains]:
+        if not self._path.exists():
+            return {}
+        try:
+            document = json.loads(self._path.read_text())
+            return {
+                store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
+                for store, sites in document["stores"].items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError):
+            msg = f"{self._path}: must be the mark that 'tacet run' wrote, but it is damaged"
+            raise UsageError(msg) from None
+
+    def _write(self, marks: dict[str, Chains]) -> None:
+        replace(self._path, {"tacet_mark": 1, "stores": marks})
+
+    def read(self) -> Chains:
+        """Return this store's mark."""
+        return dict(self._held)
+
+    def advance(self, chains: Chains) -> None:
+        """Move forward the sites whose chains have grown; written only when one has."""
+        grown = {site: mark for site, mark in chains.items() if mark[0] > self._held.get(site, (0, ""))[0]}
+        if grown:
+            self._held |= grown
+            with locked(self._path.parent):
+                self._write(self._load() | {self._store: self._held})

@@ -1,0 +1,161 @@
+"""What a day under a policy will cost and how good its releases will be, before anything runs.
+
+Errors come from the day that ``tacet simulate --seed 1`` makes: its exact counts go through the release's own
+mechanism under a key that everybody knows, zone by zone in order (and round again where the policy has more).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from stream.accounting.account import COALITION
+from stream.count_plan import CountPlan
+from stream.guarantees import attribute_promises, count_promises
+from stream.keys import LaboratoryKeys, subkey
+from stream.local_time import slot_of
+from stream.mechanisms.counts import Naming
+from stream.mechanisms.noise import Ints
+from stream.policy import CountRelease, Policy, audiences_of, decimal_string
+from stream.records import DAY, Heartbeat, ObservationBatch, OccupancyWindow, Row
+from stream.sensing.occupancy import Sense
+from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.sensing.simulator_building import OFFICE
+
+SEED = 1
+KEY = b"a plan draws the same noise again"
+
+
+def plan(policy: Policy) -> dict[str, Any]:
+    """Return, per site, release and audience: epsilons, costs per unit, releases that fit, expected error."""
+    promises = {(p.site, p.release, p.reader): p for p in count_promises(policy)}
+    counts = [
+        _count_row(policy, site, release, audience, promises[site, release.name, audience].units)
+        for site in policy.site
+        for release in policy.release
+        if isinstance(release, CountRelease) and policy.zones_of(release, site)
+        for audience in audiences_of(release)
+    ]
+    coalitions = [
+        {"site": p.site, "release": p.release, "reader": COALITION, "cost": _decimals(p.units)}
+        for key, p in promises.items()
+        if key[2] == COALITION
+    ]
+    attributes = [
+        {
+            "site": a.site, "release": a.release, "attribute": a.attribute, "audience": a.reader,
+            "epsilon": decimal_string(a.epsilon), "zones": _covered(policy, a.site, a.release),
+            "factor": a.factor, "exact": _number(a.exact), "with_counts": _number(a.with_counts),
+            "habit": {str(days): _number(factor) for days, factor in a.habit.items()},
+        }
+        for a in attribute_promises(policy)
+        if a.reader != COALITION
+    ]  # fmt: skip
+    return {
+        "policy_version": policy.version, "counts": counts, "coalitions": coalitions, "attributes": attributes,
+    }  # fmt: skip
+
+
+def _count_row(
+    policy: Policy, site: str, release: CountRelease, audience: str, units: dict[str, Fraction]
+) -> dict[str, Any]:
+    epsilon, charge = release.epsilon[audience], release.charge(audience)
+    windows = DAY // policy.site[site].tick
+    fit = releases_that_fit(release, audience, windows, policy.privacy.w)
+    beyond = policy.site[site].ticks_per_observation - 1  # ticks of the next day at which a day's last rows count
+    person, sliding = policy.privacy.devices_per_person, release.w_budget.get(audience, units["device_w_event"])
+    longest = {"day": -(-(fit + beyond) // release.windows_paid) * epsilon, "w_event": sliding}
+    spans = {
+        f"{of}_{span}": n * most for span, most in longest.items() for of, n in (("device", 1), ("person", person))
+    }
+    spans |= {f"device_{span}_moved": 2 * most for span, most in longest.items()}
+    most = {unit: min(units[unit], cost) for unit, cost in spans.items()}
+    return {
+        "site": site,
+        "release": release.name,
+        "audience": audience,
+        "mechanism": release.mechanism,
+        "epsilon": decimal_string(epsilon),
+        "windows_per_day": windows,
+        "daily_budget": _decimal(release.daily_budget.get(audience)),
+        "refresh_days": release.refresh_days,
+        "w_budget": _decimal(release.w_budget.get(audience)),
+        "releases_that_fit": fit,
+        "cost": _decimals({"window": charge, "day": charge * fit} | units | most),
+        "expected_mean_absolute_error": round(expected_error(policy, site, release, epsilon), 4),
+    }
+
+
+def releases_that_fit(release: CountRelease, audience: str, windows: int, w: int) -> int:
+    """Return the most windows of one day that the budgets pay: the first day of a refresh, from its beginning."""
+    charge, fit = release.charge(audience), windows
+    if audience in release.daily_budget:
+        fit = min(fit, int(release.daily_budget[audience] / charge))
+    if audience in release.w_budget:
+        each = min(w, int(release.w_budget[audience] / charge))
+        fit = min(fit, windows // w * each + min(windows % w, each))
+    return fit
+
+
+def expected_error(policy: Policy, site: str, release: CountRelease, epsilon: Fraction) -> float:
+    """Return the mean absolute error per zone and window of a release on the simulated day."""
+    counted = CountPlan(policy, release, site)
+    times, counts = simulated_day()
+    rows = counts[:, np.arange(len(policy.site[site].zones)) % counts.shape[1]].tolist()
+    exact = [counted.counts(OccupancyWindow(site, 0, tuple(row), Fraction(1))) for row in rows]
+    timezone = ZoneInfo(policy.site[site].timezone)
+    keys = LaboratoryKeys(KEY, "plan", KEY)
+    naming = Naming(
+        site=site, release=release.name, zones=counted.names,
+        day_key=lambda day: subkey(keys.day(day), "noise"), slot=lambda instant: slot_of(instant, timezone),
+    )  # fmt: skip
+    mechanism, errors = counted.mechanisms[epsilon], []
+    state = mechanism.initial()
+    for end, row in zip(times.tolist(), exact, strict=True):
+        state, [made] = mechanism.step(state, naming.tick(mechanism, end, row))
+        errors.append(np.abs(made.values[: len(row)] - row))
+    return float(np.mean(errors))
+
+
+@lru_cache(maxsize=1)
+def simulated_day() -> tuple[Ints, Ints]:
+    """Return the windows of the simulated day and the exact counts of its zones that are no offices."""
+    made = simulate(SimulatorConfig(seed=SEED))
+    site, building = made.config.site, made.building
+    sense = Sense(
+        site=site, zones=building.zones, sources=("simulated",), max_devices=200_000,
+        access_points=dict(zip(building.access_points, building.zones, strict=True)),
+        tick=300_000_000, validity=600_000_000, lateness=30_000_000,
+    )  # fmt: skip
+    state, outputs = sense.initial(), list[object]()
+    columns = zip(made.device.tolist(), made.access_point.tolist(), made.time.tolist(), strict=True)
+    rows = tuple(Row(made.devices[device], building.access_points[point], time) for device, point, time in columns)
+    batch = ObservationBatch(site, "simulated", 0, 0, rows)
+    for item in (batch, Heartbeat(site, "simulated", 0, made.start), Heartbeat(site, "simulated", 0, made.end)):
+        state, produced = sense.step(state, item)
+        outputs += produced
+    windows = [output for output in outputs if isinstance(output, OccupancyWindow)]
+    public = [place for place, kind in enumerate(building.kinds) if kind != OFFICE]
+    times = np.array([window.window_end for window in windows], dtype=np.int64)
+    return times, np.array([window.counts for window in windows], dtype=np.int64)[:, public]
+
+
+def _covered(policy: Policy, site: str, release: str) -> int:
+    return next(len(policy.zones_of(r, site)) for r in policy.release if r.name == release)
+
+
+def _number(value: float | None) -> float | str | None:
+    return "inf" if value is not None and math.isinf(value) else value
+
+
+def _decimal(value: Fraction | None) -> str | None:
+    return None if value is None else decimal_string(value)
+
+
+def _decimals(units: dict[str, Fraction]) -> dict[str, str]:
+    return {unit: decimal_string(value) for unit, value in units.items()}

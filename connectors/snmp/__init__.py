@@ -1,0 +1,1 @@
+"""Traps from Wi-Fi controllers: decoding, receiving, and sending simulated ones."""

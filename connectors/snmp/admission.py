@@ -1,0 +1,117 @@
+"""Who may send traps, with which community, and the count of all that was refused."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from connectors.ingest import INGEST_REASONS
+from connectors.snmp.ber import MALFORMED_REASONS
+from connectors.snmp.traps import IGNORED_REASONS
+from stream.errors import KeyFileError, UsageError
+
+ANY = "any"
+"""How a sender is listed when every sender is allowed and no entry covers it."""
+UNKNOWN_SOURCE, BAD_COMMUNITY = "unknown_source", "bad_community"
+QUEUE_FULL, DUPLICATE_INFORM = "queue_full", "duplicate_inform"
+DROP_REASONS = (
+    UNKNOWN_SOURCE, *MALFORMED_REASONS, BAD_COMMUNITY, *IGNORED_REASONS,
+    DUPLICATE_INFORM, QUEUE_FULL, *INGEST_REASONS,
+)  # fmt: skip
+"""Every reason for which a datagram is dropped, in the order of the checks; the labels of the metric."""
+_CACHED = 4096
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class AllowList:
+    """Which senders are listed, by address or CIDR block; the narrowest entry counts."""
+
+    def __init__(self, entries: Iterable[str], *, allow_any: bool = False) -> None:
+        """Take the policy's sources; ``UsageError`` when there are none and ``allow_any`` is not set."""
+        networks = [(_network(entry), entry) for entry in entries]
+        if not networks and not allow_any:
+            msg = "sources: must list at least one sender (or allow any sender explicitly), got none"
+            raise UsageError(msg)
+        self._networks = sorted(networks, key=lambda pair: pair[0].prefixlen, reverse=True)
+        self._default = ANY if allow_any else None
+        self._cache: dict[str, str | None] = {}
+
+    def listed(self, host: str) -> str | None:
+        """Return the entry that covers a numeric address, as it was written; None: not allowed."""
+        try:
+            return self._cache[host]
+        except KeyError:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            entry = self._cache[host] = self._find(host)
+            return entry
+
+    def _find(self, host: str) -> str | None:
+        address: Address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        return next((entry for network, entry in self._networks if address in network), self._default)
+
+
+def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        return ipaddress.ip_network(entry)
+    except ValueError:
+        msg = f"sources: must be addresses or CIDR blocks such as '10.2.0.0/16', got {entry!r}"
+        raise UsageError(msg) from None
+
+
+def read_communities(path: Path) -> tuple[bytes, ...]:
+    """Return the communities of a file, one a line; blank lines and ``#`` lines are passed over.
+
+    Raises ``KeyFileError`` when the file is missing, can be read by group or others, or holds none.
+    """
+    try:
+        mode = path.stat().st_mode
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        msg = f"{path}: must be a readable file of communities: {error.strerror}"
+        raise KeyFileError(msg) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        msg = f"{path}: must be readable by its owner only (chmod 600), has mode {stat.S_IMODE(mode):04o}"
+        raise KeyFileError(msg)
+    communities = tuple(line.strip() for line in lines if line.strip() and not line.startswith(b"#"))
+    if not communities:
+        msg = f"{path}: must hold at least one community"
+        raise KeyFileError(msg)
+    return communities
+
+
+def is_known(community: bytes, allowed: Sequence[bytes]) -> bool:
+    """Compare with every allowed community, in a time that does not tell which one came close."""
+    found = False
+    for known in allowed:
+        found |= hmac.compare_digest(community, known)
+    return found
+
+
+@dataclass(slots=True)
+class Counters:
+    """What became of each datagram that the socket gave up; labels come from a fixed set."""
+
+    datagrams: int = 0
+    accepted: int = 0
+    """Taken by the ingest: kept sightings, keep-alives, restarts."""
+    waiting: int = 0
+    """In the queue."""
+    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
+    kernel_drops: int = 0
+    """Datagrams that the kernel had no room for, as of the last one read; not part of ``datagrams``."""
+    informs_answered: int = 0
+    answers_unsent: int = 0
+    receive_buffer: int = 0
+    """The socket's buffer in octets, as the kernel granted it."""
+
+    def check(self) -> bool:
+        """Whether every datagram is accounted for exactly once."""
+        return self.datagrams == self.accepted + self.waiting + sum(self.dropped.values())

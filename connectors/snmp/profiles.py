@@ -1,0 +1,235 @@
+"""What each vendor's traps mean, by object identifier.
+
+Read from the vendors' MIBs: AIRESPACE-WIRELESS-MIB, CISCO-LWAPP-DOT11-CLIENT-MIB, CISCO-LWAPP-AP-MIB,
+CISCO-DOT11-ASSOCIATION-MIB, WLSX-TRAP-MIB, RUCKUS-ZD-EVENT-MIB, RUCKUS-EVENT-MIB, HUAWEI-WLAN-STATION-MIB,
+HH3C-DOT11-STATION-MIB, AH-TRAP-MIB; SNMPv2-MIB and NET-SNMP-EXAMPLES-MIB for start and keep-alive.
+Only the Cisco AireOS profile has met a real controller's trap; the others follow the MIB.
+
+A column that is not named here never leaves the decoder: user names, addresses, network names, sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from connectors.snmp.ber import encode_oid, encode_sub_identifier
+
+ENTERPRISES = "1.3.6.1.4.1"
+
+
+class Kind(StrEnum):
+    """What a notification says; the first three place a device at an access point."""
+
+    ASSOCIATE = "associate"
+    ROAM = "roam"
+    RUN = "run"
+    KEEPALIVE = "keepalive"
+    RESTART = "restart"
+    IGNORED = "ignored"
+
+
+OBSERVATIONS = frozenset({Kind.ASSOCIATE, Kind.ROAM, Kind.RUN})
+
+
+class Meaning(NamedTuple):
+    """What a trap is if each column in ``when`` holds its number."""
+
+    kind: Kind
+    when: tuple[tuple[str, int], ...] = ()
+
+
+class Profile(NamedTuple):
+    """One vendor's traps and the columns that say who and where, in order of preference."""
+
+    vendor: str
+    traps: Mapping[str, tuple[Meaning, ...]]
+    """Trap identifier -> meanings, the first that fits counts; none: known, and no observation."""
+    client: tuple[str, ...] = ()
+    access_point: tuple[str, ...] = ()
+    """Radio addresses; text that is no address is taken as the access point's name."""
+    name: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    """Table entries whose index is the client's address: six sub-identifiers without a length (LWAPP)."""
+    ignored: tuple[str, ...] = ()
+    """Columns known to come with the traps and passed over; named only to be passed over fast."""
+    at_sender: bool = False
+    """The access point is whoever sent the trap (a stand-alone access point)."""
+
+
+ASSOCIATE, ROAM, RUN = ((Meaning(kind),) for kind in (Kind.ASSOCIATE, Kind.ROAM, Kind.RUN))
+PASSED_OVER: tuple[Meaning, ...] = ()
+
+
+def _numbered(base: str, meanings: Mapping[int, tuple[Meaning, ...]]) -> dict[str, tuple[Meaning, ...]]:
+    return {f"{base}.{number}": meaning for number, meaning in meanings.items()}
+
+
+def _aireos() -> Profile:
+    variable = f"{ENTERPRISES}.14179.2.6.2"
+    kinds = dict.fromkeys((1, 2, 3, 4, 52), PASSED_OVER) | {53: ASSOCIATE}
+    return Profile(
+        vendor="cisco-aireos",
+        traps=_numbered(f"{ENTERPRISES}.14179.2.6.3", kinds),
+        client=(f"{variable}.34",),
+        access_point=(f"{variable}.35",),
+        name=(f"{ENTERPRISES}.14179.2.2.1.1.3",),
+        ignored=tuple(f"{variable}.{column}" for column in (36, 37, 38, 39, 43)),
+    )
+
+
+def _lwapp() -> Profile:
+    base = f"{ENTERPRISES}.9.9.599"
+    kinds = dict.fromkeys((1, 3, 6, 10, 13), PASSED_OVER)
+    kinds |= {2: ASSOCIATE, 4: RUN, 7: ASSOCIATE, 8: RUN, 9: ASSOCIATE, 11: RUN, 12: ROAM}
+    return Profile(
+        vendor="cisco-lwapp",
+        traps=_numbered(f"{base}.0", kinds),
+        client=(f"{base}.1.3.1.1.1",),
+        access_point=(f"{base}.1.3.1.1.8",),
+        name=(f"{ENTERPRISES}.9.9.513.1.1.1.1.5",),
+        tables=(f"{base}.1.3.1.1", f"{base}.1.4.1.1"),
+    )
+
+
+def _ios() -> Profile:
+    entry = f"{ENTERPRISES}.9.9.273.1.5.1"
+    state = f"{entry}.9"
+    meanings = (Meaning(Kind.ASSOCIATE, ((state, 1),)), Meaning(Kind.RUN, ((state, 3),)))
+    return Profile(
+        vendor="cisco-ios",
+        traps={f"{ENTERPRISES}.9.9.273.1.4.1": meanings},
+        client=(f"{entry}.1",),
+        access_point=(f"{entry}.6",),
+    )
+
+
+def _aruba() -> Profile:
+    variable = f"{ENTERPRISES}.14823.2.3.1.11.1.1"
+    kinds = dict.fromkeys((1015, 1017, 1018, 1133), PASSED_OVER)
+    # The user-entry traps carry no station address: they are known, and end as "no_client".
+    kinds |= {1014: ASSOCIATE, 1016: RUN, 1219: ASSOCIATE, 1215: ROAM}
+    return Profile(
+        vendor="aruba",
+        traps=_numbered(f"{ENTERPRISES}.14823.2.3.1.11.1.2", kinds),
+        client=(f"{variable}.93",),
+        access_point=(f"{variable}.1", f"{variable}.3"),
+        name=(f"{variable}.94",),
+    )
+
+
+def _ruckus_zonedirector() -> Profile:
+    variable = f"{ENTERPRISES}.25053.2.2.2"
+    kinds = dict.fromkeys((7, 61, 62, 63, 64, 66, 67), PASSED_OVER) | {60: ASSOCIATE, 65: ROAM}
+    return Profile(
+        vendor="ruckus-zonedirector",
+        traps=_numbered(f"{ENTERPRISES}.25053.2.2.1", kinds),
+        client=(f"{variable}.15",),
+        access_point=(f"{variable}.18",),
+    )
+
+
+def _ruckus_standalone() -> Profile:
+    return Profile(
+        vendor="ruckus-standalone",
+        traps=_numbered(f"{ENTERPRISES}.25053.2.1.1", {1: ASSOCIATE, 2: PASSED_OVER}),
+        client=(f"{ENTERPRISES}.25053.2.1.2.15",),
+        at_sender=True,
+    )
+
+
+def _huawei() -> Profile:
+    base = f"{ENTERPRISES}.2011.6.139"
+    return Profile(
+        vendor="huawei",
+        traps=_numbered(f"{base}.18.1.1.1", {9: ASSOCIATE, 10: PASSED_OVER}),
+        client=(f"{base}.18.1.2.1.1",),
+        access_point=(f"{base}.13.3.3.1.1",),
+        name=(f"{base}.13.3.3.1.4",),
+    )
+
+
+def _comware(vendor: str, root: str) -> Profile:
+    # A roam names neither radio nor access point in its MIB; it counts only if the device adds one.
+    kinds = dict.fromkeys((1, 2, 3, 4, 5, 8, 11), PASSED_OVER) | {6: RUN, 7: ROAM}
+    return Profile(
+        vendor=vendor,
+        traps=_numbered(f"{root}.2.0", kinds),
+        client=(f"{root}.2.1.2",),
+        access_point=(f"{root}.2.1.11",),
+        name=(f"{root}.2.1.10",),
+    )
+
+
+def _aerohive() -> Profile:
+    event, variable = f"{ENTERPRISES}.26928.1.1.1.1.1", f"{ENTERPRISES}.26928.1.1.1.1.2"
+    client_link_up = ((f"{variable}.14", 1), (f"{variable}.10", 1))
+    return Profile(
+        vendor="aerohive",
+        traps={f"{event}.4": (Meaning(Kind.ASSOCIATE, client_link_up),), f"{event}.6": PASSED_OVER},
+        client=(f"{variable}.15",),
+        access_point=(f"{variable}.1",),
+        name=(f"{variable}.2",),
+    )
+
+
+COLD_START, WARM_START = "1.3.6.1.6.3.1.1.5.1", "1.3.6.1.6.3.1.1.5.2"
+HEARTBEAT = f"{ENTERPRISES}.8072.2.3.0.1"
+"""netSnmpExampleHeartbeatNotification: what simulated controllers send each simulated minute."""
+
+PROFILES: tuple[Profile, ...] = (
+    _aireos(),
+    _lwapp(),
+    _ios(),
+    _aruba(),
+    _ruckus_zonedirector(),
+    _ruckus_standalone(),
+    _huawei(),
+    _comware("comware-hh3c", f"{ENTERPRISES}.25506.2.75.3"),
+    _comware("comware-h3c", f"{ENTERPRISES}.2011.10.2.75.3"),
+    _comware("comware-hpn-icf", f"{ENTERPRISES}.11.2.14.11.15.2.75.3"),
+    _aerohive(),
+    Profile("standard", dict.fromkeys((COLD_START, WARM_START), (Meaning(Kind.RESTART),))),
+    Profile("net-snmp", {HEARTBEAT: (Meaning(Kind.KEEPALIVE),)}),
+)
+
+SYS_UP_TIME, SNMP_TRAP_OID = "1.3.6.1.2.1.1.3", "1.3.6.1.6.3.1.1.4.1"
+SKIP = ""
+"""The column name of everything that stays in the decoder."""
+
+
+def both_forms(oid: str) -> tuple[bytes, bytes]:
+    """Return a trap's identifier as it is and with the 0 that RFC 3584 section 3.1 puts before its number."""
+    base, _, number = oid.rpartition(".")
+    last = encode_sub_identifier(int(number))
+    return encode_oid(base) + last, encode_oid(base) + b"\x00" + last
+
+
+def _trap_table(profiles: Iterable[Profile]) -> dict[bytes, tuple[Profile, tuple[Meaning, ...]]]:
+    return {
+        form: (profile, meanings)
+        for profile in profiles
+        for oid, meanings in profile.traps.items()
+        for form in both_forms(oid)
+    }
+
+
+def _column_table(profiles: Iterable[Profile]) -> dict[bytes, str]:
+    table = {encode_oid(oid): oid for oid in (SYS_UP_TIME, SNMP_TRAP_OID)}
+    for profile in profiles:
+        conditions = (oid for m in profile.traps.values() for meaning in m for oid, _ in meaning.when)
+        named = (*profile.client, *profile.access_point, *profile.name, *conditions)
+        table |= {encode_oid(oid): oid for oid in named}
+        table |= {encode_oid(oid): SKIP for oid in profile.ignored}
+    return table
+
+
+TRAPS = _trap_table(PROFILES)
+"""Encoded trap identifier, both forms -> profile and meanings."""
+COLUMNS = _column_table(PROFILES)
+"""Encoded column -> its dotted name, or ``SKIP``."""
+SCALARS = {column + b"\x00": name for column, name in COLUMNS.items()}
+"""The same with instance .0, which nearly every trap uses: one look-up for the usual case."""
+COLUMN_SIZES = tuple(sorted({len(column) for column in COLUMNS}, reverse=True))
+TABLES = tuple(encode_oid(entry) for profile in PROFILES for entry in profile.tables)

@@ -1,0 +1,258 @@
+"""The trap receiver: one UDP port, a bounded queue, and a worker that awaits the sink.
+
+The port's side checks, cheapest first: sender listed, well-formed, community, something to observe, room in
+the queue. A full queue drops the newest trap and counts it; an inform is then left unanswered, so that the
+controller sends it again: the only brake SNMP has. The worker's side runs the pure ingest, appends what it
+gives in its order, and answers an inform only when the batch that holds it is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from connectors.clock import AnchoredClock, ClockStepError
+from connectors.ingest import BatchKey, Ingest, IngestState, Sink
+from connectors.snmp.admission import (
+    BAD_COMMUNITY,
+    DUPLICATE_INFORM,
+    QUEUE_FULL,
+    UNKNOWN_SOURCE,
+    AllowList,
+    Counters,
+    is_known,
+)
+from connectors.snmp.ber import MalformedTrap
+from connectors.snmp.informs import Answer, Informs
+from connectors.snmp.port import Port
+from connectors.snmp.profiles import Kind
+from connectors.snmp.traps import Trap, decode, respond
+from stream.errors import UsageError
+from stream.records import SECOND, Micros
+
+QUEUE_LIMIT = 20_000
+RECEIVE_BUFFER = 4 * 1024 * 1024
+CHUNK = 512
+PATIENCE = 0.02
+"""Seconds that a trap waits for company before the worker is called."""
+
+
+class _Waiting(NamedTuple):
+    """A trap between port and worker."""
+
+    time: Micros
+    source: str
+    host: str
+    trap: Trap
+    answer: Answer | None
+
+
+class Receiver:
+    """An asynchronous context manager: entering binds the socket, leaving drains and closes it.
+
+    Nothing accepted is lost on a clean end. ``wait`` ends with the failure that stopped the receiver: the
+    sink's, or ``ClockStepError``. ``counters`` says what became of every datagram.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        *,
+        ingest: Ingest,
+        sink: Sink,
+        allow: AllowList,
+        communities: Sequence[bytes],
+        clock: AnchoredClock,
+        queue_limit: int = QUEUE_LIMIT,
+        receive_buffer: int = RECEIVE_BUFFER,
+    ) -> None:
+        if not communities:
+            msg = "communities: must hold at least one, got none"
+            raise UsageError(msg)
+        self.state: IngestState = ingest.initial(clock.now())
+        self._wanted, self._receive_buffer = address, receive_buffer
+        self._ingest, self._sink, self._clock = ingest, sink, clock
+        self._allow, self._communities = allow, tuple(communities)
+        self._queue: deque[_Waiting] = deque()
+        self._queue_limit = queue_limit
+        self._informs = Informs()
+        self._unanswered: dict[BatchKey, list[Answer]] = {}
+        self._wake, self._stopping = asyncio.Event(), False
+        self._nudge: asyncio.TimerHandle | None = None
+        self._failure: ClockStepError | None = None
+        self._counters = Counters()
+
+    async def __aenter__(self) -> Receiver:
+        self._port = Port(self._wanted, self._receive_buffer, self._turn)
+        self._port.open()
+        self._worker = asyncio.create_task(self._work())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Read what the kernel holds, let the worker finish, close; raise the worker's failure, if any."""
+        await self._port.finish()
+        self._stopping = True
+        self._wake.set()
+        try:
+            await self._worker
+        except Exception:
+            if error is None:
+                raise
+        finally:
+            self._port.close()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that the socket is bound to."""
+        return self._port.address
+
+    @property
+    def counters(self) -> Counters:
+        """What became of every datagram so far."""
+        self._counters.kernel_drops = self._port.kernel_drops
+        self._counters.receive_buffer = self._port.receive_buffer
+        self._counters.waiting = len(self._queue)
+        return self._counters
+
+    async def wait(self) -> None:
+        """Run until something stops the receiver, and raise it."""
+        await asyncio.shield(self._worker)
+
+    # The port's side: called by the event loop, never waits.
+
+    def _turn(self) -> int:
+        before = self._counters.datagrams
+        try:
+            self._port.read(functools.partial(self._take, self._clock.now()))
+        except ClockStepError as error:
+            self._failure = error
+            self._port.stop()
+        self._call_worker()
+        return self._counters.datagrams - before
+
+    def _call_worker(self) -> None:
+        """Call the worker at once for a full chunk or a failure, else soon: it then has more to do."""
+        if self._failure is not None or len(self._queue) >= CHUNK:
+            self._wake.set()
+        elif self._queue and self._nudge is None:
+            self._nudge = asyncio.get_running_loop().call_later(PATIENCE, self._wake.set)
+
+    def _take(self, now: Micros, datagram: bytes, address: Any) -> None:
+        counters = self._counters
+        counters.datagrams += 1
+        host = address[0]
+        source = self._allow.listed(host)
+        if source is None:
+            counters.dropped[UNKNOWN_SOURCE] += 1
+            return
+        try:
+            trap = decode(datagram)
+        except MalformedTrap as error:
+            counters.dropped[error.reason] += 1
+            return
+        if not is_known(trap.community, self._communities):
+            counters.dropped[BAD_COMMUNITY] += 1
+        elif trap.kind is Kind.IGNORED:
+            counters.dropped[trap.reason] += 1
+            if trap.inform:
+                self._send(respond(datagram), address)
+        elif trap.inform:
+            self._take_inform(_Waiting(now, source, host, trap, None), datagram, address)
+        else:
+            self._enqueue(_Waiting(now, source, host, trap, None))
+
+    def _enqueue(self, waiting: _Waiting) -> bool:
+        if len(self._queue) >= self._queue_limit:
+            self._counters.dropped[QUEUE_FULL] += 1
+            return False
+        self._queue.append(waiting)
+        return True
+
+    def _take_inform(self, waiting: _Waiting, datagram: bytes, address: Any) -> None:
+        """Queue an inform once; a copy is answered once the first is durable."""
+        now, _, host, trap, _ = waiting
+        key = (host, trap.request_id, trap.kind, trap.client, trap.access_point, trap.name)
+        durable = self._informs.earlier(key, now)
+        if durable is not None:
+            self._counters.dropped[DUPLICATE_INFORM] += 1
+            if durable:
+                self._send(respond(datagram), address)
+        elif self._enqueue(waiting._replace(answer=Answer(key, address, respond(datagram)))):
+            self._informs.remember(key, now)
+
+    # The worker's side: waits for the sink.
+
+    async def _work(self) -> None:
+        try:
+            while True:
+                await self._sleep()
+                while await self._chunk():
+                    await asyncio.sleep(0)
+                if self._failure is not None:
+                    raise self._failure
+                if self._stopping:
+                    break
+        finally:
+            self._port.stop()
+        for message in self._ingest.drain(self.state):
+            await self._sink.append(message)
+        self._answer_durable()
+
+    async def _sleep(self) -> None:
+        """Wait for traps, the next due message or the end."""
+        due, alarm = self._ingest.next_due(self.state), None
+        if due is not None:
+            delay = max(0.0, (due - self._clock.now()) / SECOND)
+            alarm = asyncio.get_running_loop().call_later(delay, self._wake.set)
+        await self._wake.wait()
+        self._wake.clear()
+        for timer in (alarm, self._nudge):
+            if timer is not None:
+                timer.cancel()
+        self._nudge = None
+
+    async def _chunk(self) -> bool:
+        """Observe some of the queue, append what is due; return whether traps are left."""
+        done: list[Answer] = []
+        for _ in range(min(CHUNK, len(self._queue))):
+            self._observe(self._queue.popleft(), done)
+        # A heartbeat speaks for every trap received before it, so it must not overtake the queue.
+        now = self._queue[0].time if self._queue else self._clock.now()
+        for message in self._ingest.poll(self.state, now):
+            await self._sink.append(message)
+        for answer in done:
+            self._answer(answer)
+        self._answer_durable()
+        return bool(self._queue)
+
+    def _observe(self, waiting: _Waiting, done: list[Answer]) -> None:
+        time, source, host, trap, answer = waiting
+        dropped, batch = self._ingest.observe(self.state, time, source, host, trap)
+        if dropped is None:
+            self._counters.accepted += 1
+        else:
+            self._counters.dropped[dropped] += 1
+        if answer is not None:
+            (done if batch is None else self._unanswered.setdefault(batch, [])).append(answer)
+
+    def _answer_durable(self) -> None:
+        """Answer the informs whose batch is no longer open: all before it has been appended."""
+        for batch in [batch for batch in self._unanswered if batch not in self.state.open]:
+            for answer in self._unanswered.pop(batch):
+                self._answer(answer)
+
+    def _answer(self, answer: Answer) -> None:
+        self._informs.is_durable(answer.key)
+        self._send(answer.datagram, answer.address)
+
+    def _send(self, datagram: bytes, address: Any) -> None:
+        if self._port.send(datagram, address):
+            self._counters.informs_answered += 1
+        else:
+            self._counters.answers_unsent += 1

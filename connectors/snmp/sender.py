@@ -1,0 +1,164 @@
+"""Traps out: what a controller would send, for the simulator and the tests, and a paced UDP sender."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Iterable
+
+from connectors.snmp.ber import (
+    INFORM,
+    IP_ADDRESS,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    SEQUENCE,
+    TIME_TICKS,
+    TRAP_V1,
+    TRAP_V2,
+    encode_integer,
+    encode_oid,
+    tlv,
+)
+from connectors.snmp.profiles import COLD_START, ENTERPRISES, HEARTBEAT, SNMP_TRAP_OID, SYS_UP_TIME
+
+BSN_ASSOCIATE = f"{ENTERPRISES}.14179.2.6.3.53"
+"""bsnDot11StationAssociate of AIRESPACE-WIRELESS-MIB."""
+_BSN = f"{ENTERPRISES}.14179.2.6.2"
+_SLICE = 0.001
+"""The shortest sleep worth asking an event loop for, in seconds."""
+
+
+@functools.cache
+def _oid(text: str) -> bytes:
+    return tlv(OBJECT_IDENTIFIER, encode_oid(text))
+
+
+def varbind(oid: str, value: bytes) -> bytes:
+    """Return one variable binding; ``value`` is already encoded."""
+    return tlv(SEQUENCE, _oid(oid) + value)
+
+
+def octets(content: bytes) -> bytes:
+    """Return an OCTET STRING."""
+    return tlv(OCTET_STRING, content)
+
+
+@functools.cache
+def _trap_oid(trap: str) -> bytes:
+    return varbind(f"{SNMP_TRAP_OID}.0", _oid(trap))
+
+
+@functools.lru_cache(maxsize=256)
+def _number(column: str, value: int) -> bytes:
+    return varbind(column, encode_integer(value))
+
+
+def encode_notification(
+    trap: str,
+    varbinds: bytes = b"",
+    *,
+    community: bytes,
+    uptime: int,
+    request_id: int = 1,
+    version: int = 2,
+    inform: bool = False,
+) -> bytes:
+    """Return one datagram: a v1 trap, a v2c trap or a v2c inform.
+
+    ``trap`` is the dotted identifier of the v2 form, ``varbinds`` the encoded bindings after the first two,
+    ``uptime`` hundredths of a second (taken modulo 2**32).
+    """
+    ticks = encode_integer(uptime % 2**32, TIME_TICKS)
+    if version == 1:
+        pdu = tlv(TRAP_V1, _v1_head(trap) + ticks + tlv(SEQUENCE, varbinds))
+    else:
+        head = varbind(f"{SYS_UP_TIME}.0", ticks) + _trap_oid(trap)
+        body = encode_integer(request_id) + b"\x02\x01\x00\x02\x01\x00" + tlv(SEQUENCE, head + varbinds)
+        pdu = tlv(INFORM if inform else TRAP_V2, body)
+    return tlv(SEQUENCE, encode_integer(version - 1) + octets(community) + pdu)
+
+
+@functools.cache
+def _v1_head(trap: str) -> bytes:
+    """Enterprise, agent address and the two numbers of a v1 trap (RFC 3584 section 3.2)."""
+    base, _, number = trap.rpartition(".")
+    if base == COLD_START.rpartition(".")[0]:
+        enterprise, generic, specific = f"{ENTERPRISES}.14179", int(number) - 1, 0
+    else:
+        enterprise, generic, specific = base.removesuffix(".0"), 6, int(number)
+    return _oid(enterprise) + tlv(IP_ADDRESS, bytes(4)) + encode_integer(generic) + encode_integer(specific)
+
+
+def encode_associate(
+    client: bytes,
+    access_point: bytes,
+    *,
+    community: bytes,
+    uptime: int,
+    request_id: int = 1,
+    version: int = 2,
+    inform: bool = False,
+    slot: int = 1,
+    user: bytes = b"",
+    address: bytes = bytes(4),
+    name: bytes = b"",
+) -> bytes:
+    """Return a Cisco AireOS association of ``client`` at ``access_point``, varbinds in the MIB's order."""
+    varbinds = b"".join(
+        (
+            varbind(f"{_BSN}.35.0", octets(access_point)),
+            _number(f"{_BSN}.36.0", slot),
+            varbind(f"{_BSN}.43.0", tlv(IP_ADDRESS, address)),
+            varbind(f"{_BSN}.34.0", octets(client)),
+            varbind(f"{_BSN}.39.0", octets(user)),
+            varbind(f"{ENTERPRISES}.14179.2.2.1.1.3.0", octets(name)),
+        )
+    )
+    return encode_notification(
+        BSN_ASSOCIATE, varbinds,
+        community=community, uptime=uptime, request_id=request_id, version=version, inform=inform,
+    )  # fmt: skip
+
+
+def encode_keepalive(*, community: bytes, uptime: int, request_id: int = 1, version: int = 2) -> bytes:
+    """Return the keep-alive of a simulated controller: it says how late it is, and nothing else."""
+    return encode_notification(HEARTBEAT, community=community, uptime=uptime, request_id=request_id, version=version)
+
+
+def encode_cold_start(*, community: bytes, uptime: int = 0, request_id: int = 1, version: int = 2) -> bytes:
+    """Return what a controller sends after a restart."""
+    return encode_notification(COLD_START, community=community, uptime=uptime, request_id=request_id, version=version)
+
+
+async def send(
+    datagrams: Iterable[tuple[int, bytes]],
+    address: tuple[str, int],
+    speed: float | None = 1.0,
+    *,
+    source: str | None = None,
+    max_rate: float = 20_000.0,
+) -> int:
+    """Send datagrams (microseconds after the start, octets) in the order given; return how many were sent.
+
+    ``speed`` times real time, None as fast as ``max_rate`` (datagrams a second) allows: UDP has no other
+    brake. ``source`` binds the sending address. Raises ``OSError`` when an address cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        if source is not None:
+            sock.bind((source, 0))
+        start, sent = loop.time(), 0
+        for offset, datagram in datagrams:
+            due = start + max(sent / max_rate, 0.0 if speed is None else offset / 1e6 / speed)
+            wait = due - loop.time()
+            if wait > _SLICE or sent % 64 == 0:
+                await asyncio.sleep(max(wait, 0.0))
+            try:
+                sock.sendto(datagram, address)
+            except BlockingIOError:
+                await loop.sock_sendto(sock, datagram, address)
+            sent += 1
+        return sent

@@ -1,0 +1,251 @@
+"""From a datagram to a trap: a strict decoder of SNMPv1 traps, SNMPv2c traps and informs; pure, no I/O.
+
+What it keeps: who (the station's address), where (the access point), the sender's uptime, and what an answer
+needs. User names, IP addresses, network names and session numbers are in no field of ``Trap``.
+RFC 1157 section 4.1.6 (v1), RFC 3416 section 4.2 (v2c), RFC 3584 section 3.1 (v1 identifiers as v2).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from connectors.snmp.addresses import NOWHERE, mac
+from connectors.snmp.ber import (
+    INFORM,
+    INTEGER,
+    IP_ADDRESS,
+    MALFORMED,
+    NO_TRAP_OID,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    SEQUENCE,
+    TIME_TICKS,
+    TRAP_V1,
+    TRAP_V2,
+    TRUNCATED,
+    UNSUPPORTED_PDU,
+    UNSUPPORTED_VERSION,
+    MalformedTrap,
+    check_oid,
+    encode_integer,
+    encode_oid,
+    encode_sub_identifier,
+    header,
+    integer,
+    length,
+    unsigned,
+)
+from connectors.snmp.profiles import (
+    OBSERVATIONS,
+    SNMP_TRAP_OID,
+    SYS_UP_TIME,
+    TRAPS,
+    Kind,
+    Meaning,
+    Profile,
+)
+from connectors.snmp.variables import INDEX, variables
+
+UNKNOWN_TRAP, NOT_AN_OBSERVATION = "unknown_trap", "not_an_observation"
+NO_CLIENT, NO_ACCESS_POINT = "no_client", "no_access_point"
+IGNORED_REASONS = (UNKNOWN_TRAP, NOT_AN_OBSERVATION, NO_CLIENT, NO_ACCESS_POINT)
+
+_SNMP_TRAPS = encode_oid("1.3.6.1.6.3.1.1.5")
+
+
+class Trap(NamedTuple):
+    """One well-formed notification; shown without community, addresses or names."""
+
+    kind: Kind
+    vendor: str
+    """Name of the profile, or empty."""
+    reason: str
+    """For ``Kind.IGNORED`` one of ``IGNORED_REASONS``, else empty."""
+    client: bytes
+    """The station's address, six octets; empty unless the trap is an observation."""
+    access_point: bytes
+    """The radio's address, six octets, or empty where the vendor gives only a name or the sender."""
+    name: bytes
+    """The access point's name as sent; empty if the trap carries none."""
+    at_sender: bool
+    """The access point is the sender itself."""
+    uptime: int | None
+    """Hundredths of a second since the sender started, modulo 2**32."""
+    version: int
+    """1 or 2 (for 2c)."""
+    inform: bool
+    """Waits for an answer."""
+    request_id: int
+    """As sent; 0 in version 1, which has none."""
+    community: bytes
+
+    def __repr__(self) -> str:
+        """Name what it is, never who, where or with which community."""
+        pdu = "inform" if self.inform else "trap"
+        return f"Trap({self.kind} {self.reason}, {self.vendor or 'no profile'}, v{self.version} {pdu})"
+
+
+_Message = tuple[int, bytes, int, int, int]
+"""Version, community, tag of the PDU, where its content starts and stops."""
+_NO_ERROR = encode_integer(0) * 2
+
+
+def decode(datagram: bytes) -> Trap:
+    """Return the trap in ``datagram``; the whole of it must be consumed.
+
+    A well-formed notification that places nobody comes back as ``Kind.IGNORED`` with a reason, because an
+    inform wants its answer all the same. Raises ``MalformedTrap`` for everything else.
+    """
+    try:
+        message = _message(datagram)
+        read = _v1 if message[2] == TRAP_V1 else _v2
+        return read(datagram, message)
+    except IndexError:
+        raise MalformedTrap(TRUNCATED) from None
+
+
+def respond(datagram: bytes) -> bytes:
+    """Return the answer to an inform: the same message as a Response without error (RFC 3416, 4.2.7).
+
+    It repeats what the sender wrote, so it goes to the sender and nowhere else.
+    Raises ``MalformedTrap`` for a datagram that is no inform.
+    """
+    message = _message(datagram)
+    _, _, tag, start, stop = message
+    if tag != INFORM:
+        raise MalformedTrap(UNSUPPORTED_PDU)
+    answer = bytearray(datagram)
+    _, pos = integer(datagram, start, stop)
+    for _ in range(2):  # error-status, error-index
+        start, pos = header(datagram, pos, stop, INTEGER)
+        answer[start:pos] = bytes(pos - start)
+    answer[_pdu_position(datagram)] = 0xA2
+    return bytes(answer)
+
+
+def _pdu_position(data: bytes) -> int:
+    start, end = header(data, 0, len(data), SEQUENCE)
+    _, pos = integer(data, start, end)
+    return header(data, pos, end, OCTET_STRING)[1]
+
+
+def _message(data: bytes) -> _Message:
+    size = len(data)
+    start, end = header(data, 0, size, SEQUENCE)
+    if end != size:
+        raise MalformedTrap(MALFORMED)
+    version, pos = integer(data, start, end)
+    if version not in {0, 1}:
+        raise MalformedTrap(UNSUPPORTED_VERSION)
+    start, pos = header(data, pos, end, OCTET_STRING)
+    tag = data[pos]
+    if tag not in ({TRAP_V1} if version == 0 else {TRAP_V2, INFORM}):
+        raise MalformedTrap(UNSUPPORTED_PDU)
+    pdu_start, pdu_stop = length(data, pos + 1, end)
+    if pdu_stop != end:
+        raise MalformedTrap(MALFORMED)
+    return version + 1, data[start:pos], tag, pdu_start, pdu_stop
+
+
+def _v2(data: bytes, message: _Message) -> Trap:
+    _, _, _, start, end = message
+    request_id, pos = integer(data, start, end)
+    if data[pos : pos + 6] == _NO_ERROR:
+        pos += 6
+    else:  # RFC 3416 lets a notification carry anything here
+        _, pos = integer(data, pos, end)
+        _, pos = integer(data, pos, end)
+    found = variables(data, pos, end)
+    trap_oid = found.get(SNMP_TRAP_OID)
+    if trap_oid is None:
+        raise MalformedTrap(NO_TRAP_OID)
+    ticks = found.get(SYS_UP_TIME)
+    uptime = None if ticks is None else unsigned(ticks)
+    return _interpret(trap_oid, found, uptime, message, request_id)
+
+
+def _v1(data: bytes, message: _Message) -> Trap:
+    _, _, _, start, end = message
+    start, pos = header(data, start, end, OBJECT_IDENTIFIER)
+    enterprise = data[start:pos]
+    check_oid(enterprise)
+    start, pos = header(data, pos, end, IP_ADDRESS)
+    if pos - start != 4:
+        raise MalformedTrap(MALFORMED)
+    generic, pos = integer(data, pos, end)
+    specific, pos = integer(data, pos, end)
+    if not 0 <= generic <= 6 or specific < 0:
+        raise MalformedTrap(MALFORMED)
+    start, pos = header(data, pos, end, TIME_TICKS)
+    uptime = unsigned(data[start:pos])
+    found = variables(data, pos, end)
+    if generic == 6:
+        trap_oid = enterprise + b"\x00" + encode_sub_identifier(specific)
+    else:
+        trap_oid = _SNMP_TRAPS + bytes((generic + 1,))
+    return _interpret(trap_oid, found, uptime, message, 0)
+
+
+def _interpret(
+    trap_oid: bytes, found: dict[str, bytes], uptime: int | None, message: _Message, request_id: int
+) -> Trap:
+    known = TRAPS.get(trap_oid)
+    kind, vendor, reason = Kind.IGNORED, "", UNKNOWN_TRAP
+    client, access_point, name, at_sender = b"", b"", b"", False
+    if known is not None:
+        profile, meanings = known
+        vendor = profile.vendor
+        kind, reason = _meaning(meanings, found)
+        if kind in OBSERVATIONS:
+            at_sender = profile.at_sender
+            client = _client(profile, found)
+            access_point, name = _access_point(profile, found)
+            if not client:
+                kind, reason = Kind.IGNORED, NO_CLIENT
+            elif not (access_point or name or at_sender):
+                kind, reason, client = Kind.IGNORED, NO_ACCESS_POINT, b""
+    return Trap(
+        kind, vendor, reason, client, access_point, name, at_sender, uptime,
+        message[0], message[2] == INFORM, request_id, message[1],
+    )  # fmt: skip
+
+
+def _meaning(meanings: tuple[Meaning, ...], found: dict[str, bytes]) -> tuple[Kind, str]:
+    for kind, when in meanings:
+        if not when or all(_number(found.get(column)) == number for column, number in when):
+            return kind, ""
+    return Kind.IGNORED, NOT_AN_OBSERVATION
+
+
+def _number(content: bytes | None) -> int | None:
+    return None if content is None else int.from_bytes(content, "big")
+
+
+def _client(profile: Profile, found: dict[str, bytes]) -> bytes:
+    """Return the station's own address, or nothing: zeros and group addresses are no station."""
+    for column in profile.client:
+        content = found.get(column)
+        if content is not None:
+            address = mac(content)
+            break
+    else:
+        address = found.get(INDEX) if profile.tables else None
+    if address is None or address[0] & 0x01 or address == NOWHERE:
+        return b""
+    return address
+
+
+def _access_point(profile: Profile, found: dict[str, bytes]) -> tuple[bytes, bytes]:
+    """Return the access point's address and name, as far as the trap gives them."""
+    address, name = b"", b""
+    for column in profile.name:
+        name = found.get(column, b"")
+    for column in profile.access_point:
+        content = found.get(column)
+        if content and not address:
+            given = mac(content)
+            if given is None:
+                name = name or content
+            elif given != NOWHERE:
+                address = given
+    return address, name

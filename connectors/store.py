@@ -1,0 +1,255 @@
+"""The embedded store: one SQLite file that only its owner can read, and one outbox file per audience.
+
+The store holds observations not yet consumed, the state, the ledger and everything given out except
+private records, which move to their audience's outbox. Subscribers open outboxes only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import orjson
+
+from stream.errors import FinalityError, UsageError
+from stream.partition import Emitted
+from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS observations (position INTEGER PRIMARY KEY AUTOINCREMENT, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS outputs (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, key BLOB NOT NULL,
+    value BLOB NOT NULL, time INTEGER NOT NULL, id TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS by_topic ON outputs (topic, id);
+"""
+
+_DAY_MS = 86_400_000
+_KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
+"""How long restricted and operators' records are kept, in event time."""
+
+_OUTBOX = """
+CREATE TABLE IF NOT EXISTS records (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, release TEXT NOT NULL,
+    site TEXT NOT NULL, time INTEGER NOT NULL, value BLOB NOT NULL);
+"""
+
+
+SYNC_EVERY = 12
+"""Windows after which the outboxes are written through to disk."""
+
+
+def connect(path: Path, schema: str) -> sqlite3.Connection:
+    """Open or create a SQLite file with mode 0600, in WAL mode, each commit synced to disk."""
+    if not path.exists():
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA busy_timeout = 10000")
+    connection.executescript(schema)
+    return connection
+
+
+class SqliteStore:
+    """The store in a folder: ``store.sqlite`` and ``private/<audience>.sqlite``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._outboxes = private_folder(private_folder(folder) / "private")
+        self._lock = _lock(folder)
+        self._db = connect(folder / "store.sqlite", _SCHEMA)
+        self._boxes: dict[str, sqlite3.Connection] = {}
+        self._delivered = self._synced = self._deliveries = 0
+        self.id = self._identity()
+
+    def _identity(self) -> str:
+        self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
+        ((identity,),) = self._db.execute("SELECT value FROM meta WHERE name = 'id'")
+        return str(identity)
+
+    def append(self, value: bytes) -> int:
+        """Keep one message durably; return its position, counting up from 0."""
+        cursor = self._db.execute("INSERT INTO observations (value) VALUES (?)", (value,))
+        return int(cursor.lastrowid or 0) - 1
+
+    def snapshot(self) -> bytes | None:
+        """Return the last committed state."""
+        row = self._db.execute("SELECT value FROM state").fetchone()
+        return None if row is None else bytes(row[0])
+
+    def waiting(self, start: int) -> Iterator[tuple[int, bytes]]:
+        """Return the messages kept at ``start`` and later."""
+        rows = self._db.execute(
+            "SELECT position - 1, value FROM observations WHERE position > ? ORDER BY position", (start,)
+        )
+        yield from rows.fetchall()
+
+    def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
+        """Write outputs and state in one transaction, delete consumed messages, cut the log file."""
+        with self._transaction(self._db):
+            self._db.executemany(
+                "INSERT INTO outputs (topic, key, value, time, id) VALUES (?, ?, ?, ?, ?)",
+                ((out.topic, out.key, out.value, out.timestamp_ms, out.id) for out in outputs),
+            )
+            self._db.execute("INSERT OR REPLACE INTO state VALUES (1, ?)", (snapshot,))
+            self._db.execute("DELETE FROM observations WHERE position <= ?", (position,))
+            self._db.execute("DELETE FROM outputs WHERE seq <= ? AND topic LIKE 'tacet.private.%'", (self._synced,))
+            self._expire(max((out.timestamp_ms for out in outputs), default=0))
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _expire(self, now_ms: int) -> None:
+        self._db.executemany(
+            "DELETE FROM outputs WHERE topic = ? AND time < ?",
+            ((topic, now_ms - kept) for topic, kept in _KEPT_MS.items()),
+        )
+
+    def chain_hash(self, site: str, sequence: int) -> str | None:
+        """Return the hash of a committed ledger entry, None where there is none."""
+        row = self._db.execute(
+            "SELECT value FROM outputs WHERE topic = ? AND id = ?", (AUDIT, f"{site}/{sequence}")
+        ).fetchone()
+        return None if row is None else str(orjson.loads(row[0])["hash"])
+
+    def deliver(self) -> None:
+        """Move private records to their outboxes; they leave the store once the outboxes are safe on disk."""
+        rows = self._db.execute(
+            "SELECT seq, topic, key, value, time, id FROM outputs "
+            "WHERE seq > ? AND topic LIKE 'tacet.private.%' ORDER BY seq",
+            (self._delivered,),
+        ).fetchall()
+        for audience in sorted({_audience(row[1]) for row in rows}):
+            box = self._box(audience)
+            with self._transaction(box):
+                for _, topic, key, value, time, identity in rows:
+                    if _audience(topic) == audience:
+                        _put(box, (identity, topic.split(".")[3], key.decode(), time, value))
+        self._delivered = rows[-1][0] if rows else self._delivered
+        self._deliveries += 1
+        if self._deliveries % SYNC_EVERY == 0:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Write the outboxes through to disk; a reader may keep one from it, which is then done next time."""
+        results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
+        if all(not busy and pages == written for busy, pages, written in results):
+            self._synced = self._delivered
+
+    def record(self, release_id: str) -> bytes | None:
+        """Return a private record that was given out."""
+        box = self._box(release_id.split("/")[2])
+        row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def commitments(self) -> dict[str, str]:
+        """Return, by release id, the commitments of all ledger entries."""
+        entries = (orjson.loads(value) for _, value in self.records(AUDIT))
+        return {entry["release_id"]: entry["commitment"] for entry in entries}
+
+    def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
+        """Return what was committed to a topic that is not private, as (time in ms, value)."""
+        return self._db.execute("SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq", (topic,)).fetchall()
+
+    def close(self) -> None:
+        """Close every file."""
+        for connection in (*self._boxes.values(), self._db):
+            connection.close()
+        os.close(self._lock)
+
+    def _box(self, audience: str) -> sqlite3.Connection:
+        if audience not in self._boxes:
+            box = connect(self._outboxes / f"{audience}.sqlite", _OUTBOX)
+            box.execute("PRAGMA synchronous = NORMAL")  # the store still holds what a power cut may take
+            self._boxes[audience] = box
+        return self._boxes[audience]
+
+    @staticmethod
+    def _transaction(connection: sqlite3.Connection) -> _Transaction:
+        return _Transaction(connection)
+
+
+class _Transaction:
+    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK when an exception passes."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _lock(folder: Path) -> int:
+    """Refuse a second runner on the same store: it would release every window next to the first."""
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        msg = f"{folder}: store must not be in use by another process"
+        raise UsageError(msg) from None
+    return handle
+
+
+def private_folder(folder: Path) -> Path:
+    """Create a folder that only its owner can enter; UsageError when others can."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        msg = f"{folder}: must be a folder that only its owner can enter (mode 0700)"
+        raise UsageError(msg)
+    return folder
+
+
+def read_outbox(folder: Path, audience: str, after: int) -> list[tuple[int, bytes]]:
+    """Return an audience's records after a sequence number, in the order they were given out."""
+    path = folder / "private" / f"{audience}.sqlite"
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
+            return []  # the file is just being made
+        return connection.execute("SELECT seq, value FROM records WHERE seq > ? ORDER BY seq", (after,)).fetchall()
+
+
+def read_topic(folder: Path, topic: str) -> list[bytes]:
+    """Return what the store holds of the leakage or audit topic, for whoever may open the store."""
+    path = folder / "store.sqlite"
+    if not path.exists():
+        msg = f"{folder}: must be a store made by 'tacet run'"
+        raise UsageError(msg)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+        rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
+        return [bytes(value) for (value,) in rows]
+
+
+def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
+    """Return the last committed state and how many messages wait behind it."""
+    path = folder / "store.sqlite"
+    if not path.exists():
+        msg = f"{folder}: must be a store made by 'tacet run'"
+        raise UsageError(msg)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+        row = connection.execute("SELECT value FROM state").fetchone()
+        ((waiting,),) = connection.execute("SELECT count(*) FROM observations").fetchall()
+    return (None if row is None else bytes(row[0])), int(waiting)
+
+
+def _audience(topic: str) -> str:
+    return topic.split(".")[2]
+
+
+def _put(box: sqlite3.Connection, row: tuple[str, str, str, int, bytes]) -> None:
+    held = box.execute("SELECT value FROM records WHERE id = ?", (row[0],)).fetchone()
+    if held is None:
+        box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", row)
+    elif bytes(held[0]) != row[4]:
+        msg = f"release {row[0]}: was given out and would now differ; nothing is released"
+        raise FinalityError(msg)

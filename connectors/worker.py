@@ -1,0 +1,137 @@
+"""Runs the Faust app: until it is told to stop, or until something went wrong.
+
+SIGTERM or SIGINT: checkpoint, leave the group, exit 0. Any error that is not a matter of decoding: stop with
+nothing more processed or acknowledged, say why, exit 1; whoever supervises the process starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.kafka import KafkaJournal
+from connectors.strict import StrictTransport
+from stream.agents import TacetApp, create_app
+from stream.errors import TacetError
+from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
+from stream.tenure import Engine, Tenures
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_TIMEOUT = 4.0
+LEAVE_TIMEOUT = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """What a worker has to know of the log."""
+
+    bootstrap: str
+    group: str = "tacet-engine"
+    source: str = OBSERVATIONS
+    snapshot_topic: str = SNAPSHOT
+    audit_topic: str = AUDIT
+    session_timeout: float = 10.0
+    """Seconds of silence after which a worker's partitions go to another."""
+    checkpoint_every: float = 5.0
+    """Seconds between checkpoints while no window closes."""
+    accept_loss: bool = False
+    """Go on from the earliest message when the one that is next is gone."""
+    housekeeping: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """What is to be done now and then beside the stream; an error in it stops the worker."""
+    housekeeping_every: float = 600.0
+
+
+def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Engine]) -> int:
+    """Run a worker until a signal or an error; return the exit code, 0 or 1. Needs the main thread."""
+    return asyncio.run(_run(config, engine_factory))
+
+
+async def _run(config: WorkerConfig, engine_factory: Callable[[int], Engine]) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    journal = KafkaJournal(config.bootstrap, snapshot_topic=config.snapshot_topic, audit_topic=config.audit_topic)
+    tenures = Tenures(engine_factory, journal, audit_topic=config.audit_topic, accept_loss=config.accept_loss)
+    app = create_app(
+        brokers=config.bootstrap,
+        group=config.group,
+        source=config.source,
+        tenures=tenures,
+        transport=StrictTransport,
+        session_timeout=config.session_timeout,
+    )
+    working = asyncio.create_task(_work(app, journal, config))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    failure = _failure(working)
+    stopping.cancel()
+    saved = failure is None and await _within(CHECKPOINT_TIMEOUT, tenures.checkpoint(last=True), "checkpoint")
+    tenures.end()
+    working.cancel()
+    left = await _within(LEAVE_TIMEOUT, _leave(app, journal), "leaving the group")
+    if failure is not None:
+        log.error("worker stopped: %s: %s", type(failure).__name__, _told(failure))
+    code = 0 if saved else 1
+    if not left:  # something hangs on a broker that is away; all that could be written has been
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+async def _work(app: TacetApp, journal: KafkaJournal, config: WorkerConfig) -> None:
+    """Start, then checkpoint and keep house now and then; returns never, raises what stopped the app."""
+    await journal.start()
+    await app.start()
+    chores = [asyncio.create_task(_often(app.tenures.checkpoint, config.checkpoint_every))]
+    if config.housekeeping is not None:
+        chores.append(asyncio.create_task(_often(config.housekeeping, config.housekeeping_every)))
+    try:
+        while not (app.tenures.failed.is_set() or app.crashed or any(chore.done() for chore in chores)):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(app.tenures.failed.wait(), 0.25)
+    finally:
+        for chore in chores:
+            chore.cancel()
+    for chore in chores:
+        if chore.done() and not chore.cancelled():
+            chore.result()
+    raise app.tenures.failure or app.crash_reason or RuntimeError("the app stopped by itself")
+
+
+async def _often(chore: Callable[[], Coroutine[Any, Any, None]], every: float) -> None:
+    while True:
+        await asyncio.sleep(every)
+        await chore()
+
+
+def _failure(working: asyncio.Task[None]) -> BaseException | None:
+    return working.exception() if working.done() and not working.cancelled() else None
+
+
+def _told(failure: BaseException) -> str:
+    """Return an error's text if it is one of ours, which never hold what was observed."""
+    return str(failure) if isinstance(failure, TacetError) else "see the documentation of this error type"
+
+
+async def _leave(app: TacetApp, journal: KafkaJournal) -> None:
+    await app.stop()
+    await journal.stop()
+
+
+async def _within(seconds: float, work: Coroutine[Any, Any, None], what: str) -> bool:
+    """Do the work if that takes no longer; never wait for its cancellation, which may hang as well."""
+    task = asyncio.create_task(work)
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done or task.cancelled() or task.exception() is not None:
+        log.warning("%s was not finished within %.0f s", what, seconds)
+        task.cancel()
+        return False
+    return True

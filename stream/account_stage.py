@@ -1,0 +1,135 @@
+"""The account of a policy: the stage that streams it, and the same stage driven over the books of the past."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+import orjson
+
+from stream.accounting.account import Account, Readers, readers_of
+from stream.accounting.attribute_model import day_model
+from stream.accounting.exposure import AttributeAccount
+from stream.accounting.knowledge import Knowledge
+from stream.attribute_release import ABSENT
+from stream.errors import UsageError
+from stream.guarantees import counts_exponent
+from stream.operators import scan
+from stream.policy import NANO, AttributeRelease, CountRelease, Policy
+from stream.records import DAY, Charge, Micros, Spent
+from stream.schemas import parse_time
+
+Entry = Mapping[str, Any]
+
+
+def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:
+    """Return the account of a site, for every audience and all together unless other readers are named."""
+    readers = readers or readers_of(audience.name for audience in policy.audience)
+    releases = [r for r in policy.release if isinstance(r, AttributeRelease) and policy.zones_of(r, site)]
+    models = {release.name: day_model(release) for release in releases}
+    covered = {zone.id for release in releases for zone in policy.zones_of(release, site)}
+    attributes = AttributeAccount(
+        models={name: model for name, model in models.items() if model is not None},
+        targets={r.name: r.information_target for r in releases if r.information_target is not None},
+        count_exponents={
+            zone: {reader: counts_exponent(policy, site, zone, members) for reader, members in readers.items()}
+            for zone in sorted(covered)
+        },
+    )
+    return Account(
+        site=site,
+        readers=readers,
+        ticks_per_observation=policy.site[site].ticks_per_observation,
+        devices_per_person=policy.privacy.devices_per_person,
+        tick=policy.site[site].tick,
+        w=policy.privacy.w,
+        knowledge=Knowledge.of(policy.privacy),
+        attributes=attributes,
+        policy_version=policy.version,
+        laboratory=laboratory,
+    )
+
+
+def past_account(
+    policy: Policy, site: str, readers: Readers, audit: Iterable[Entry], outcomes: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the account records that a site's audit entries amount to, for any readers.
+
+    Args:
+        policy: the policy of the entries.
+        site: whose entries.
+        readers: names and the audiences that each reads as.
+        audit: the site's entries in order.
+        outcomes: release id of an attribute record -> its value where it was shown.
+
+    Raises:
+        UsageError: an entry is of a release that the policy does not have.
+    """
+    entries = [entry for entry in audit if entry["site"] == site]
+    laboratory = any(entry["laboratory"] for entry in entries)
+    stage = account_stage(policy, site, laboratory=laboratory, readers=readers)
+    _, records = scan(stage, _spent(policy, site, entries, outcomes))
+    return [orjson.loads(record.value) for record in records]
+
+
+def _spent(policy: Policy, site: str, entries: list[Entry], outcomes: Mapping[str, Any]) -> Iterator[Spent]:
+    books = _Books(policy, site, outcomes)
+    for (window_end, _), group in groupby(entries, key=books.item):
+        yield Spent(site, window_end, tuple([books.charge(entry) for entry in group]))
+
+
+class _Books:
+    """Reads charges back out of ledger entries, in their order."""
+
+    def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any]) -> None:
+        self._releases = {release.name: release for release in policy.release}
+        self._tick = policy.site[site].tick
+        self._outcomes = outcomes
+        self._spent: Counter[tuple[str, str, int]] = Counter()
+
+    def item(self, entry: Entry) -> tuple[Micros, bool]:
+        """Return when the entry's window, or day, was released, and whether it was a day.
+
+        A day is released with the first window that ends at or after it.
+        """
+        end, daily = parse_time(entry["window_end"]), isinstance(self._release(entry), AttributeRelease)
+        return (-(-end // self._tick) * self._tick if daily else end), daily
+
+    def charge(self, entry: Entry) -> Charge:
+        """Return what an entry charged."""
+        release, paid = self._release(entry), entry["outcome"] == "released"
+        epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
+        if isinstance(release, CountRelease):
+            left = self._left(release, entry)
+            return Charge(
+                release.name, entry["audience"], release.mechanism, epsilon,
+                reason=reason, left=left, w=release.windows_paid,
+            )  # fmt: skip
+        day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
+        shown = self._outcomes.get(entry["release_id"])
+        if shown is None and entry["release_id"] in self._outcomes:
+            shown = ABSENT
+        return Charge(
+            release.name, entry["audience"], release.mechanism, epsilon, reason=reason,
+            zone=zone, attribute=attribute, day=day, shown=shown,
+        )  # fmt: skip
+
+    def _release(self, entry: Entry) -> CountRelease | AttributeRelease:
+        release = self._releases.get(entry["release"])
+        if release is None:
+            msg = f"policy: must have the release {entry['release']} of ledger entry {entry['sequence']}"
+            raise UsageError(msg)
+        return release
+
+    def _left(self, release: CountRelease, entry: Entry) -> int | None:
+        audience = entry["audience"]
+        budget = release.daily_budget.get(audience)
+        period = (parse_time(entry["window_end"]) - self._tick) // DAY // release.refresh_days
+        self._spent[release.name, audience, period] += entry["nano"]
+        if budget is None or audience not in release.epsilon:
+            return None
+        spent = self._spent[release.name, audience, period]
+        return (int(budget * NANO) - spent) // int(release.charge(audience) * NANO)

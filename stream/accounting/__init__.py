@@ -1,0 +1,1 @@
+"""What has been spent and what has leaked: ledger, account, leakage measures."""

@@ -1,0 +1,283 @@
+"""The running account: what all releases together have cost, per privacy unit, reader and coalition.
+
+An epsilon means nothing without its unit. For validity V and tick T one raw observation is counted at
+n = ceil(V/T) ticks; with releases that cost e per tick the units cost
+
+    presence_tuple        e       one device's presence at one tick added or removed
+    tuple_moved           2 e     the same device somewhere else at that tick
+    observation           2 n e   one raw observation added or removed
+    observation_moved     4 n e   one raw observation replaced
+    device_w_event        sum of e over the last w windows; twice that (device_w_event_moved) if replaced
+    device_day            sum of e over the UTC day so far; twice that (device_day_moved) if replaced
+    device_total          sum of e since the ledger began
+    person_*              devices_per_person times the device's
+
+and to an adversary with knowledge that the policy declares: ``temporal``, the supremum for one presence tuple
+at the largest e so far, and ``meeting``, for one member of the meeting that leaks most, at this tick.
+
+Readers who collude on releases that share one chain of noise learn what the finest of them knows; PeGaSus'
+groupers are separate for each epsilon, so there a coalition pays max(0.8 e) + sum(0.2 e).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import orjson
+
+from stream.accounting.exposure import AttributeAccount, Habit, Habits
+from stream.accounting.knowledge import Knowledge
+from stream.policy import decimal_string
+from stream.records import DAY, Charge, Micros, Published, Spent
+from stream.schemas import LEAKAGE, rfc3339
+
+COALITION = "all"
+"""Everybody together."""
+
+PERTURBER_SHARE = Fraction(4, 5)
+GROUPER_SHARE = Fraction(1, 5)
+Readers = Mapping[str, frozenset[str]]
+"""Name of a reader or coalition -> the audiences it reads as."""
+
+
+def readers_of(audiences: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return each audience alone, and all together."""
+    names = list(audiences)
+    return {name: frozenset([name]) for name in names} | {COALITION: frozenset(names)}
+
+
+def coalition_cost(mechanism: str, epsilons: Iterable[Fraction]) -> Fraction:
+    """Return what readers of one count release at one tick learn together."""
+    distinct = {epsilon for epsilon in epsilons if epsilon > 0}
+    if not distinct:
+        return Fraction(0)
+    if mechanism == "pegasus":
+        return PERTURBER_SHARE * max(distinct) + GROUPER_SHARE * sum(distinct)
+    return max(distinct)
+
+
+@dataclass(slots=True)
+class Sums:
+    """What one reader's view has cost so far, per presence tuple."""
+
+    day: int
+    today: Fraction = Fraction(0)
+    total: Fraction = Fraction(0)
+    largest: Fraction = Fraction(0)
+    recent: tuple[Fraction, ...] = ()
+    """The last w windows."""
+
+
+class Run(NamedTuple):
+    """The windows of a release whose epsilon pays for any w of them: n cost at most ceil(n / w) epsilons."""
+
+    epsilon: Fraction
+    w: int
+    day: int
+    today: int = 0
+    total: int = 0
+
+    def and_one(self, day: int) -> Run:
+        """Return the run with one more window."""
+        if day < self.day:
+            return self._replace(total=self.total + 1)
+        return self._replace(day=day, today=(self.today if day == self.day else 0) + 1, total=self.total + 1)
+
+    def cost(self, windows: int) -> Fraction:
+        """Return the most that so many windows can cost."""
+        return -(-windows // self.w) * self.epsilon
+
+    def broken_off(self) -> Run:
+        """Return the run after which the mechanism may begin anew: the next window pays for itself."""
+        return self._replace(today=-(-self.today // self.w) * self.w, total=-(-self.total // self.w) * self.w)
+
+
+@dataclass(slots=True)
+class AccountState:
+    """Sums per reader, and how much of people's habits attributes have told."""
+
+    sums: dict[str, Sums] = field(default_factory=dict)
+    habits: Habits = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    """``release/audience/epsilon/w`` of every release with a w-event mechanism."""
+
+    def break_off(self) -> None:
+        """Let no window to come be paid by one before: the mechanisms begin anew."""
+        self.runs = {name: run.broken_off() for name, run in self.runs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The stage that turns charges into one account record after each release of a site."""
+
+    site: str
+    readers: Readers
+    ticks_per_observation: int
+    devices_per_person: int
+    tick: Micros
+    w: int
+    knowledge: Knowledge
+    attributes: AttributeAccount
+    policy_version: str
+    laboratory: bool
+
+    def initial(self) -> AccountState:
+        """Return an account of nothing."""
+        return AccountState()
+
+    def step(self, state: AccountState, item: Spent) -> tuple[AccountState, list[Published]]:
+        """Add the charges of one release; return the record of the account as it stands."""
+        day = (item.window_end - self.tick) // DAY
+        of_day = any(charge.attribute for charge in item.charges)
+        now = {reader: _cost(item.charges, members) for reader, members in self.readers.items()}
+        if not of_day:
+            state.sums |= {reader: self._add(state.sums.get(reader), day, cost) for reader, cost in now.items()}
+        held = {reader: _on(state.sums.get(reader), day) for reader in self.readers}
+        paid = {} if of_day else _paid_runs(state, item.charges, day)
+        state.runs |= paid
+        units = {
+            reader: self._units(*self._with_runs(now[reader], held[reader], _seen(state.runs, members), paid))
+            for reader, members in self.readers.items()
+        }
+        body: dict[str, Any] = {
+            "v": 1,
+            "site": self.site,
+            "window_end": rfc3339(item.window_end),
+            "kind": "attributes" if of_day else "counts",
+            "audiences": {reader: cost for reader, cost in units.items() if reader != COALITION},
+            "coalition": units.get(COALITION),
+            "left": {
+                f"{charge.release}/{charge.audience}": charge.left
+                for charge in item.charges
+                if not charge.attribute and charge.left is not None
+            },
+            "refused": _refusals(item.charges),
+            "attributes": {},
+        }
+        if of_day:
+            body |= self.attributes.of_day(item.charges, self.readers, state.habits)
+        body |= {"policy_version": self.policy_version, "laboratory": self.laboratory}
+        identity = f"{self.site}/{body['window_end']}/{body['kind']}"
+        return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
+
+    def _add(self, held: Sums | None, day: int, cost: Fraction) -> Sums:
+        held = held or Sums(day)
+        if day < held.day:  # a window of the past, released late: it is in the totals, not in today's sums
+            return Sums(held.day, held.today, held.total + cost, max(held.largest, cost), held.recent)
+        today = (held.today if held.day == day else Fraction(0)) + cost
+        recent = (*held.recent, cost)[-self.w :]
+        return Sums(day, today, held.total + cost, max(held.largest, cost), recent)
+
+    def _with_runs(
+        self, now: Fraction, sums: Sums, runs: Mapping[str, Run], paid: Mapping[str, Run]
+    ) -> tuple[Fraction, Fraction, Sums]:
+        """Return e, the sum of it over the ticks of one observation, and the sums, w-event mechanisms included."""
+        ticks = self.ticks_per_observation
+        if not runs:
+            return now, ticks * now, sums
+        each, in_force = list(runs.values()), [run for name, run in runs.items() if name in paid]
+        observed = ticks * now + sum((run.cost(ticks) for run in in_force), Fraction(0))
+        now += sum((run.epsilon for run in in_force), Fraction(0))
+        return (
+            now,
+            observed,
+            Sums(
+                sums.day,
+                sums.today + sum((run.cost(run.today) for run in each if run.day == sums.day), Fraction(0)),
+                sums.total + sum((run.cost(run.total) for run in each), Fraction(0)),
+                sums.largest + sum((run.epsilon for run in each), Fraction(0)),
+                (*sums.recent, sum((run.cost(min(run.total, self.w)) for run in each), Fraction(0))),
+            ),
+        )
+
+    def _units(self, now: Fraction, observed: Fraction, sums: Sums) -> dict[str, Any]:
+        devices, sliding = self.devices_per_person, sum(sums.recent, Fraction(0))
+        units = {
+            "presence_tuple": now,
+            "tuple_moved": 2 * now,
+            "observation": 2 * observed,
+            "observation_moved": 4 * observed,
+            "device_w_event": sliding,
+            "device_w_event_moved": 2 * sliding,
+            "person_w_event": devices * sliding,
+            "device_day": sums.today,
+            "device_day_moved": 2 * sums.today,
+            "person_day": devices * sums.today,
+            "device_total": sums.total,
+            "person_total": devices * sums.total,
+        }
+        told: dict[str, Any] = {unit: decimal_string(value) for unit, value in units.items()}
+        temporal = self.knowledge.temporal(float(sums.largest))
+        meeting = self.knowledge.meeting(float(now))
+        if temporal is not None:
+            told["temporal"] = round(temporal, 6) if math.isfinite(temporal) else "inf"
+        if meeting is not None:
+            told["meeting"] = round(meeting, 6)
+        return told
+
+    def encode(self, state: AccountState) -> bytes:
+        """Return the state's bytes."""
+        sums = {
+            reader: [s.day, str(s.today), str(s.total), str(s.largest), [str(cost) for cost in s.recent]]
+            for reader, s in sorted(state.sums.items())
+        }
+        habits = {name: [held.days, str(held.exponent)] for name, held in sorted(state.habits.items())}
+        runs = {name: [str(run.epsilon), *run[1:]] for name, run in sorted(state.runs.items())}
+        return orjson.dumps({"sums": sums, "habits": habits, "runs": runs})
+
+    def decode(self, data: bytes) -> AccountState:
+        """Return the state of these bytes; readers that are new to it begin at nothing."""
+        body = orjson.loads(data)
+        sums = {
+            reader: Sums(day, Fraction(today), Fraction(total), Fraction(largest), tuple(map(Fraction, recent)))
+            for reader, (day, today, total, largest, recent) in body["sums"].items()
+        }
+        habits = {name: Habit(days, Fraction(exponent)) for name, (days, exponent) in body["habits"].items()}
+        runs = {name: Run(Fraction(epsilon), *rest) for name, (epsilon, *rest) in body["runs"].items()}
+        return AccountState(sums, habits, runs)
+
+
+def _on(held: Sums | None, day: int) -> Sums:
+    """Return a reader's sums as they stand on a day before anything of it is added."""
+    if held is None:
+        return Sums(day)
+    return held if held.day == day else replace(held, day=day, today=Fraction(0))
+
+
+def _paid_runs(state: AccountState, charges: tuple[Charge, ...], day: int) -> dict[str, Run]:
+    """Return the runs of the w-event releases that were paid for this window, with this window in them."""
+    paid = {}
+    for charge in charges:
+        if charge.w > 1 and charge.epsilon > 0:
+            name = f"{charge.release}/{charge.audience}/{decimal_string(charge.epsilon)}/{charge.w}"
+            paid[name] = state.runs.get(name, Run(charge.epsilon, charge.w, day)).and_one(day)
+    return paid
+
+
+def _seen(runs: Mapping[str, Run], members: frozenset[str]) -> dict[str, Run]:
+    return {name: run for name, run in runs.items() if name.split("/")[1] in members}
+
+
+def _cost(charges: tuple[Charge, ...], members: frozenset[str]) -> Fraction:
+    """Epsilon per presence tuple that the count releases of this item cost a reader."""
+    releases: dict[tuple[str, str], list[Fraction]] = {}
+    for charge in charges:
+        if not charge.attribute and charge.w == 1 and charge.audience in members:
+            releases.setdefault((charge.release, charge.mechanism), []).append(charge.epsilon)
+    costs = (coalition_cost(mechanism, epsilons) for (_, mechanism), epsilons in releases.items())
+    return sum(costs, Fraction(0))
+
+
+def _refusals(charges: tuple[Charge, ...]) -> list[dict[str, str]]:
+    """Return what was refused and why, attributes by name and not by zone."""
+    found = {
+        (f"{charge.release}/{charge.audience}", charge.attribute, charge.reason) for charge in charges if charge.reason
+    }
+    return [
+        {"release": release, "reason": reason} | ({"attribute": attribute} if attribute else {})
+        for release, attribute, reason in sorted(found)
+    ]

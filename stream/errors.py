@@ -1,0 +1,38 @@
+"""The tree of errors, by whose fault they are.
+
+TacetError
+├── UsageError(ValueError)      the caller's: an argument, a setting, a key file, a policy
+│   ├── PolicyError             the policy file: where, which rule, which value
+│   └── KeyFileError            a key file that is missing, open to others, or of the wrong kind
+├── DataError(ValueError)       the data's: field and place are named, the value never
+├── BudgetError                 the budget's: a spend that the ledger cannot pay
+└── FinalityError               a released window would be released differently: the site stops
+"""
+
+
+class TacetError(Exception):
+    """Root of everything this project raises on purpose."""
+
+
+class UsageError(TacetError, ValueError):
+    """An argument or setting broke a rule; the message names it, the rule and the value."""
+
+
+class PolicyError(UsageError):
+    """The policy file broke a rule; the message gives file, key, rule and value."""
+
+
+class KeyFileError(UsageError):
+    """A key file is missing, readable by others, of the wrong kind, or no longer holds the day asked for."""
+
+
+class DataError(TacetError, ValueError):
+    """Data from outside broke a rule; the message names field and place, never the value."""
+
+
+class BudgetError(TacetError):
+    """A spend does not fit its budget."""
+
+
+class FinalityError(TacetError):
+    """A released window would be released again with other bytes; nothing may be published."""

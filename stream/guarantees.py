@@ -1,0 +1,201 @@
+"""What a policy promises, and whether its releases together keep it.
+
+A count release weakens what an attribute of the same zone promises: whoever sees both can raise the odds of
+a sensitive value by exp(ε_attribute + Σ k n ε), where k devices of one person are counted at n ticks by which
+a sensitive and a non-sensitive day may differ, and ε is what the coalition pays per tick. Each audience's
+own factor is at most that of all together, so the largest coalition is the one to bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from stream.accounting.account import COALITION, coalition_cost, readers_of
+from stream.accounting.attribute_model import asked_attributes, day_model
+from stream.accounting.knowledge import Knowledge
+from stream.attribute_logic import implications
+from stream.errors import PolicyError, UsageError
+from stream.policy import AttributeRelease, CountRelease, Policy, audiences_of
+from stream.records import DAY
+
+
+@dataclass(frozen=True, slots=True)
+class CountPromise:
+    """What one reader's count release costs, per privacy unit, in epsilons."""
+
+    site: str
+    release: str
+    reader: str
+    mechanism: str
+    zones: int
+    units: dict[str, Fraction]
+
+
+@dataclass(frozen=True, slots=True)
+class AttributePromise:
+    """By how much one reader's view can raise the odds that a suppressed attribute is sensitive."""
+
+    site: str
+    release: str
+    attribute: str
+    reader: str
+    epsilon: Fraction
+    factor: float
+    """From this record alone: e^epsilon."""
+    exact: float | None
+    """The most that any outcome of the day does under the declared model, values shown included; None without."""
+    with_counts: float
+    """Together with every count release of the same zone that this reader sees."""
+    habit: dict[int, float]
+    """Odds factor of a constant habit over so many days."""
+
+
+def count_promises(policy: Policy) -> list[CountPromise]:
+    """Return the cost of every count release for each of its audiences and for all together."""
+    promises = []
+    for site_id, site in policy.site.items():
+        for release in _counts(policy, site_id):
+            readers = [(name, [release.epsilon[name]]) for name in audiences_of(release)]
+            readers.append((COALITION, list(release.epsilon.values())))
+            for reader, epsilons in readers:
+                cost = coalition_cost(release.mechanism, epsilons)
+                ticks = site.ticks_per_observation
+                day = DAY // site.tick + ticks - 1
+                person, w, paid = policy.privacy.devices_per_person, policy.privacy.w, release.windows_paid
+                observation, sliding, whole = (-(-n // paid) * cost for n in (ticks, w, day))
+                units = {
+                    "presence_tuple": cost,
+                    "tuple_moved": 2 * cost,
+                    "observation": 2 * observation,
+                    "observation_moved": 4 * observation,
+                    "device_w_event": sliding,
+                    "device_w_event_moved": 2 * sliding,
+                    "person_w_event": person * sliding,
+                    "device_day": whole,
+                    "device_day_moved": 2 * whole,
+                    "person_day": person * whole,
+                }
+                zones = len(policy.zones_of(release, site_id))
+                promises.append(CountPromise(site_id, release.name, reader, release.mechanism, zones, units))
+    return promises
+
+
+def attribute_promises(policy: Policy) -> list[AttributePromise]:
+    """Return the worst factor over zones of every attribute, for each of its audiences and all together."""
+    promises = []
+    for site in policy.site:
+        for release in policy.release:
+            if isinstance(release, AttributeRelease) and policy.zones_of(release, site):
+                promises += _of_release(policy, site, release)
+    return promises
+
+
+def _of_release(policy: Policy, site: str, release: AttributeRelease) -> list[AttributePromise]:
+    promises, members = [], readers_of(audience.name for audience in policy.audience)
+    zones, worst = policy.zones_of(release, site), _worst_factors(release, members)
+    for name, attribute in release.attributes.items():
+        readers = [*sorted(attribute.epsilon.items()), (COALITION, max(attribute.epsilon.values()))]
+        for reader, epsilon in readers:
+            counts = max(counts_exponent(policy, site, zone.id, members[reader]) for zone in zones)
+            exact = worst[reader][name] if worst else None
+            with_counts = max(_exp(epsilon), exact or 0.0) * _exp(counts)
+            habit = {days: _exp(days * epsilon) for days in (5, 20)}
+            promises.append(
+                AttributePromise(site, release.name, name, reader, epsilon, _exp(epsilon), exact, with_counts, habit)
+            )
+    return promises
+
+
+def _worst_factors(release: AttributeRelease, members: Mapping[str, frozenset[str]]) -> dict[str, dict[str, float]]:
+    """Return, per reader and attribute, the largest factor under the declared model; nothing without one.
+
+    Before each question the adaptive guard makes sure that no answer breaks the cap, so the cap is the most.
+    """
+    model = day_model(release)
+    if model is None:
+        return {}
+    if release.guard == "adaptive" and release.cap is not None:
+        return {reader: dict.fromkeys(model.order, math.exp(release.cap)) for reader in members}
+    asked = asked_attributes(release, model)
+    return {reader: model.worst(_seen_by(release, asked, audiences)) for reader, audiences in members.items()}
+
+
+def _seen_by(release: AttributeRelease, asked: frozenset[str], audiences: frozenset[str]) -> dict[str, float]:
+    seen: dict[str, float] = {}
+    for name, rule in release.attributes.items():
+        epsilons = [float(epsilon) for audience, epsilon in rule.epsilon.items() if audience in audiences]
+        if name in asked and epsilons:
+            seen[name] = max(epsilons)
+    return seen
+
+
+def counts_exponent(policy: Policy, site: str, zone: str, members: frozenset[str]) -> Fraction:
+    """Return Σ k n ε over the count releases of a zone that these audiences see together."""
+    total = Fraction(0)
+    for release in _counts(policy, site):
+        if zone in {covered.id for covered in policy.zones_of(release, site)}:
+            seen = [epsilon for name, epsilon in release.epsilon.items() if name in members]
+            total += -(-policy.privacy.ticks_per_attribute // release.windows_paid) * coalition_cost(
+                release.mechanism, seen
+            )
+    return total * policy.privacy.devices_per_person
+
+
+def check_promises(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError when a coalition's factor on some attribute exceeds ``privacy.max_factor``."""
+    limit = policy.privacy.max_factor
+    for promise in attribute_promises(policy):
+        if promise.with_counts > limit * (1 + 1e-9):
+            msg = (
+                f"{file}: release '{promise.release}', attribute {promise.attribute}: its odds factor together "
+                f"with the counts of the same zones must be at most privacy.max_factor = {limit:.4g}, got "
+                f"{promise.with_counts:.4g} for {promise.reader} at {promise.site}; leave these zones out of "
+                "the count releases, lower the epsilons or set a cap"
+            )
+            raise PolicyError(msg)
+
+
+def check_attribute_logic(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError when a value of one attribute that may be shown proves another sensitive."""
+    for site_id, site in policy.site.items():
+        for release in policy.release:
+            if isinstance(release, AttributeRelease) and policy.zones_of(release, site_id):
+                for found in implications(site, release):
+                    msg = (
+                        f"{file}: release '{release.name}': no value of one attribute may prove another sensitive, "
+                        f"got {found.shown} = {found.value}, which leaves {found.hidden} only sensitive values"
+                    )
+                    raise PolicyError(msg)
+                _check_model_logic(release, file)
+
+
+def _check_model_logic(release: AttributeRelease, file: str) -> None:
+    model = day_model(release)
+    found = None if model is None else model.proves()
+    if found is not None:
+        shown, number, hidden = found
+        msg = (
+            f"{file}: release '{release.name}': model.joint: no class of one attribute may prove another sensitive, "
+            f"got class {number} of {shown}, which comes with sensitive classes of {hidden} only"
+        )
+        raise PolicyError(msg)
+
+
+def check_knowledge(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError when no leakage can be computed from the declared mobility model."""
+    try:
+        Knowledge.of(policy.privacy)
+    except UsageError as error:
+        msg = f"{file}: privacy.mobility.{error}"
+        raise PolicyError(msg) from None
+
+
+def _counts(policy: Policy, site: str) -> list[CountRelease]:
+    return [r for r in policy.release if isinstance(r, CountRelease) and policy.zones_of(r, site)]
+
+
+def _exp(value: Fraction) -> float:
+    return math.exp(value) if value < 700 else math.inf

@@ -1,0 +1,92 @@
+"""Keys by day.
+
+Three unrelated keys exist: one names devices (the connector's alone), one draws noise and coins (the
+worker's alone), one signs the audit chain. The noise key of day d+1 follows from that of day d by a one-way
+step, so a worker that has stepped forward cannot redraw the past; a laboratory key keeps its root and can.
+Who has a day's key can subtract that day's noise and, without the root, every later day's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Protocol
+
+from stream.errors import KeyFileError
+from stream.records import DAY, Micros
+
+
+class Keys(Protocol):
+    """What the pipeline needs of a key file."""
+
+    @property
+    def laboratory(self) -> bool:
+        """Whether everything made with this key is marked as made in a laboratory."""
+
+    @property
+    def ledger(self) -> str:
+        """Public id of the one ledger that this key belongs to."""
+
+    @property
+    def audit(self) -> bytes:
+        """Key that signs the audit chain."""
+
+    def day(self, day: int) -> bytes:
+        """Return the noise key of a UTC day (days since 1970-01-01); KeyFileError when it is gone."""
+
+
+def key_day(window_start: Micros) -> int:
+    """Return the UTC day, counted from 1970-01-01, whose key a window that starts then uses."""
+    return window_start // DAY
+
+
+def ratchet(key: bytes) -> bytes:
+    """Return the next day's key; there is no way back."""
+    return hashlib.sha256(b"tacet ratchet v1" + key).digest()
+
+
+def subkey(key: bytes, purpose: str) -> bytes:
+    """Return the part of a key that serves one purpose alone."""
+    return hmac.new(key, b"tacet purpose v1 " + purpose.encode(), hashlib.sha256).digest()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LaboratoryKeys:
+    """Keys with their root: any day can be drawn again, and everything made is marked so."""
+
+    root: bytes
+    ledger: str
+    audit: bytes
+    laboratory: bool = True
+
+    def day(self, day: int) -> bytes:
+        """Return the noise key of any day."""
+        return subkey(self.root, f"day {day}")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ForwardKeys:
+    """Keys from one day on; earlier ones do not exist any more."""
+
+    first: int
+    key: bytes
+    ledger: str
+    audit: bytes
+    laboratory: bool = False
+
+    def day(self, day: int) -> bytes:
+        """Return the noise key of ``first`` or a later day."""
+        if day < self.first:
+            msg = f"key: must hold the day asked for, which was {self.first - day} days before its oldest"
+            raise KeyFileError(msg)
+        key = self.key
+        for _ in range(day - self.first):
+            key = ratchet(key)
+        return key
+
+    def from_day(self, day: int) -> ForwardKeys:
+        """Return the keys without any day before ``day``."""
+        if day <= self.first:
+            return self
+        return ForwardKeys(day, self.day(day), self.ledger, self.audit)

@@ -1,0 +1,32 @@
+"""Site-local time: days, months and the place of an instant in the week."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from stream.mechanisms.filter_calendar import Slot
+from stream.records import Micros
+from stream.schemas import parse_time
+
+MONTH_DAYS = 30
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def within_month(day: str, now: str) -> bool:
+    """Whether a date lies in the month of days that ends with ``now``."""
+    return (date.fromisoformat(now) - date.fromisoformat(day)).days < MONTH_DAYS
+
+
+def local_day(day: str, timezone: ZoneInfo) -> tuple[Micros, Micros]:
+    """Return the first and the last instant (exclusive) of a site-local date."""
+    first = date.fromisoformat(day)
+    bounds = [datetime.combine(moment, time(), timezone) for moment in (first, first + timedelta(days=1))]
+    start, end = (parse_time(bound.isoformat()) for bound in bounds)
+    return start, end
+
+
+def slot_of(instant: Micros, timezone: ZoneInfo) -> Slot:
+    """Return an instant's place in the site-local week."""
+    local = (_EPOCH + timedelta(microseconds=instant)).astimezone(timezone)
+    return Slot(2 * local.hour + local.minute // 30, local.hour, local.weekday() >= 5)

@@ -1,0 +1,1 @@
+"""Randomised and post-processing steps: exact keyed noise, PeGaSus, the filter, OSDPRR."""

@@ -1,0 +1,244 @@
+"""The regime-switching filter: exact Bayesian smoothing of a stream of discrete Laplace releases.
+
+The whole ε goes into the noise; what follows reads noisy values only and costs nothing. Per zone the filter
+holds the joint posterior P(z, j, k) of the count z, the copy j and the regime of movement k. Copy 0 moves
+freely; copy 1, where the calendar is on, leans to what this hour used to be like. A tick mixes copies and
+regimes, moves the counts, weighs them by the likelihood e**(-ε|y-z|) of the noisy value y, and gives the
+median. One joint posterior, not one per regime normalised apart: a regime that was wrong for a while comes
+back through the mixing, so that a jump after a quiet week is followed at once.
+
+Bytes do not depend on the machine: elementwise + − × ÷ in a fixed order in 64 bits, own exp and ln, sums
+in a fixed order (halves, or running), and a tolerance of 1e-9 where a sum decides an integer. Between ticks
+P is kept in 32 bits (half the state; relative error 6e-8), values below 1e-30 as 0 (they compress, and the
+next tick's mixing overlays them).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream.errors import DataError, UsageError
+from stream.mechanisms import filter_calendar
+from stream.mechanisms.exact import Floats, ordered_sum
+from stream.mechanisms.filter_calendar import Calendar, Slot
+from stream.mechanisms.filter_model import (
+    EVEN_SHARE,
+    REGIMES,
+    arrivals,
+    kernels,
+    likelihoods,
+    stationary,
+)
+from stream.mechanisms.noise import Ints, check_epsilon
+
+Cells = NDArray[np.float32]
+"""P of the zones of one capacity: shape [C+1, copies, 16, zones]."""
+
+_TOLERANCE = 1e-9
+_NEGLIGIBLE = 1e-30
+_STAY, _CROSS = 0.998, 0.001
+LARGEST_CAPACITY = 1 << 20
+
+
+class FilterItem(NamedTuple):
+    """What a tick brings."""
+
+    noisy: Ints
+    """Counts with DLap(ε) noise, shape [zones]."""
+    slot: Slot
+    """Its place in the local week; unread where the calendar is off."""
+
+
+class Estimate(NamedTuple):
+    """What the filter makes of a tick; each of shape [zones]."""
+
+    median: Ints
+    half_width: Ints
+    """The larger distance from the median to the posterior's 1 % and 99 % quantiles."""
+
+
+@dataclass(frozen=True)
+class FilterState:
+    """The posterior and, with the calendar on, what was learnt, one entry per distinct capacity."""
+
+    started: bool
+    cells: tuple[Cells, ...]
+    calendars: tuple[Calendar, ...]
+
+
+@dataclass(frozen=True)
+class RegimeFilter:
+    """The filter of one epsilon over all zones of a site, a stage of the stream."""
+
+    capacities: tuple[int, ...]
+    """Each zone's largest count, from the policy: sized by data it would tell about them."""
+    epsilon: Fraction
+    calendar: bool = True
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if not self.capacities:
+            raise UsageError("capacities must not be empty")
+        for place, capacity in enumerate(self.capacities):
+            if not 1 <= capacity <= LARGEST_CAPACITY:
+                raise UsageError(f"capacities[{place}] must be in 1 … {LARGEST_CAPACITY}, got {capacity}")
+
+    @cached_property
+    def families(self) -> list[tuple[int, Ints]]:
+        """(capacity, the zones that have it), ascending."""
+        zones = np.array(self.capacities)
+        return [(int(capacity), np.flatnonzero(zones == capacity)) for capacity in np.unique(zones)]
+
+    def initial(self) -> FilterState:
+        """Return the state that knows nothing: all counts alike, regimes as often as in the long run."""
+        cells = tuple(self._ignorant(capacity, len(zones)) for capacity, zones in self.families)
+        memories = [filter_calendar.empty(capacity, len(zones)) for capacity, zones in self.families]
+        return FilterState(False, cells, tuple(memories) if self.calendar else ())
+
+    def _ignorant(self, capacity: int, zones: int) -> Cells:
+        each = stationary() / ((capacity + 1) * self._copies)
+        shape = (capacity + 1, self._copies, REGIMES, zones)
+        return np.broadcast_to(each[:, None], shape).astype(np.float32)
+
+    @property
+    def _copies(self) -> int:
+        return 2 if self.calendar else 1
+
+    def step(self, state: FilterState, item: FilterItem) -> tuple[FilterState, list[Estimate]]:
+        """Take one tick of all zones; return the state after it and the estimates, in registry order."""
+        estimate = Estimate(np.zeros(len(self.capacities), np.int64), np.zeros(len(self.capacities), np.int64))
+        cells: list[Cells] = []
+        calendars: list[Calendar] = []
+        for family, (_, zones) in enumerate(self.families):
+            memory = state.calendars[family] if self.calendar else None
+            p = state.cells[family].astype(np.float64)
+            p, memory = self._tick(predict(p) if state.started else p, memory, item.noisy[zones], item.slot)
+            cells.append(np.where(p < _NEGLIGIBLE, 0.0, p).astype(np.float32))
+            calendars += [memory] if memory else []
+            low, estimate.median[zones], high = quantiles(marginal(p), 0.01, 0.5, 0.99)
+            estimate.half_width[zones] = np.maximum(high - estimate.median[zones], estimate.median[zones] - low)
+        return FilterState(True, tuple(cells), tuple(calendars)), [estimate]
+
+    def _tick(self, p: Floats, memory: Calendar | None, noisy: Ints, slot: Slot) -> tuple[Floats, Calendar | None]:
+        """Weigh a predicted P by calendar and noisy value, and let the calendar learn."""
+        if memory is None:
+            return observe(p, noisy, self.epsilon), None
+        expected, weight = filter_calendar.expect(memory, len(p) - 1, slot, float(self.epsilon))
+        p = observe(lean(p, weight), noisy, self.epsilon)
+        free = ordered_sum(p[:, 0].swapaxes(0, 1))
+        free /= ordered_sum(free)
+        (median,) = quantiles(free, 0.5)
+        return p, filter_calendar.learn(memory, slot, expected, free, median.astype(np.float64))
+
+    def encode(self, state: FilterState) -> bytes:
+        """Return the stable byte form: a head, then the arrays family by family."""
+        head = _HEAD.pack(_MAGIC, len(self.capacities), self.calendar, state.started)
+        return b"".join((head, *(np.ascontiguousarray(array).data for array in self._arrays(state))))
+
+    def _arrays(self, state: FilterState) -> Iterator[NDArray[Any]]:
+        for cells in state.cells:
+            yield cells.astype("<f4", copy=False)
+        for memory in state.calendars:
+            yield memory.history.astype("<f4", copy=False)
+            yield memory.sums.astype("<f8", copy=False)
+
+    def decode(self, data: bytes) -> FilterState:
+        """Return the state of a byte form; DataError where it is not one of this filter."""
+        template = self.initial()
+        size = _HEAD.size + sum(array.nbytes for array in self._arrays(template))
+        if len(data) != size or _HEAD.unpack_from(data)[:3] != (_MAGIC, len(self.capacities), self.calendar):
+            raise DataError("filter state: head or length does not fit the configuration")
+        place, arrays = _HEAD.size, []
+        for array in self._arrays(template):
+            flat = np.frombuffer(data, dtype=array.dtype, count=array.size, offset=place)
+            arrays.append(flat.reshape(array.shape).astype(array.dtype.newbyteorder("=")))
+            place += array.nbytes
+        families = len(self.families)
+        memories = tuple(Calendar(*pair) for pair in zip(arrays[families::2], arrays[families + 1 :: 2], strict=True))
+        return FilterState(bool(_HEAD.unpack_from(data)[3]), tuple(arrays[:families]), memories)
+
+
+_HEAD = struct.Struct("<4sI??")
+_MAGIC = b"RSF1"
+
+
+def predict(p: Floats) -> Floats:
+    """Return P one tick later, before anything is seen of it: copies mix, regimes switch, counts move."""
+    if p.shape[1] == 2:
+        p = _STAY * p + _CROSS * (p[:, :1] + p[:, 1:])
+    return _move(_switch(p))
+
+
+def _switch(p: Floats) -> Floats:
+    """Return Q(z, j, ·) = P(z, j, ·) A."""
+    by_regime = np.ascontiguousarray(p.transpose(2, 0, 1, 3))
+    even = EVEN_SHARE * ordered_sum(by_regime)
+    switched = np.empty_like(by_regime)
+    share = np.empty_like(even)
+    for total, origins in zip(switched, arrivals(), strict=True):
+        total[:] = even
+        for origin, probability in origins:
+            np.add(total, np.multiply(by_regime[origin], probability, out=share), out=total)
+    return np.ascontiguousarray(switched.transpose(1, 2, 0, 3))
+
+
+def _move(q: Floats) -> Floats:
+    """Return F + B - X: X = v Q, F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1).
+
+    Both recursions run together, the second over the grid turned round. The grid is cut into about √C
+    blocks: first every block runs for itself, then each takes over what the one before it ends with.
+    """
+    kernel, cells = kernels(len(q) - 1), len(q)
+    x = q * kernel.norm[:, None, :, None]
+    blocks = np.zeros((*kernel.factors.shape[:2], 2, *q.shape[1:]))
+    both = blocks.reshape(-1, 2, *q.shape[1:])
+    both[:cells, 0], both[:cells, 1] = x, x[::-1]
+    for i in range(1, blocks.shape[1]):
+        blocks[:, i] += kernel.factors[:, i] * blocks[:, i - 1]
+    for b in range(1, len(blocks)):
+        blocks[b] += kernel.reach[b] * blocks[b - 1, -1]
+    return np.asarray(both[:cells, 0] + both[cells - 1 :: -1, 1] - x)
+
+
+def lean(p: Floats, weight: Floats) -> Floats:
+    """Return P with copy 1's moving regimes (k >= 1) weighed by h(z), each keeping its mass."""
+    before = p[:, 1, 1:]
+    after = before * weight[:, None]
+    mass = ordered_sum(after)
+    scale = np.where(mass > 0, ordered_sum(before) / np.where(mass > 0, mass, 1.0), 0.0)
+    leaning = p.copy()
+    leaning[:, 1, 1:] = after * scale
+    return leaning
+
+
+def observe(p: Floats, noisy: Ints, epsilon: Fraction) -> Floats:
+    """Return P weighed by e**(-ε(|y-z| - min|y-z|)) and divided by its total.
+
+    A y beyond the grid weighs like the grid's end next to it.
+    """
+    capacity = len(p) - 1
+    distance = np.abs(np.clip(noisy, 0, capacity) - np.arange(capacity + 1)[:, None])
+    seen = p * likelihoods(epsilon, capacity)[distance][:, None, None, :]
+    return np.asarray(seen / ordered_sum(marginal(seen)))
+
+
+def marginal(p: Floats) -> Floats:
+    """Return the weight of each count, shape [C+1, zones]."""
+    by_copy = ordered_sum(p.swapaxes(0, 2))
+    return ordered_sum(by_copy)
+
+
+def quantiles(weights: Floats, *levels: float) -> list[Ints]:
+    """Return, per level, the smallest count whose cumulated share reaches it, up to a tolerance of 1e-9."""
+    running = np.cumsum(weights, axis=0)
+    share = running / running[-1]
+    last = len(weights) - 1
+    return [np.minimum((share < level - _TOLERANCE).sum(axis=0), last) for level in levels]

@@ -1,0 +1,161 @@
+"""Constants of the regime-switching filter: how counts in a zone move within five minutes.
+
+Sixteen regimes of movement, from frozen (0) to wild (15). In regime k a count z moves up by n with a weight
+that falls by a factor u_k per step and down likewise by d_k, and the steps widen with the square root of
+the count. Scales and transitions were learnt once, on public data; they are not learnt from what is released.
+
+    symbol        here                meaning
+    C             capacity            largest count of the grid 0 … C; a policy's number, never the data's
+    K             REGIMES             16
+    SU_k, SD_k    UP_SCALES, DOWN_SCALES
+    A             transitions()       regime to regime within a tick
+    π             stationary()        its stationary distribution
+    g(z)          √(max(z, 4) / 20)
+    u_k(z), d_k(z)   exp(-1 / (SU_k g(z))), exp(-1 / (SD_k g(z)))
+    v_k(z)        1 / (1 + U_k(z) + D_k(z)), what makes the kernel's weights add up to 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream.mechanisms.exact import Floats, exp, half_of_three_quarter_power
+
+REGIMES = 16
+_UP = ".038 .033 .033 .153 .025 .580 .910 .941 1.753 4.521 2.944 1.355 5.024 10.333 .141 16.168"
+_DOWN = ".029 .117 .280 .222 .641 .598 .970 2.281 1.671 .214 3.055 6.063 3.998 .784 20.074 13.533"
+UP_SCALES = np.array([float(s) for s in _UP.split()])
+DOWN_SCALES = np.array([float(s) for s in _DOWN.split()])
+
+_MOVES = """
+0 0:.999
+1 1:.967 5:.001 6:.008 8:.003 10:.007 12:.004 13:.010
+2 2:.990 8:.009 10:.001
+3 2:.032 3:.842 7:.003 14:.120 15:.002
+4 4:.992 6:.007
+5 1:.001 5:.979 6:.007 8:.007 9:.006
+6 2:.002 3:.001 5:.010 6:.966 8:.009 13:.013
+7 2:.004 6:.033 7:.961 11:.001
+8 2:.003 3:.004 6:.009 8:.963 9:.002 10:.006 12:.012 13:.001
+9 2:.001 7:.016 8:.016 9:.938 10:.012 12:.016
+10 3:.002 7:.001 8:.025 10:.971
+11 7:.045 11:.950 12:.003 15:.003
+12 10:.030 11:.012 12:.925 15:.033
+13 4:.002 12:.109 13:.888
+14 1:.841 2:.001 3:.001 5:.009 6:.087 7:.001 8:.012 10:.001 14:.045
+15 9:.002 10:.008 11:.001 12:.241 15:.747
+"""
+"""A regime, then the regimes it moves to and their weights."""
+_ANYWHERE = Fraction(1, 1000)
+"""Share of every row of A that goes to all regimes alike."""
+
+
+@lru_cache(maxsize=1)
+def moves() -> dict[tuple[int, int], Fraction]:
+    """Return the learnt part of A, its rows adding up to 1: {(from, to): probability}."""
+    table: dict[tuple[int, int], Fraction] = {}
+    for line in _MOVES.split("\n")[1:-1]:
+        origin, *cells = line.split()
+        weights = {int(to): Fraction(weight) for to, weight in (cell.split(":") for cell in cells)}
+        table |= {(int(origin), to): weight / sum(weights.values()) for to, weight in weights.items()}
+    return table
+
+
+@lru_cache(maxsize=1)
+def transitions() -> list[list[Fraction]]:
+    """Return A, exactly."""
+    learnt, even = moves(), _ANYWHERE / REGIMES
+    return [
+        [(1 - _ANYWHERE) * learnt.get((k, to), Fraction(0)) + even for to in range(REGIMES)] for k in range(REGIMES)
+    ]
+
+
+@lru_cache(maxsize=1)
+def arrivals() -> list[list[tuple[int, float]]]:
+    """Return, for each regime, where the learnt part of A comes from: [(from, probability)], ascending."""
+    share = 1 - _ANYWHERE
+    return [[(k, float(share * p)) for (k, to), p in sorted(moves().items()) if to == end] for end in range(REGIMES)]
+
+
+EVEN_SHARE = float(_ANYWHERE / REGIMES)
+
+
+@lru_cache(maxsize=1)
+def stationary() -> Floats:
+    """Return π with π A = π, solved in fractions."""
+    a = transitions()
+    rows = [[a[j][i] - (i == j) for j in range(REGIMES)] + [Fraction(0)] for i in range(REGIMES - 1)]
+    rows.append([Fraction(1)] * (REGIMES + 1))
+    return np.array([float(p) for p in _solved(rows)])
+
+
+def _solved(rows: list[list[Fraction]]) -> list[Fraction]:
+    """Return the solution of a regular system of equations, right side last in each row (Gauss-Jordan)."""
+    for i in range(len(rows)):
+        pivot = next(j for j in range(i, len(rows)) if rows[j][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for j in range(len(rows)):
+            if j != i and (factor := rows[j][i]):
+                rows[j] = [x - factor * y for x, y in zip(rows[j], rows[i], strict=True)]
+    return [row[-1] for row in rows]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """How far counts move, for one capacity."""
+
+    up: Floats
+    """u_k(z), shape [C+1, 16]."""
+    down: Floats
+    """d_k(z), likewise."""
+    norm: Floats
+    """v_k(z), likewise."""
+    factors: Floats
+    """u along the grid, d against it, in blocks: shape [blocks, length, 2, 1, 16, 1], 0 beyond the grid."""
+    reach: Floats
+    """Products of the factors from the start of each block on; below 1e-200 they are 0."""
+
+
+@lru_cache(maxsize=256)
+def kernels(capacity: int) -> Kernels:
+    """Return the kernels of the grid 0 … capacity."""
+    spread = np.sqrt(np.maximum(np.arange(capacity + 1), 4) / 20)[:, None]
+    up, down = exp(-1 / (UP_SCALES * spread)), exp(-1 / (DOWN_SCALES * spread))
+    reach_up, reach_down = np.zeros_like(up), np.zeros_like(down)
+    for z in range(capacity):
+        low, high = z + 1, capacity - 1 - z
+        reach_down[low] = down[low - 1] * (1 + reach_down[low - 1])
+        reach_up[high] = up[high + 1] * (1 + reach_up[high + 1])
+    factors = _blocks(up, down)
+    reach = np.multiply.accumulate(factors, axis=1)
+    return Kernels(up, down, 1 / (1 + reach_up + reach_down), factors, np.where(reach < 1e-200, 0.0, reach))
+
+
+def _blocks(up: Floats, down: Floats) -> Floats:
+    length = isqrt(len(up) - 1) + 1
+    blocks = np.zeros((-(-len(up) // length), length, 2, REGIMES))
+    flat = blocks.reshape(-1, 2, REGIMES)
+    flat[: len(up), 0], flat[: len(up), 1] = up, down[::-1]
+    return blocks[:, :, :, None, :, None]
+
+
+@lru_cache(maxsize=256)
+def bin_edges(capacity: int) -> NDArray[np.int64]:
+    """Return e_0 = 0 < e_1 < … < C+1: the calendar's bins, which widen with the count."""
+    edges = [0]
+    while (following := edges[-1] + max(1, half_of_three_quarter_power(max(edges[-1], 1)))) <= capacity:
+        edges.append(following)
+    return np.array([*edges, capacity + 1])
+
+
+@lru_cache(maxsize=512)
+def likelihoods(epsilon: Fraction, capacity: int) -> Floats:
+    """Return e**(-ε n) for n = 0 … capacity."""
+    return exp(-float(epsilon) * np.arange(capacity + 1, dtype=np.float64))

@@ -1,0 +1,93 @@
+"""Labels: the names under which keyed noise is drawn.
+
+Two draws under one label and one key are the same draw. A label therefore holds everything that may tell
+two draws apart: who releases what and when, for which purpose, at which exact epsilon, and a digest of
+what the mechanism reads. A digest of a small count is as good as the count: it goes into the key stream
+and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream.errors import UsageError
+from stream.records import Micros
+
+Field = str | bytes | int | Fraction
+
+
+def label(*fields: Field) -> bytes:
+    """Return an injective byte form of ``fields``.
+
+    Each field is a type tag, the length of its payload in eight bytes, and the payload, so that neither
+    a moved boundary (``"ab", "c"`` and ``"a", "bc"``) nor a changed type (``1``, ``"1"``, ``1/1``) can
+    give two lists of fields the same label.
+
+    Raises:
+        UsageError: a field is not a str, bytes, int or Fraction (a bool is none of them).
+    """
+    return b"".join(_field(place, field) for place, field in enumerate(fields))
+
+
+def _field(place: int, field: Field) -> bytes:
+    tag, payload = _payload(place, field)
+    return tag + len(payload).to_bytes(8, "big") + payload
+
+
+def _payload(place: int, field: Field) -> tuple[bytes, bytes]:
+    if isinstance(field, str):
+        return b"s", field.encode()
+    if isinstance(field, bytes):
+        return b"b", field
+    if isinstance(field, int) and not isinstance(field, bool):
+        return b"i", str(field).encode()
+    if isinstance(field, Fraction):
+        return b"q", f"{field.numerator}/{field.denominator}".encode()
+    raise UsageError(f"label field {place} must be str, bytes, int or Fraction, got {type(field).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a count release of one window is; all labels of its noise begin with it."""
+
+    site: str
+    release: str
+    window: Micros
+    """End of the window."""
+    attempt: int
+    """1 for the first release of a window; an ordered second release counts on and gets fresh noise."""
+    zones: tuple[str, ...]
+    """The zone registry: the order in which zones read the words of a label."""
+
+    def label(self, stage: str, *epsilons: Fraction, digest: bytes) -> bytes:
+        """Return the label of one draw.
+
+        Args:
+            stage: the purpose, such as ``"grouper-threshold"``; no two uses share one.
+            epsilons: the exact parameters of the draw (both ends for a step of a chain).
+            digest: digest of exactly what the mechanism reads.
+        """
+        named = (self.site, self.release, self.window, self.attempt, _registry_digest(self.zones))
+        return label("count", *named, stage, len(epsilons), *epsilons, digest)
+
+
+@lru_cache(maxsize=256)
+def _registry_digest(zones: tuple[str, ...]) -> bytes:
+    """Return the digest of a zone registry; every label of every window asks for it."""
+    return sha256(label(*zones)).digest()
+
+
+def counts_digest(*vectors: NDArray[Any]) -> bytes:
+    """Return the SHA-256 of integer vectors, each with its length; restricted, never stored or shown."""
+    hashed = sha256()
+    for vector in vectors:
+        data = np.ascontiguousarray(vector, dtype="<i8").tobytes()
+        hashed.update(len(data).to_bytes(8, "big") + data)
+    return hashed.digest()

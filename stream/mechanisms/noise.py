@@ -1,0 +1,299 @@
+"""Exact keyed noise: discrete Laplace and Bernoulli draws that a replay repeats to the bit.
+
+    symbol   here          meaning
+    ε        epsilon       inverse scale, an exact Fraction (ε/Δ for sensitivity Δ)
+    a        a             e**-ε
+    Z        the result    Pr[Z = z] = (1-a)/(1+a) · a**|z|
+    p_k      _tail         Pr[|Z| >= k] = 2 a**k / (1+a), k >= 1
+    T_k      thresholds    ⌊2**63 · p_k⌋
+    U        sign bit off  a uniform real in [0, 1), of which a word shows the first 63 binary digits
+
+Exact inversion: |Z| is the number of k with U < p_k. A word decides that, unless its digits equal those
+of some p_k (which includes the infinite tail, where the digits are all 0): then more digits of U are drawn
+until they differ. If the words are uniform the result has exactly the law of Z: no truncation, no floating
+point error. The words come from SHAKE-256 under a secret key, so the guarantee is computational
+differential privacy: as good as the key is secret and SHAKE-256 a pseudo-random function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from hashlib import shake_256
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream.errors import UsageError
+from stream.mechanisms.irrational import Irrational, decimal, evaluate, exp_minus, floor_scaled
+from stream.mechanisms.labels import label
+
+__all__ = [
+    "bernoulli",
+    "discrete_laplace",
+    "half_width_95",
+    "invert",
+    "label",
+    "pmf",
+    "std",
+    "thresholds",
+    "words",
+]
+
+Ints = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Digits = Callable[[int], Iterator[int]]
+"""Gives, for the index of a draw, the further 64-bit words of its uniform number."""
+
+SMALLEST_EPSILON = Fraction(1, 10**9)
+_LARGEST_TABLE = 1 << 16
+_FIXED = 512
+"""Binary digits behind the point in fixed-point tables, of which far fewer than 64 are ever lost."""
+_LOW_63 = np.uint64((1 << 63) - 1)
+
+
+# Words
+
+
+def words(key: bytes, label: bytes, n: int) -> Words:
+    """Return ``n`` pseudo-random 64-bit words, from one keyed SHAKE-256 call over the label.
+
+    Key and label are length-prefixed. A longer call begins with the words of a shorter one.
+    """
+    return np.frombuffer(_sponge(b"tacet.words.1", key, label).digest(8 * n), dtype=">u8").astype(np.uint64)
+
+
+def _sponge(domain: bytes, key: bytes, label: bytes) -> Any:
+    parts = (domain, key, label)
+    return shake_256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+
+
+def _refinement(key: bytes, label_: bytes) -> Digits:
+    """Return the stream of further digits of each draw of a label, apart from its words."""
+
+    def digits(index: int) -> Iterator[int]:
+        for place in count():
+            block = _sponge(b"tacet.digits.1", key, label(label_, index, place)).digest(8)
+            yield int.from_bytes(block, "big")
+
+    return digits
+
+
+# Discrete Laplace
+
+
+def discrete_laplace(key: bytes, label: bytes, epsilon: Fraction, n: int) -> Ints:
+    """Return ``n`` exact draws of the discrete Laplace law, a function of key, label and epsilon alone.
+
+    Args:
+        key: the day's secret.
+        label: unique to this draw, see :mod:`stream.mechanisms.labels`; holds epsilon.
+        epsilon: ε divided by the sensitivity, at least ``SMALLEST_EPSILON``.
+        n: how many, one a zone in the order of the registry.
+
+    Raises:
+        UsageError: epsilon is no Fraction or too small.
+    """
+    return invert(words(key, label, n), epsilon, _refinement(key, label))
+
+
+def invert(drawn: Words, epsilon: Fraction, digits: Digits) -> Ints:
+    """Map uniform words to discrete Laplace draws: top bit the sign, 63 bits the first digits of U.
+
+    ``digits(i)`` gives the further words of draw ``i``; it is asked only where the first do not decide.
+    """
+    uniform = (drawn & _LOW_63).astype(np.int64)
+    magnitude, undecided = _magnitudes(uniform, check_epsilon(epsilon))
+    for index in np.flatnonzero(undecided):
+        magnitude[index] = _decide(int(uniform[index]), epsilon, digits(int(index)))
+    return np.where(drawn >> np.uint64(63), -magnitude, magnitude)
+
+
+def check_epsilon(epsilon: Fraction) -> Fraction:
+    """Return ``epsilon``; raise UsageError unless it is an exact number in the range of the sampler."""
+    if not isinstance(epsilon, Fraction):
+        raise UsageError(f"epsilon must be an exact Fraction, got {type(epsilon).__name__}")
+    if epsilon < SMALLEST_EPSILON:
+        raise UsageError(f"epsilon must be at least {SMALLEST_EPSILON}, got {epsilon}")
+    return epsilon
+
+
+def _magnitudes(uniform: Ints, epsilon: Fraction) -> tuple[Ints, NDArray[np.bool_]]:
+    if 64 / epsilon < _LARGEST_TABLE:
+        return _by_table(uniform, thresholds(epsilon))
+    return _by_ladder(uniform, _ladder(epsilon))
+
+
+def _by_table(uniform: Ints, table: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return #{k: u < T_k}, and where u equals some T_k, so that more digits must tell."""
+    ascending = table[::-1]
+    above = np.searchsorted(ascending, uniform, side="right")
+    return len(table) - above, ascending[above - 1] == uniform
+
+
+@lru_cache(maxsize=64)
+def thresholds(epsilon: Fraction) -> Ints:
+    """Return T_1 … T_K, where K is the first k with T_k = 0; read-only."""
+    table: list[int] = []
+    for k, scaled in enumerate(_fixed_powers(epsilon, _fixed(_tail(epsilon, 1)))):
+        table.append(_top_63(scaled, epsilon, k + 1))
+        if not table[-1]:
+            break
+    return _frozen(np.array(table, dtype=np.int64))
+
+
+def _top_63(scaled: int, epsilon: Fraction, k: int) -> int:
+    """Return T_k from the fixed-point p_k, or where rounding could matter from as many digits as it takes."""
+    rest = scaled & ((1 << (_FIXED - 63)) - 1)
+    doubt = 1 << 200
+    if doubt < rest < (1 << (_FIXED - 63)) - doubt:
+        return scaled >> (_FIXED - 63)
+    return floor_scaled(_tail(epsilon, k), 63)
+
+
+def _fixed(value: Irrational) -> int:
+    """Return ``value`` in fixed point, from 200 decimal digits (it holds 154)."""
+    return int(evaluate(lambda: value() * (1 << _FIXED), 200))
+
+
+def _fixed_powers(epsilon: Fraction, first: int) -> Iterator[int]:
+    """Yield first · a**k for k = 0, 1, …, in fixed point; each step loses at most two units."""
+    a = _fixed(lambda: exp_minus(epsilon))
+    scaled = first
+    while True:
+        yield scaled
+        scaled = scaled * a >> _FIXED
+
+
+def _tail(epsilon: Fraction, k: int) -> Irrational:
+    return lambda: 2 * exp_minus(k * epsilon) / (1 + exp_minus(epsilon))
+
+
+class _Ladder(NamedTuple):
+    """Two tables of floats for an epsilon whose table of thresholds would be too long."""
+
+    coarse: NDArray[np.float64]
+    """p_{qM} for q = 0, 1, …, descending (p_0 stands for 2/(1+a))."""
+    fine: NDArray[np.float64]
+    """a**r for r = 0 … M, descending."""
+
+
+_FEW = 1 << 42
+"""Below this, 63 digits of U are too few for a relative error of 2**-42: more digits are drawn."""
+_NEAR = 2.0**-40
+
+
+@lru_cache(maxsize=64)
+def _ladder(epsilon: Fraction) -> _Ladder:
+    lowest = 22 * math.log(2) / float(epsilon)
+    rungs = math.isqrt(int(lowest)) + 1
+    fine = _floats(_fixed_powers(epsilon, 1 << _FIXED), rungs + 1)
+    top = _fixed(lambda: 2 / (1 + exp_minus(epsilon)))
+    coarse = _floats(_fixed_powers(rungs * epsilon, top), rungs + 2)
+    return _Ladder(_frozen(coarse), _frozen(fine))
+
+
+def _floats(scaled: Iterator[int], n: int) -> NDArray[np.float64]:
+    return np.array([next(scaled) / (1 << _FIXED) for _ in range(n)])
+
+
+def _by_ladder(uniform: Ints, ladder: _Ladder) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return |Z| = qM + r with p_{qM} a**r > U >= p_{qM} a**(r+1), and where floats cannot be sure of it.
+
+    All errors here (digits not yet drawn, rounded tables, two rounded operations) are below 2**-41 of the
+    quantity compared; whoever is nearer than 2**-40 to a threshold is decided by exact digits instead.
+    """
+    u = uniform / 2.0**63
+    q = np.clip(len(ladder.coarse) - 1 - np.searchsorted(ladder.coarse[::-1], u, side="right"), 0, None)
+    ratio = u / ladder.coarse[q]
+    last = len(ladder.fine) - 2
+    r = np.clip(last + 1 - np.searchsorted(ladder.fine[::-1], ratio, side="right"), 0, last)
+    below = ratio < ladder.fine[r] * (1 - _NEAR)
+    above = ratio > ladder.fine[r + 1] * (1 + _NEAR)
+    return q * (last + 1) + r, ~(below & above) | (uniform < _FEW)
+
+
+def _decide(first: int, epsilon: Fraction, further: Iterator[int]) -> int:
+    """Return |Z| for a U that begins with ``first``, drawing digits until no threshold is left between."""
+    seen, bits = first, 63
+    while True:
+        least = _thresholds_above(seen + 1, bits, epsilon)
+        if seen and least == _thresholds_above(seen, bits, epsilon):
+            return least
+        seen, bits = seen << 64 | next(further), bits + 64
+
+
+def _thresholds_above(numerator: int, bits: int, epsilon: Fraction) -> int:
+    """Return #{k >= 1: p_k > numerator / 2**bits}: p_k is x iff k = ln(2 / ((1+a) x)) / ε."""
+
+    def k() -> Decimal:
+        x = Decimal(numerator) * (1 + exp_minus(epsilon))
+        return (Decimal(1 << (bits + 1)) / x).ln() / decimal(epsilon)
+
+    return floor_scaled(k)
+
+
+def _frozen(table: NDArray[Any]) -> NDArray[Any]:
+    table.setflags(write=False)
+    return table
+
+
+# What is known about the law
+
+
+def pmf(epsilon: Fraction, z: Ints) -> NDArray[np.float64]:
+    """Return Pr[Z = z] for each of ``z``, to the accuracy of a float."""
+    log_a = -float(epsilon)
+    return np.asarray(np.tanh(-log_a / 2) * np.exp(np.abs(z) * log_a))
+
+
+@lru_cache(maxsize=256)
+def half_width_95(epsilon: Fraction) -> int:
+    """Return the smallest w with Pr[|Z| > w] = 2 a**(w+1) / (1+a) <= 0.05."""
+    return floor_scaled(lambda: (40 / (1 + exp_minus(epsilon))).ln() / decimal(epsilon))
+
+
+def std(epsilon: Fraction) -> float:
+    """Return the standard deviation √(2a)/(1-a), rounded once from many digits."""
+    return float(evaluate(lambda: (2 * exp_minus(epsilon)).sqrt() / (1 - exp_minus(epsilon)), 60))
+
+
+# Bernoulli
+
+
+def bernoulli(key: bytes, label: bytes, probability: Irrational, n: int) -> NDArray[np.bool_]:
+    """Return ``n`` exact Bernoulli draws: U < probability, for the uniform numbers U of the label.
+
+    ``probability`` must be irrational and between 0 and 1. One label gives one U per index, so the
+    draws of a smaller probability are a subset of those of a larger.
+    """
+    return below(words(key, label, n), probability, _refinement(key, label))
+
+
+def below(drawn: Words, probability: Irrational, digits: Digits) -> NDArray[np.bool_]:
+    """Return where U < probability; ``digits(i)`` is asked only where the first 64 digits are equal."""
+    threshold = _top_64(probability)
+    result = np.asarray(drawn < threshold)
+    for index in np.flatnonzero(drawn == threshold):
+        result[index] = _is_below(int(threshold), probability, digits(int(index)))
+    return result
+
+
+@lru_cache(maxsize=256)
+def _top_64(probability: Irrational) -> np.uint64:
+    """Return the first 64 binary digits of ``probability``, kept for those that are asked for again."""
+    return np.uint64(floor_scaled(probability, 64))
+
+
+def _is_below(first: int, probability: Irrational, further: Iterator[int]) -> bool:
+    seen, bits = first, 64
+    while True:
+        seen, bits = seen << 64 | next(further), bits + 64
+        exact = floor_scaled(probability, bits)
+        if seen != exact:
+            return seen < exact

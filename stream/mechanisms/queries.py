@@ -1,0 +1,206 @@
+"""PeGaSus' other queries: sums over the last windows, jumps and drops, low signal (all free).
+
+    symbol   here        meaning
+    w        windows     how many windows a question looks at, this one included
+    δ        threshold   the size at which a jump counts, or up to which a sum is low
+    ĉ_t      an item     the released value of a window, before rounding and clamping
+    ŝ_t      a total     the sum over [t-w+1, t]
+
+    sliding-window sum   ŝ_t = Σ ĉ_i (WindowSum), or over PeGaSus' groups: Σ_G |G ∩ window| · statistic(c̃_i, i in G)
+                         (GroupWindowSum), in which a group counts as a whole, its part before the window too
+    jump, drop           |ĉ_t - ĉ_{t-w+1}| >= δ, with its sign
+    low signal           ŝ_t <= δ
+
+(Chen, Machanavajjhala, Hay, Miklau, CCS 2017: unit queries, sliding windows, event monitoring.) Each stage
+reads nothing but what a release at ε made public, so its answers cost nothing more, and its state is as
+public as its input. A stage gives one answer for each item, None until w windows in a row were released.
+
+Two ways to drive them: inside the release stage, from the values before rounding (``Values.exact``), or
+from PeGaSus' groups; and from published records alone, whose integers are ``smoothers.whole`` values.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from stream.errors import DataError, UsageError
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.pegasus import Groups
+from stream.mechanisms.smoothers import SMOOTHERS, Ratio
+
+STATISTICS = ("average", "median")
+"""What may stand for a group in a window sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Released values of the latest windows in a row, oldest first, at most w; public."""
+
+    numerator: Ints
+    """Shape [zones, windows so far]."""
+    denominator: Ints
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """What the stages share: the history, its length, its bytes."""
+
+    zones: int
+    windows: int
+
+    def __post_init__(self) -> None:
+        if self.zones < 1:
+            raise UsageError(f"zones must be at least 1, got {self.zones}")
+        if self.windows < 1:
+            raise UsageError(f"windows must be at least 1, got {self.windows}")
+
+    def initial(self) -> History:
+        """Return the history before the first window."""
+        none = np.zeros((self.zones, 0), np.int64)
+        return History(none, none)
+
+    def encode(self, state: History) -> bytes:
+        """Return the stable byte form: numerators, then denominators, window by window."""
+        head = _HEAD.pack(_MAGIC, self.zones, self.windows, state.numerator.shape[1])
+        return head + b"".join(part.T.astype("<i8").tobytes() for part in (state.numerator, state.denominator))
+
+    def decode(self, data: bytes) -> History:
+        """Return the history of a byte form; DataError where it is not one of this stage."""
+        if len(data) < _HEAD.size or _HEAD.unpack_from(data)[:3] != (_MAGIC, self.zones, self.windows):
+            raise DataError("query state: header does not fit the configuration")
+        held = _HEAD.unpack_from(data)[3]
+        if held > self.windows or len(data) != _HEAD.size + 16 * held * self.zones:
+            raise DataError("query state: length does not fit the number of windows")
+        values = np.frombuffer(data[_HEAD.size :], dtype="<i8").astype(np.int64).reshape(2, held, self.zones)
+        if (values[1] < 1).any():
+            raise DataError("query state: denominators must be positive")
+        return History(values[0].T, values[1].T)
+
+    def _followed(self, state: History, value: Ratio) -> History:
+        """Return the history with one more window, the oldest dropped when there are w."""
+        first = max(0, state.numerator.shape[1] + 1 - self.windows)
+        parts = zip((state.numerator, state.denominator), value, strict=True)
+        return History(*(np.column_stack([old[:, first:], new]) for old, new in parts))
+
+    def _full(self, state: History) -> bool:
+        return bool(state.numerator.shape[1] == self.windows)
+
+
+_HEAD = struct.Struct("<4sIII")
+_MAGIC = b"QRY1"
+
+
+@dataclass(frozen=True)
+class WindowSum(_Windows):
+    """The sum of the released values of the last w windows, for every zone."""
+
+    def step(self, state: History, item: Ratio | None) -> tuple[History, list[Ratio | None]]:
+        """Take a window's values (None: it was not released); give the exact sums, shape [zones]."""
+        if item is None:
+            return self.initial(), [None]
+        after = self._followed(state, item)
+        return after, [total(after) if self._full(after) else None]
+
+
+@dataclass(frozen=True)
+class GroupWindowSum(_Windows):
+    """PeGaSus' window sum: every window of a group stands for the whole group's statistic.
+
+    Where a group grows, the windows that it already holds change their value with it; so the history is
+    that of the groups, not of the values that were published.
+    """
+
+    statistic: str = "median"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.statistic not in STATISTICS:
+            raise UsageError(f"statistic must be one of {', '.join(STATISTICS)}, got {self.statistic!r}")
+
+    def step(self, state: History, item: Groups | None) -> tuple[History, list[Ratio | None]]:
+        """Take the last group of every zone (None: not released); give the exact sums, shape [zones]."""
+        if item is None:
+            return self.initial(), [None]
+        value = SMOOTHERS[self.statistic](item)
+        after = self._followed(state, value)
+        held = after.numerator.shape[1]
+        inside = np.arange(held) >= held - item.size[:, None]
+        parts = zip((after.numerator, after.denominator), value, strict=True)
+        after = History(*(np.where(inside, new[:, None], old) for old, new in parts))
+        return after, [total(after) if self._full(after) else None]
+
+
+@dataclass(frozen=True)
+class JumpDrop(_Windows):
+    """Where the value has risen or fallen by δ or more since w - 1 windows ago."""
+
+    threshold: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.windows < 2 or self.threshold <= 0:
+            raise UsageError(
+                f"windows must be at least 2 and threshold positive, got {self.windows} and {self.threshold}"
+            )
+
+    def step(self, state: History, item: Ratio | None) -> tuple[History, list[Ints | None]]:
+        """Take a window's values (None: not released); give 1 for a jump, -1 for a drop, 0 else."""
+        if item is None:
+            return self.initial(), [None]
+        after = self._followed(state, item)
+        return after, [self._signs(after) if self._full(after) else None]
+
+    def _signs(self, history: History) -> Ints:
+        top, bottom = history.numerator.astype(object), history.denominator.astype(object)
+        change = top[:, -1] * bottom[:, 0] - top[:, 0] * bottom[:, -1]
+        change = change * self.threshold.denominator
+        least = bottom[:, 0] * bottom[:, -1] * self.threshold.numerator
+        return np.asarray((change >= least).astype(np.int64) - (change <= -least).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class LowSignal:
+    """Where the sum over the last w windows is δ or less."""
+
+    sums: WindowSum | GroupWindowSum
+    """The sum that is compared; the state and the items are those of this stage."""
+    threshold: Fraction
+
+    def initial(self) -> History:
+        """Return the history before the first window."""
+        return self.sums.initial()
+
+    def step(self, state: History, item: Any) -> tuple[History, list[Ints | None]]:
+        """Take what the sum takes; give 1 where the signal is low, else 0."""
+        after, [sums] = self.sums.step(state, item)
+        if sums is None:
+            return after, [None]
+        most = sums.denominator * self.threshold.numerator
+        return after, [np.asarray(sums.numerator * self.threshold.denominator <= most).astype(np.int64)]
+
+    def encode(self, state: History) -> bytes:
+        """Return the history's bytes."""
+        return self.sums.encode(state)
+
+    def decode(self, data: bytes) -> History:
+        """Return the history."""
+        return self.sums.decode(data)
+
+
+def total(history: History) -> Ratio:
+    """Return the exact sums over all windows held: unbounded integers over each zone's common denominator."""
+    bottom = history.denominator.astype(object)
+    common = np.lcm.reduce(bottom, axis=1)
+    return Ratio((history.numerator.astype(object) * (common[:, None] // bottom)).sum(axis=1), common)
+
+
+def rounded(value: Ratio, *, negative: bool = False) -> Ints:
+    """Return the integers to publish: rounded half to even, and at least 0 unless ``negative``."""
+    pairs = zip(value.numerator, value.denominator, strict=True)
+    whole = [round(Fraction(int(top), int(bottom))) for top, bottom in pairs]
+    return np.array(whole if negative else [max(0, number) for number in whole], dtype=np.int64)

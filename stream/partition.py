@@ -1,0 +1,318 @@
+"""One partition of the log: the pipelines of all its sites, and the one record that can bring them back.
+
+``feed`` takes the log's messages in order. ``snapshot`` gives a single value holding the state of every
+site together with the next offset, so that state and position can never disagree. What was published after
+that snapshot is known from the audit log (``published``): while such entries are outstanding, what comes
+out again must be the same to the byte, or nothing comes out at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+from cramjam import DecompressionError, zstd
+
+from stream.accounting.ledger import decode_ledger, refuse_other
+from stream.errors import DataError, FinalityError, UsageError
+from stream.keys import Keys, key_day
+from stream.pipeline import DEFAULTS, Options, Output, Pipeline, States
+from stream.policy import Policy
+from stream.records import (
+    DAY,
+    DayClosed,
+    Heartbeat,
+    Micros,
+    ObservationBatch,
+    OccupancyWindow,
+    Published,
+    Rejected,
+)
+from stream.release import MECHANISMS, Releases
+from stream.release_state import ReleaseState
+from stream.schemas import AUDIT, QUARANTINE, decode_message, join_parts, split_parts
+
+
+class Emitted(NamedTuple):
+    """One record on its way to a topic, in publishing order: audit entries come first."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    timestamp_ms: int
+    checkpoint: bool
+    """Whether a window closed with this message."""
+    id: str
+
+
+@dataclass(slots=True)
+class Counters:
+    """What went through; sums only, nothing about a device."""
+
+    messages: int = 0
+    rows: int = 0
+    rejected: int = 0
+    windows: int = 0
+
+
+@dataclass(slots=True)
+class _Site:
+    pipeline: Pipeline
+    states: States
+    encoded: bytes | None = None
+    """The compressed byte form of ``states`` where it has been made since they last changed."""
+    outstanding: dict[int, bytes] = field(default_factory=dict)
+    """Audit entries by sequence that were published beyond this state and must come out again equal."""
+
+
+class Partition:
+    """The engine of one partition."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        keys: Keys,
+        options: Options = DEFAULTS,
+        *,
+        accept_policy: bool = False,
+    ) -> None:
+        self._policy = policy
+        self._version = policy.version
+        self._keys = keys
+        self._options = options
+        self._accept_policy = accept_policy
+        self._sites: dict[str, _Site] = {}
+        self._absent: dict[str, bytes] = {}
+        """Encoded states of sites that the policy no longer has: their books must not begin anew one day."""
+        self._sources = {source for site in policy.site.values() for source in site.sources}
+        self._audit_offset = 0
+        self.counters = Counters()
+
+    # --- position and state ---------------------------------------------------------------------------
+
+    def restore(self, snapshot: bytes | None) -> int | None:
+        """Forget everything and take a snapshot's state; return its next offset, None where there is none.
+
+        UsageError when the snapshot was made under another policy, mechanism version or key.
+        """
+        self._sites, self._absent = {}, {}
+        self._audit_offset = 0
+        if snapshot is None:
+            return None
+        body, sites = open_snapshot(snapshot)
+        self._refuse_differences(body)
+        same_policy = body["policy"] == self._version
+        for site, stages in sites.items():
+            if site in self._policy.site:
+                self._sites[site] = self._revive(site, stages, same_policy=same_policy)
+            else:
+                self._absent[site] = _compressed(stages)
+        self._audit_offset = body["audit"]
+        next_offset: int = body["next"]
+        return next_offset
+
+    def snapshot(self, next_offset: int, audit_offset: int) -> bytes:
+        """Return the one record of this partition: position and the state of all sites."""
+        self._audit_offset = audit_offset
+        head = {
+            "v": 1, "next": next_offset, "audit": audit_offset, "policy": self._version,
+            "mechanisms": MECHANISMS, "key": fingerprint(self._keys),
+        }  # fmt: skip
+        held = {name: _encoded(site) for name, site in self._sites.items()}
+        return join_parts(head, dict(sorted((self._absent | held).items())))
+
+    def audit_offset(self) -> int:
+        """Return the offset in the audit partition up to which the state knows what was published."""
+        return self._audit_offset
+
+    def resume_after_loss(self, next_offset: int) -> None:
+        """Go on although messages before ``next_offset`` are gone: their windows will have coverage 0."""
+        del next_offset
+        for site in self._sites.values():
+            site.encoded = None
+            site.pipeline.lose(site.states)
+
+    def published(self, entries: Iterable[bytes]) -> None:
+        """Take the audit entries already in the log beyond the state; they must come out again equal."""
+        for value in entries:
+            entry = orjson.loads(value)
+            site = self._site(entry["site"]) if entry["site"] in self._policy.site else None
+            if site is not None and entry["sequence"] >= _chain(site).sequence:
+                known = site.outstanding.setdefault(entry["sequence"], value)
+                refuse_other(known, value, entry["site"])
+
+    def _refuse_differences(self, body: dict[str, Any]) -> None:
+        if body["key"] != fingerprint(self._keys):
+            msg = "key: must be the one this state was made with; another key would break its promises"
+            raise UsageError(msg)
+        if body["mechanisms"] != MECHANISMS:
+            msg = f"mechanism version: must be {body['mechanisms']}, got {MECHANISMS}"
+            raise UsageError(msg)
+        if body["policy"] != self._version and not self._accept_policy:
+            msg = (
+                f"policy: must be version {body['policy']}, under which this state was made, got "
+                f"{self._version}; --accept-policy lets the new one begin with the next window"
+            )
+            raise UsageError(msg)
+
+    def _revive(self, site: str, encoded: dict[str, bytes], *, same_policy: bool) -> _Site:
+        pipeline = Pipeline(self._policy, site, self._keys, self._options)
+        if same_policy:
+            return _Site(pipeline, pipeline.decode(encoded))
+        return _Site(pipeline, pipeline.adopt(encoded))
+
+    def released_through(self, site: str) -> Micros | None:
+        """Return the end of a site's latest released window; None when it has released nothing."""
+        if site not in self._sites:
+            return None
+        through: Micros = self._sites[site].states["release"].through
+        return None if through < 0 else through
+
+    def release_past(
+        self, name: str, releases: Releases, item: OccupancyWindow | DayClosed, aside: ReleaseState
+    ) -> list[Emitted]:
+        """Release a window or day that was passed over, into the site's books; ``aside`` is its smoothing."""
+        site = self._sites[name]
+        site.encoded = None
+        outputs = releases.past(site.states["release"], item, aside)
+        return self._emit(site.pipeline.account_for(site.states, outputs), b"")
+
+    # --- the log --------------------------------------------------------------------------------------
+
+    def feed(self, offset: int, key: bytes | None, value: bytes) -> list[Emitted]:
+        """Fold one message in; return what to publish, audit entries first.
+
+        FinalityError when a released window would come out differently.
+        """
+        message, rejections = decode_message(value)
+        outputs: list[Output] = list(rejections)
+        self.counters.messages += 1
+        if message is not None and message.site not in self._policy.site:
+            outputs.append(Rejected(message.source, "unknown_site", "site"))
+        elif message is not None:
+            outputs += self._step(message)
+        return self._emit(outputs, value)
+
+    def _step(self, message: ObservationBatch | Heartbeat) -> list[Output]:
+        site = self._site(message.site)
+        if isinstance(message, ObservationBatch):
+            self.counters.rows += len(message.rows)
+        site.encoded = None
+        site.states, outputs = site.pipeline.step(site.states, message)
+        if site.outstanding:
+            self._compare(site, outputs)
+        return outputs
+
+    def _compare(self, site: _Site, outputs: list[Output]) -> None:
+        for output in outputs:
+            if isinstance(output, Published) and output.topic == AUDIT:
+                sequence = orjson.loads(output.value)["sequence"]
+                known = site.outstanding.pop(sequence, None)
+                if known is not None:
+                    refuse_other(known, output.value, site.pipeline.site)
+
+    def _emit(self, outputs: list[Output], value: bytes) -> list[Emitted]:
+        published = [output for output in outputs if isinstance(output, Published)]
+        rejected = [output for output in outputs if isinstance(output, Rejected)]
+        self.counters.rejected += len(rejected)
+        closed = any(output.topic == AUDIT for output in published) or len(published) > 0
+        self.counters.windows += len({output.time for output in published if output.topic == AUDIT})
+        published.sort(key=lambda output: output.topic != AUDIT)
+        emitted = [
+            Emitted(out.topic, out.key.encode(), out.value, out.time // 1000, closed, out.id) for out in published
+        ]
+        return emitted + [self._quarantine(rejection, value) for rejection in rejected]
+
+    def _quarantine(self, rejection: Rejected, value: bytes) -> Emitted:
+        """Say what was wrong with a message without keeping it: rounded length and a keyed digest."""
+        day = self._day()
+        source = rejection.source if rejection.source in self._sources else "unknown"
+        daily = hmac.new(self._keys.audit, f"quarantine {day}".encode(), hashlib.sha256).digest()
+        body = {
+            "v": 1, "source": source, "reason": rejection.reason, "place": rejection.place,
+            "length": -(-len(value) // 64) * 64,
+            "digest": hmac.new(daily, value, hashlib.sha256).hexdigest()[:32],
+        }  # fmt: skip
+        return Emitted(QUARANTINE, source.encode(), orjson.dumps(body), day * DAY // 1000, False, "")
+
+    # --- sites ----------------------------------------------------------------------------------------
+
+    def _site(self, name: str) -> _Site:
+        if name not in self._sites:
+            pipeline = Pipeline(self._policy, name, self._keys, self._options)
+            self._sites[name] = _Site(pipeline, pipeline.initial())
+        return self._sites[name]
+
+    def _day(self) -> int:
+        marks = [mark for mark in self.watermarks().values() if mark is not None]
+        return max(marks, default=0) // DAY
+
+    def watermarks(self) -> dict[str, Micros | None]:
+        """Return each site's watermark."""
+        return {name: site.states["sense"].clock.watermark for name, site in self._sites.items()}
+
+    def chains(self) -> dict[str, tuple[int, str]]:
+        """Return each site's next ledger sequence and the head of its chain."""
+        absent = {name: _absent_chain(stages) for name, stages in self._absent.items()}
+        return absent | {name: (_chain(site).sequence, _chain(site).head) for name, site in self._sites.items()}
+
+    def behind(self) -> bool:
+        """Whether some of what was published has not come out again yet."""
+        return any(site.outstanding for site in self._sites.values())
+
+    def oldest_day_needed(self) -> int | None:
+        """Return the oldest UTC day whose key an unfinished release still needs; None when not known yet."""
+        starts = [site.pipeline.oldest_start(site.states) for site in self._sites.values()]
+        known = [start for start in starts if start is not None]
+        if len(known) < len(starts) or not known:
+            return None
+        return min(key_day(start) for start in known)
+
+
+def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, dict[str, bytes]]]:
+    """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
+
+    A site is the byte form of each of its stages' states, by name. DataError when it is no snapshot.
+    """
+    head, sites = split_parts(snapshot)
+    return head, {site: _stages(data) for site, data in sites.items()}
+
+
+def _encoded(site: _Site) -> bytes:
+    """Compressed site by site: several sites' windows close at once, and only one has changed each time."""
+    if site.encoded is None:
+        site.encoded = _compressed(site.pipeline.encode(site.states))
+    return site.encoded
+
+
+def _compressed(stages: dict[str, bytes]) -> bytes:
+    return join_parts({}, {name: bytes(zstd.compress(data, level=1)) for name, data in stages.items()})
+
+
+def _stages(compressed: bytes) -> dict[str, bytes]:
+    try:
+        return {name: bytes(zstd.decompress(data)) for name, data in split_parts(compressed)[1].items()}
+    except DecompressionError:
+        msg = "state: must be stages compressed one by one"
+        raise DataError(msg) from None
+
+
+def _chain(site: _Site) -> Any:
+    return site.states["release"].ledger
+
+
+def _absent_chain(compressed: bytes) -> tuple[int, str]:
+    ledger = decode_ledger(split_parts(_stages(compressed)["release"])[0]["ledger"])
+    return ledger.sequence, ledger.head
+
+
+def fingerprint(keys: Keys) -> str:
+    """Return what identifies a key file without telling anything of its keys."""
+    return hmac.new(keys.audit, b"tacet fingerprint v1 " + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
+
+
+__all__ = ["Counters", "Emitted", "FinalityError", "Partition", "fingerprint", "open_snapshot"]

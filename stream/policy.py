@@ -1,0 +1,231 @@
+"""The policy file: everything that changes a guarantee, and nothing else.
+
+One TOML file names the sites with their zones, the audiences, and what each release gives to whom at which
+epsilon. It is read whole, checked whole and frozen; ``Policy.version`` is a digest of its meaning, so that
+comments and order of keys do not count but every parameter does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tomllib
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, Field, FiniteFloat, ValidationError, field_validator, model_validator
+
+from stream.errors import PolicyError
+from stream.policy_fields import (
+    EVERYBODY,
+    LARGEST_EPSILON,
+    NANO,
+    SMALLEST_PEGASUS,
+    Duration,
+    Frozen,
+    Ident,
+    Name,
+    decimal_string,
+    parse_duration,
+    parse_epsilon,
+    refuse_repeats,
+)
+from stream.policy_releases import (
+    Attribute,
+    AttributeModel,
+    AttributeName,
+    AttributeRelease,
+    CountRelease,
+    Release,
+    Selection,
+    Sensitive,
+    audiences_of,
+)
+from stream.policy_sites import Site, Zone
+
+
+class Audience(Frozen):
+    """Who may read one set of private topics."""
+
+    name: Name
+    description: str = ""
+
+
+class Mobility(Frozen):
+    """How a person moves from one tick to the next, as an adversary may know it; declared, and so public."""
+
+    forward: tuple[tuple[Annotated[float, Field(ge=0, le=1)], ...], ...] = Field(min_length=2, max_length=512)
+    """Row a: probabilities of the state at the next tick for one who is in state a; each row adds up to 1."""
+
+    @field_validator("forward")
+    @classmethod
+    def _stochastic(cls, value: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+        for number, row in enumerate(value):
+            if len(row) != len(value) or abs(sum(row) - 1) > 1e-9:
+                msg = f"row {number} must have {len(value)} probabilities that add up to 1, got {list(row)}"
+                raise ValueError(msg)
+        return value
+
+
+class Meeting(Frozen):
+    """People who come and go together: each of the others is there with ``correlation`` to the first."""
+
+    size: int = Field(ge=2, le=10_000)
+    correlation: float = Field(ge=0, le=1)
+    presence: float = Field(gt=0, lt=1)
+    """Probability that one of them is there at a tick."""
+
+
+class Privacy(Frozen):
+    """Bounds that hold for every release."""
+
+    devices_per_person: int = Field(default=3, ge=1, le=100)
+    max_factor: FiniteFloat = Field(default=math.exp(3), gt=1)
+    """Largest posterior-odds factor any coalition may reach on one attribute, counts included."""
+    ticks_per_attribute: int = Field(default=12, ge=1, le=1440)
+    """Ticks by which a sensitive and a non-sensitive value may differ in the counts."""
+    w: int = Field(default=12, ge=1, le=2016)
+    """Windows of the sliding w-event unit."""
+    mobility: Mobility | None = None
+    meetings: tuple[Meeting, ...] = ()
+
+
+class Pseudonyms(Frozen):
+    """How long one device keeps one name."""
+
+    ttl: Duration | None = None
+    """Salt life of the thesis' TTL mode; without it names change each UTC day."""
+
+
+class Restricted(Frozen):
+    """Restricted topics to publish: true presence and true counts."""
+
+    presence: bool = False
+    occupancy: bool = False
+
+
+class Policy(Frozen):
+    """The whole policy, checked."""
+
+    site: dict[Ident, Site] = Field(min_length=1)
+    audience: tuple[Audience, ...] = Field(min_length=1)
+    release: tuple[Release, ...] = Field(min_length=1)
+    privacy: Privacy = Privacy()
+    pseudonym: Pseudonyms = Pseudonyms()
+    restricted: Restricted = Restricted()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Policy:
+        refuse_repeats("audience names must be unique", (a.name for a in self.audience))
+        refuse_repeats("release and query names must be unique", _names(self.release))
+        refuse_repeats(
+            "an access point must be in one zone only",
+            (mac for site in self.site.values() for zone in site.zones for mac in zone.access_points),
+        )
+        known = {a.name for a in self.audience}
+        if EVERYBODY in known:
+            msg = f"audience name '{EVERYBODY}' is kept for all audiences together"
+            raise ValueError(msg)
+        zones = [zone for site in self.site.values() for zone in site.zones]
+        refuse_repeats("an attribute of a zone must belong to one release only", self._attributes_released())
+        for release in self.release:
+            if unknown := set(audiences_of(release)) - known:
+                msg = f"release '{release.name}' names an audience that is not declared: {sorted(unknown)[0]}"
+                raise ValueError(msg)
+            if not any(release.zones.covers(zone) for zone in zones):
+                msg = f"release '{release.name}' selects no zone"
+                raise ValueError(msg)
+            if unmatched := release.zones.unmatched(zones):
+                msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
+                raise ValueError(msg)
+        for release in self.release:
+            if isinstance(release, CountRelease):
+                covered = {site: {zone.id for zone in self.zones_of(release, site)} for site in self.site}
+                _check_states(release, {site: ids for site, ids in covered.items() if ids})
+        return self
+
+    def _attributes_released(self) -> Iterator[str]:
+        """Name each attribute of each zone once for every release of it.
+
+        Two releases of one attribute with different tests would show under one what the other withholds.
+        """
+        for release in self.release:
+            if isinstance(release, AttributeRelease):
+                for site in self.site:
+                    for zone in self.zones_of(release, site):
+                        yield from (f"{site}/{zone.id}/{name}" for name in release.attributes)
+
+    @property
+    def version(self) -> str:
+        """Digest of the policy's meaning, 16 hexadecimal digits; a key at its default means what no key means."""
+        meaning = orjson.dumps(self.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
+        return hashlib.sha256(meaning).hexdigest()[:16]
+
+    def access_points(self) -> dict[str, tuple[str, str]]:
+        """Map each access point to its (site, zone)."""
+        return {
+            mac: (name, zone.id)
+            for name, site in self.site.items()
+            for zone in site.zones
+            for mac in zone.access_points
+        }
+
+    def zones_of(self, release: CountRelease | AttributeRelease, site: str) -> tuple[Zone, ...]:
+        """Zones of a site that a release covers, in registry order."""
+        return tuple(zone for zone in self.site[site].zones if release.zones.covers(zone))
+
+
+def _names(releases: Iterable[Release]) -> Iterator[str]:
+    for release in releases:
+        yield release.name
+        if isinstance(release, CountRelease):
+            yield from (query.name for query in release.queries)
+
+
+def _check_states(release: CountRelease, covered: dict[str, set[str]]) -> None:
+    """Raise ValueError unless the zones of all states are among those that the release covers, at one site."""
+    if release.states and len(covered) != 1:
+        msg = f"release '{release.name}': states must cover zones of one site, got {len(covered)}"
+        raise ValueError(msg)
+    for name, zones in release.states.items():
+        for zone in zones:
+            if zone not in next(iter(covered.values())):
+                msg = f"release '{release.name}': states.{name} must consist of zones of the release, got '{zone}'"
+                raise ValueError(msg)
+
+
+def load_policy(text: str, file: str = "policy") -> Policy:
+    """Parse and check a policy; PolicyError names file, line or key, the rule and the value."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{file}: not TOML: {error}"
+        raise PolicyError(msg) from None
+    try:
+        return Policy.model_validate(document)
+    except ValidationError as error:
+        msg = "\n".join(_sentence(file, problem) for problem in error.errors()[:5])
+        raise PolicyError(msg) from None
+
+
+def _sentence(file: str, problem: Any) -> str:
+    rule = problem["msg"].removeprefix("Value error, ")
+    value = problem["input"]
+    shown = "" if isinstance(value, dict | list | tuple | BaseModel) else f", got {value!r}"
+    return f"{file}: {_place(problem['loc']) or 'policy'}: {rule[0].lower()}{rule[1:]}{shown}"
+
+
+def _place(parts: tuple[str | int, ...]) -> str:
+    """Return the key as one would look for it: ``release[1].attributes.arrival.epsilon.public``."""
+    if parts[:1] == ("release",) and len(parts) > 2:
+        parts = (*parts[:2], *parts[3:])  # which kind of release it was taken for
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+
+
+__all__ = [
+    "EVERYBODY", "LARGEST_EPSILON", "NANO", "SMALLEST_PEGASUS", "Attribute", "AttributeModel", "AttributeName",
+    "AttributeRelease", "Audience", "CountRelease", "Meeting", "Mobility", "Policy", "Privacy", "Pseudonyms", "Release",
+    "Restricted", "Selection", "Sensitive", "Site", "Zone", "audiences_of", "decimal_string", "load_policy",
+    "parse_duration", "parse_epsilon",
+]  # fmt: skip

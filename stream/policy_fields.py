@@ -1,0 +1,98 @@
+"""Types of the policy file's fields: how each is written, and what it may be."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from decimal import Decimal, InvalidOperation, localcontext
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
+
+from stream.records import DAY, MINUTE, SECOND
+
+NANO = 1_000_000_000
+"""Ledger units in one epsilon."""
+LARGEST_EPSILON = 100
+"""Beyond this a release would hide nothing."""
+SMALLEST_PEGASUS = Fraction(1, 20_000)
+"""Below this PeGaSus' grouper would need more noise than the sampler gives."""
+EVERYBODY = "all"
+"""Stands for all audiences together, so no audience may be called so."""
+
+LEVEL_STEP = Decimal("0.0001")
+"""Levels are rounded to whole multiples of it."""
+
+_DURATION = re.compile(r"(\d+)\s*(ms|s|min|h|d)")
+_UNITS = {"ms": 1000, "s": SECOND, "min": MINUTE, "h": 60 * MINUTE, "d": DAY}
+
+
+def parse_duration(text: Any) -> int:
+    """Return microseconds for ``"5min"``, ``"30s"``, ``"500ms"``, ``"1h"`` or ``"1d"``."""
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        msg = "must be a duration such as '30s', '5min' or '1h'"
+        raise ValueError(msg)
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def parse_epsilon(text: Any) -> Fraction:
+    """Return the exact fraction of a positive decimal string: at most nine decimals, at most 100."""
+    exact = parse_spend(text)
+    if exact > LARGEST_EPSILON:
+        msg = f"must be at most {LARGEST_EPSILON}"
+        raise ValueError(msg)
+    return exact
+
+
+def parse_spend(text: Any) -> Fraction:
+    """Return the exact fraction of a positive decimal string with at most nine decimals."""
+    if isinstance(text, Fraction):
+        return text
+    try:
+        value = Decimal(text) if isinstance(text, str) else Decimal("nan")
+    except InvalidOperation:
+        value = Decimal("nan")
+    if not value.is_finite() or value <= 0:
+        msg = "must be a positive decimal in quotes, such as '0.1'"
+        raise ValueError(msg)
+    if value.adjusted() > 12 or value.normalize().as_tuple().exponent < -9:  # type: ignore[operator]
+        msg = "must have at most nine decimals and be below 10000000000000"
+        raise ValueError(msg)
+    return Fraction(value)
+
+
+def decimal_string(value: Fraction) -> str:
+    """Return the decimal string of a fraction that has a finite one (``"0.1"``, ``"28.8"``, ``"0"``)."""
+    with localcontext(prec=60):
+        return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
+
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
+Ident = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Duration = Annotated[int, BeforeValidator(parse_duration), Field(gt=0)]
+Epsilon = Annotated[Fraction, BeforeValidator(parse_epsilon), PlainSerializer(decimal_string)]
+Spend = Annotated[Fraction, BeforeValidator(parse_spend), PlainSerializer(decimal_string)]
+CLOCK_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
+Clock = Annotated[str, StringConstraints(pattern=rf"^({CLOCK_PATTERN.pattern})$")]
+Mac = Annotated[str, StringConstraints(to_lower=True, pattern=r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$")]
+
+
+def listed(value: Any) -> Any:
+    """Return one name as a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+class Frozen(BaseModel):
+    """A part of the policy: it cannot change, and a key that it does not know is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+
+def refuse_repeats(rule: str, values: Any) -> None:
+    """Raise ValueError with the rule and the first value that comes twice."""
+    repeated = [value for value, n in Counter(values).items() if n > 1]
+    if repeated:
+        msg = f"{rule}, got {repeated[0]} twice"
+        raise ValueError(msg)

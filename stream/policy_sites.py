@@ -1,0 +1,88 @@
+"""The sites of a policy: buildings, their zones, and how their time runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, StringConstraints, field_validator
+
+from stream.policy_fields import Clock, Duration, Frozen, Ident, Mac, Name, refuse_repeats
+from stream.records import DAY, MINUTE, SECOND
+
+
+class Zone(Frozen):
+    """The region of one or more access points."""
+
+    id: Ident
+    floor: Ident = "1"
+    kind: Name = "room"
+    capacity: int = Field(gt=0, le=100_000)
+    max_count: int | None = Field(default=None, gt=0, le=1_000_000)
+    """Largest count the filter considers, in devices; 10 x capacity + 20 unless given."""
+    access_points: tuple[Mac, ...] = Field(min_length=1)
+    access_point_names: tuple[str, ...] = ()
+    """Names, or addresses of access points that send their own traps, for controllers that give no radio address."""
+
+    @property
+    def largest(self) -> int:
+        """The count at which the filter's grid ends."""
+        return self.max_count if self.max_count is not None else 10 * self.capacity + 20
+
+
+class Site(Frozen):
+    """A building: one partition key, one ledger, one zone registry."""
+
+    name: str = ""
+    timezone: str = "UTC"
+    tick: Duration = 5 * MINUTE
+    validity: Duration = 10 * MINUTE
+    lateness: Duration = 30 * SECOND
+    max_devices: int = Field(default=20_000, gt=0, le=200_000)
+    working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
+    sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(min_length=1)
+    zones: tuple[Zone, ...] = Field(min_length=1)
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_timezone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError):
+            msg = "must be a time zone name such as 'Europe/Berlin'"
+            raise ValueError(msg) from None
+        return value
+
+    @field_validator("tick")
+    @classmethod
+    def _tick_divides_the_day(cls, value: int) -> int:
+        if DAY % value or value % MINUTE:
+            msg = "must be whole minutes that divide a day"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("working_hours")
+    @classmethod
+    def _hours_in_order(cls, value: tuple[str, str]) -> tuple[str, str]:
+        if value[0] >= value[1]:
+            msg = "must begin before they end"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("sources")
+    @classmethod
+    def _sources_unique(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_repeats("must be unique", value)
+        return value
+
+    @field_validator("zones")
+    @classmethod
+    def _zones_unique(cls, value: tuple[Zone, ...]) -> tuple[Zone, ...]:
+        refuse_repeats("zone ids must be unique within their site", (zone.id for zone in value))
+        return value
+
+    @property
+    def ticks_per_observation(self) -> int:
+        """Ticks at which one observation can count: validity over tick, rounded up."""
+        return math.ceil(self.validity / self.tick)

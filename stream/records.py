@@ -1,0 +1,155 @@
+"""The vocabulary: what flows between stages.
+
+Times are integer microseconds since 1970-01-01T00:00Z (``Micros``); durations are integer microseconds.
+Spends and epsilons are exact: ``Fraction`` inside, decimal strings outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+Micros = int
+SECOND: Micros = 1_000_000
+MINUTE: Micros = 60 * SECOND
+DAY: Micros = 86_400 * SECOND
+
+
+class Row(NamedTuple):
+    """One observation: a device at an access point, or (``access_point`` None) the end of its presence."""
+
+    device: str
+    """Pseudonym, 16 hexadecimal digits."""
+    access_point: str | None
+    """Radio address, lower case with colons; None ends the device's open presence at ``time``."""
+    time: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationBatch:
+    """Up to a thousand observations of one site from one source, in the order the connector saw them."""
+
+    site: str
+    source: str
+    """The controller, as the policy lists it."""
+    session: int
+    """The connector's start in microseconds: a restarted connector opens a later session."""
+    sequence: int
+    """Counts the batches of a (site, source, session) from 0; a number that comes again is a copy."""
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A connector's word that this source sends nothing older than ``watermark`` any more."""
+
+    site: str
+    source: str
+    session: int
+    watermark: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class OccupancyWindow:
+    """Distinct devices per declared zone at one tick; restricted: true counts."""
+
+    site: str
+    window_end: Micros
+    counts: tuple[int, ...]
+    """One count a zone, in the order of the site's zone registry."""
+    coverage: Fraction
+    """Share of the site's sources whose heartbeats reached the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A closed presence: the device was in the zone in [start, end); restricted."""
+
+    site: str
+    device: str
+    zone: str
+    start: Micros
+    end: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A row or message that broke a rule; says which and where, never what was in it."""
+
+    source: str
+    reason: str
+    """One of a fixed set of words, used as a metric label."""
+    place: str
+    """Field and row, such as ``rows[17].time``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayAttribute:
+    """One attribute of one zone on one site-local day; restricted."""
+
+    site: str
+    zone: str
+    day: str
+    """Site-local date, ISO form."""
+    attribute: str
+    """``arrival``, ``departure``, ``breaks`` or ``occupancy_level``."""
+    value: str | int | float | None
+    """``HH:MM``, a number, or None when the zone was empty all day."""
+    closed: Micros
+    """End of the window in which the local day closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DayClosed:
+    """All attributes of a site-local day that has just ended; restricted."""
+
+    site: str
+    day: str
+    window_end: Micros
+    attributes: tuple[DayAttribute, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one published record cost one audience; holds nothing that its reader does not know."""
+
+    release: str
+    audience: str
+    mechanism: str
+    epsilon: Fraction
+    """0 when it was refused."""
+    reason: str = ""
+    """Why it was refused: ``budget``, ``w_budget``, ``month`` or ``guard``."""
+    w: int = 1
+    """Consecutive windows that one epsilon pays for; 1 where each window costs its own."""
+    left: int | None = None
+    """How many more releases the budget pays today; None without a budget."""
+    zone: str = ""
+    attribute: str = ""
+    """Of an attribute record, as are ``zone`` and ``day``."""
+    day: str = ""
+    shown: str | int | float | None = None
+    """An attribute's value, where it was shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """All charges of one window, or of one day's attributes."""
+
+    site: str
+    window_end: Micros
+    charges: tuple[Charge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A record ready for its topic."""
+
+    topic: str
+    key: str
+    value: bytes
+    time: Micros
+    """The window's end: publication time says nothing beyond it."""
+    id: str
+    """Release id, ledger sequence or window: a second copy has the same id and the same bytes."""

@@ -1,0 +1,364 @@
+"""From occupancy to private records: charge, perturb, smooth, publish; and a day's attributes likewise.
+
+For each count release of a window, in the order of the policy:
+
+1. which audiences can pay, by ledger and policy alone; the rest get a refusal of the same shape;
+2. one chain of noise over the epsilons of those who pay (PeGaSus' perturber: four fifths of them);
+3. each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon
+   share the value;
+4. one ledger entry and one record per audience.
+
+An attribute record is shown or withheld by its permanent coin; both cost its epsilon.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from stream.accounting.ledger import Ledger
+from stream.attribute_release import AttributeOutcome, AttributePlan, read_digest
+from stream.budgets import Budgets, nano
+from stream.count_plan import CountPlan, release_id
+from stream.errors import DataError
+from stream.keys import Keys, key_day, subkey
+from stream.local_time import local_day, slot_of, within_month
+from stream.mechanisms.chain import chain
+from stream.mechanisms.counts import Tick, Values
+from stream.mechanisms.labels import Context, counts_digest, label
+from stream.mechanisms.noise import Ints
+from stream.policy import (
+    AttributeRelease,
+    CountRelease,
+    Policy,
+    audiences_of,
+)
+from stream.query_plan import QueryPlan
+from stream.records import (
+    Charge,
+    DayAttribute,
+    DayClosed,
+    Micros,
+    OccupancyWindow,
+    Published,
+    Spent,
+)
+from stream.release_state import ReleaseState, decode_release_state, encode_release_state
+from stream.schemas import (
+    AUDIT,
+    AttributeRecord,
+    CountRecord,
+    private_topic,
+    rfc3339,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+MECHANISMS = "1"
+"""Version of everything that decides a released byte; a state made under another one is refused."""
+
+
+class Releases:
+    """The release stage of one site."""
+
+    def __init__(self, policy: Policy, site: str, keys: Keys, attempt: int = 1) -> None:
+        self._policy = policy
+        self._site = site
+        self._keys = keys
+        self._attempt = attempt
+        self._tick = policy.site[site].tick
+        self._budgets = Budgets(policy.privacy.w, self._tick)
+        self._timezone = ZoneInfo(policy.site[site].timezone)
+        self._ledger = Ledger(site, keys.ledger, keys.audit, policy.version, keys.laboratory)
+        self._plans = [
+            CountPlan(policy, release, site)
+            for release in policy.release
+            if isinstance(release, CountRelease) and policy.zones_of(release, site)
+        ]
+        self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in self._plans}
+        self._attribute_plans = [
+            AttributePlan(policy, release, site, keys)
+            for release in policy.release
+            if isinstance(release, AttributeRelease) and policy.zones_of(release, site)
+        ]
+
+    def initial(self) -> ReleaseState:
+        """Return the state before the first window."""
+        return ReleaseState()
+
+    def step(
+        self, state: ReleaseState, item: OccupancyWindow | DayClosed
+    ) -> tuple[ReleaseState, list[Published | Spent]]:
+        """Release one window or one day's attributes; each record follows its ledger entry.
+
+        Raises:
+            KeyFileError: the day's key no longer exists; nothing of this item is released.
+        """
+        made = self._window(state, item) if isinstance(item, OccupancyWindow) else self._day(state, item)
+        outputs = list(made)
+        charges = tuple(output for output in outputs if isinstance(output, Charge))
+        published: list[Published | Spent] = [output for output in outputs if isinstance(output, Published)]
+        if charges:
+            published.append(Spent(self._site, item.window_end, charges))
+        return state, published
+
+    # --- the past -------------------------------------------------------------------------------------
+
+    def past(
+        self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState
+    ) -> list[Published | Spent]:
+        """Release an item that lies before what has been released, into the same books.
+
+        ``aside`` holds groups and filters of its own, so that those of the live windows see nothing of it.
+        """
+        aside.ledger, aside.asked = state.ledger, state.asked
+        aside, outputs = self.step(aside, item)
+        state.ledger, state.asked = aside.ledger, aside.asked
+        return outputs
+
+    def ids(self, item: OccupancyWindow | DayClosed) -> list[str]:
+        """Return the release ids of an item's records."""
+        return [name for name, _, _ in self._named(item)]
+
+    def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
+        """Return, by release id, the commitments to an item's input; KeyFileError when its key is gone."""
+        if isinstance(item, OccupancyWindow):
+            day, end = key_day(item.window_end - self._tick), item.window_end
+        else:
+            start, end = local_day(item.day, self._timezone)
+            day = key_day(start)
+        return {name: self._commitment(day, release, end, read) for name, release, read in self._named(item)}
+
+    def _named(self, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, bytes]]:
+        """Yield (release id, release, digest of what it reads) of each record of an item."""
+        if isinstance(item, OccupancyWindow):
+            for plan in self._plans:
+                name, read = plan.release.name, counts_digest(plan.counts(item))
+                for audience in audiences_of(plan.release):
+                    end = rfc3339(item.window_end)
+                    yield release_id(self._site, name, audience, end, self._attempt), name, read
+        else:
+            for attributes in self._attribute_plans:
+                name = attributes.release.name
+                for record, audience in attributes.records(item):
+                    where = f"{record.day}/{record.zone}/{record.attribute}"
+                    yield release_id(self._site, name, audience, where, self._attempt), name, read_digest(record)
+
+    # --- counts ---------------------------------------------------------------------------------------
+
+    def _window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | Charge]:
+        if window.window_end <= state.through:
+            return
+        state.through = window.window_end
+        self._note_coverage(state, window)
+        day = key_day(window.window_end - self._tick)
+        if day != state.day:
+            state.day = day
+            for name, (plan, epsilon) in self._mechanisms():
+                if name in state.smoothing:
+                    state.smoothing[name] = plan.mechanisms[epsilon].pause(state.smoothing[name])
+        for plan in self._plans:
+            yield from self._count_release(state, plan, window, day)
+
+    def _note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
+        day = (_EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
+        state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
+
+    def _mechanisms(self) -> Iterator[tuple[str, tuple[CountPlan, Fraction]]]:
+        for plan in self._plans:
+            for epsilon in plan.mechanisms:
+                yield plan.state_name(epsilon), (plan, epsilon)
+
+    def _stages(self) -> dict[str, Any]:
+        """Return what the states of post-processing belong to, by name."""
+        stages: dict[str, Any] = {name: plan.mechanisms[epsilon] for name, (plan, epsilon) in self._mechanisms()}
+        for plan in self._plans:
+            for query in self._queries[plan.release.name]:
+                stages |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
+        return stages
+
+    def _count_release(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, day: int
+    ) -> Iterator[Published | Charge]:
+        release, end = plan.release, window.window_end
+        reasons = self._budgets.refusals(state.ledger, release, day, end)
+        paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
+        counts = plan.counts(window)
+        made = self._perturb(state, plan, window, counts, paying)
+        commitment = self._commitment(day, release.name, end, counts_digest(counts))
+        for audience, reason in reasons.items():
+            epsilon = release.epsilon[audience]
+            body = self._head(end - self._tick, end) | plan.record(window, audience, self._attempt)
+            body |= plan.outcome(audience, made[epsilon] if reason is None else None, reason)
+            period = day // release.refresh_days
+            yield self._charge(state, body, end=end, period=period, paid=reason is None, commitment=commitment)
+            topic, record = private_topic(audience, release.name), CountRecord.model_validate(body).to_bytes()
+            yield Published(topic, self._site, record, end, body["release_id"])
+            yield Charge(
+                release.name, audience, release.mechanism, epsilon if reason is None else Fraction(0),
+                reason=reason or "", left=self._budgets.left(state.ledger, release, audience, period),
+                w=release.windows_paid,
+            )  # fmt: skip
+        yield from self._answers(state, plan, window, made, reasons)
+
+    def _answers(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, made: dict[Fraction, Values],
+        reasons: dict[str, str | None],
+    ) -> Iterator[Published]:  # fmt: skip
+        """Answer the release's queries from the values just made: free, and so without a ledger entry."""
+        end = window.window_end
+        for query in self._queries[plan.release.name]:
+            answers = {}
+            for epsilon in plan.mechanisms:
+                name = query.state_name(epsilon)
+                state.smoothing[name], answers[epsilon] = query.step(state.smoothing.get(name), made.get(epsilon))
+            for audience, reason in reasons.items():
+                answer = answers[plan.release.epsilon[audience]] if reason is None else None
+                body = self._head(end - self._tick, end)
+                body |= query.record(window, audience, self._attempt, answer, reason)
+                record = CountRecord.model_validate(body).to_bytes()
+                topic = private_topic(audience, query.query.name)
+                yield Published(topic, self._site, record, end, body["release_id"])
+
+    def _perturb(
+        self,
+        state: ReleaseState,
+        plan: CountPlan,
+        window: OccupancyWindow,
+        counts: Ints,
+        paying: set[Fraction],
+    ) -> dict[Fraction, Values]:
+        """Draw one chain of noise for all who pay, and smooth for each epsilon; close the others' groups."""
+        for epsilon, mechanism in plan.mechanisms.items():
+            name = plan.state_name(epsilon)
+            if epsilon not in paying and name in state.smoothing:
+                state.smoothing[name] = mechanism.pause(state.smoothing[name])
+        if not paying:
+            return {}
+        key = subkey(self._keys.day(key_day(window.window_end - self._tick)), "noise")
+        context = Context(self._site, plan.release.name, window.window_end, self._attempt, plan.names)
+        shares = {epsilon: plan.mechanisms[epsilon].noise_epsilon for epsilon in sorted(paying)}
+        if plan.draws_own_noise:
+            noise = dict.fromkeys(shares.values(), np.zeros_like(counts))
+        else:
+            noise = chain(key, context, counts_digest(counts), list(shares.values()), len(counts))
+        slot = slot_of(window.window_end, self._timezone)
+        made = {}
+        for epsilon, share in shares.items():
+            mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
+            held = state.smoothing[name] if name in state.smoothing else mechanism.initial()
+            tick = Tick(counts, noise[share], key, context, slot)
+            state.smoothing[name], [made[epsilon]] = mechanism.step(held, tick)
+        return made
+
+    # --- attributes -----------------------------------------------------------------------------------
+
+    def _day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | Charge]:
+        start, end = local_day(closed.day, self._timezone)
+        if closed.window_end <= state.through:
+            return
+        for plan in self._attribute_plans:
+            name = plan.release.name
+            asked = [day for day in state.asked.get(name, []) if within_month(day, closed.day)]
+            paid = False
+            for record, outcome in plan.outcomes(closed, start, asked):
+                paid |= outcome.reason is None
+                yield from self._attribute(state, plan.release, record, outcome, (start, end, closed.window_end))
+            state.asked[name] = [*asked, closed.day] if paid else asked
+
+    def _attribute(
+        self, state: ReleaseState, release: AttributeRelease, record: DayAttribute, outcome: AttributeOutcome,
+        times: tuple[Micros, Micros, Micros],
+    ) -> Iterator[Published | Charge]:  # fmt: skip
+        start, end, closed = times
+        name = f"{record.day}/{record.zone}/{record.attribute}"
+        body = self._head(start, end) | {
+            "release_id": release_id(self._site, release.name, outcome.audience, name, self._attempt),
+            "audience": outcome.audience, "release": release.name, "day": record.day, "zone": record.zone,
+            "attribute": record.attribute, "mechanism": release.mechanism,
+            "coverage": round(float(state.coverage.get(record.day, 0)), 4),
+        } | outcome.fields  # fmt: skip
+        paid, day = outcome.reason is None, key_day(start)
+        commitment = self._commitment(day, release.name, end, outcome.read)
+        yield self._charge(state, body, end=end, period=day, paid=paid, commitment=commitment)
+        topic, value = private_topic(outcome.audience, release.name), AttributeRecord.model_validate(body).to_bytes()
+        yield Published(topic, self._site, value, closed, body["release_id"])
+        yield Charge(
+            release.name, outcome.audience, release.mechanism, outcome.epsilon if paid else Fraction(0),
+            reason=outcome.reason or "", zone=record.zone, attribute=record.attribute, day=record.day,
+            shown=outcome.public,
+        )  # fmt: skip
+
+    # --- what all records share -----------------------------------------------------------------------
+
+    def _head(self, start: Micros, end: Micros) -> dict[str, Any]:
+        return {
+            "site": self._site,
+            "window_start": rfc3339(start),
+            "window_end": rfc3339(end),
+            "policy_version": self._ledger.policy_version,
+            "laboratory": self._keys.laboratory,
+        }
+
+    def _commitment(self, day: int, release: str, end: Micros, digest: bytes) -> str:
+        key = subkey(self._keys.day(day), "commitment")
+        return hmac.new(key, label(self._site, release, end, digest), sha256).hexdigest()[:32]
+
+    def _charge(
+        self, state: ReleaseState, body: dict[str, Any], *, end: Micros, period: int, paid: bool, commitment: str
+    ) -> Published:
+        """Enter the record that ``body`` will become into the ledger."""
+        state.ledger, entry = self._ledger.enter(
+            state.ledger,
+            release=body["release"],
+            audience=body["audience"],
+            release_id=body["release_id"],
+            attempt=self._attempt,
+            window_end=end,
+            keep=self._policy.privacy.w * self._tick,
+            period=period,
+            epsilon=body["epsilon"],
+            nano=nano(Fraction(body["spend"])),
+            refusal=None if paid else body["reason"],
+            commitment=commitment,
+        )
+        return Published(AUDIT, self._site, entry, end, f"{self._site}/{state.ledger.sequence - 1}")
+
+    # --- byte form ------------------------------------------------------------------------------------
+
+    def encode(self, state: ReleaseState) -> bytes:
+        """Return the state's bytes."""
+        stages = self._stages()
+        return encode_release_state(
+            state, {name: stages[name].encode(value) for name, value in sorted(state.smoothing.items())}
+        )
+
+    def decode(self, data: bytes) -> ReleaseState:
+        """Return the state of these bytes; DataError when they belong to other releases."""
+        state, parts = decode_release_state(data)
+        known = self._stages()
+        if unknown := set(parts) - set(known):
+            msg = f"release state: must belong to this policy's releases, has {sorted(unknown)[0]}"
+            raise DataError(msg)
+        state.smoothing = {name: known[name].decode(part) for name, part in parts.items()}
+        return state
+
+    def decode_ledger_only(self, data: bytes) -> ReleaseState:
+        """Return a state that keeps the books and begins every group and filter anew.
+
+        What w-event mechanisms have published is kept: begun anew, they would publish before w windows are over.
+        """
+        state, parts = decode_release_state(data)
+        for name, (plan, epsilon) in self._mechanisms():
+            if name in parts and plan.release.windows_paid > 1:
+                with suppress(DataError):
+                    state.smoothing[name] = plan.mechanisms[epsilon].decode(parts[name])
+        return state

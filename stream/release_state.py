@@ -1,0 +1,44 @@
+"""What the release stage remembers, and the byte form of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
+from stream.records import Micros
+from stream.schemas import join_parts, split_parts
+
+
+@dataclass(slots=True)
+class ReleaseState:
+    """The ledger, and per release and epsilon the state of its post-processing (restricted)."""
+
+    ledger: LedgerState = field(default_factory=LedgerState)
+    smoothing: dict[str, Any] = field(default_factory=dict)
+    """``release/epsilon`` -> state."""
+    day: int = -1
+    """Key day of the latest window."""
+    asked: dict[str, list[str]] = field(default_factory=dict)
+    """Release -> the days of the last month on which its attributes were asked."""
+    through: Micros = -1
+    """End of the latest window: it and earlier ones were charged and are not released again."""
+    coverage: dict[str, Fraction] = field(default_factory=dict)
+    """The site-local day at hand -> least coverage of its windows so far."""
+
+
+def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) -> bytes:
+    """Return the bytes of a state whose post-processing is encoded already."""
+    head = {"ledger": encode_ledger(state.ledger), "day": state.day, "through": state.through}
+    coverage = {day: str(least) for day, least in state.coverage.items()}
+    return join_parts(head | {"asked": state.asked, "coverage": coverage}, smoothing)
+
+
+def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
+    """Return the state without its post-processing, and the bytes of that by name."""
+    head, parts = split_parts(data)
+    coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
+    ledger = decode_ledger(head["ledger"])
+    return ReleaseState(ledger, {}, head["day"], head["asked"], head["through"], coverage), parts

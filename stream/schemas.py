@@ -1,0 +1,250 @@
+"""Topics, keys and the versioned JSON of what travels on them.
+
+Every record is one JSON object with ``v``, its version. Published records are built from the models below,
+so their fields, order and types are stated once. Readers skip fields they do not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from stream.errors import DataError
+from stream.records import Heartbeat, Micros, ObservationBatch, Rejected, Row
+
+OBSERVATIONS = "tacet.observations.v1"
+PRESENCE = "tacet.presence.v1"
+OCCUPANCY = "tacet.occupancy.v1"
+SNAPSHOT = "tacet.snapshot.v1"
+LEAKAGE = "tacet.leakage.v1"
+AUDIT = "tacet.audit.v1"
+QUARANTINE = "tacet.quarantine.v1"
+
+
+def private_topic(audience: str, release: str) -> str:
+    """Return the topic on which an audience reads a release."""
+    return f"tacet.private.{audience}.{release}.v1"
+
+
+LATEST: Micros = 1 << 53
+"""No time is this late (the year 2255): every number up to it is exact in any JSON reader."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def rfc3339(time: Micros) -> str:
+    """Return ``2026-03-02T10:05:00Z``, with a fraction only where there is one."""
+    text = (_EPOCH + timedelta(microseconds=time)).isoformat()
+    return text.removesuffix("+00:00") + "Z"
+
+
+def parse_time(text: str) -> Micros:
+    """Return microseconds for an RFC 3339 time with a zone; ValueError otherwise (the value is not shown)."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        msg = "must be an RFC 3339 time with a zone, such as 2026-03-02T10:05:00Z"
+        raise ValueError(msg)
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+# --- observations -------------------------------------------------------------------------------------
+
+
+def encode_message(message: ObservationBatch | Heartbeat) -> bytes:
+    """Return the JSON bytes of a batch or heartbeat."""
+    head = {"v": 1, "site": message.site, "source": message.source, "session": message.session}
+    if isinstance(message, Heartbeat):
+        return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark})
+    body = head | {"kind": "observations", "sequence": message.sequence, "rows": message.rows}
+    return orjson.dumps(body, default=tuple)  # rows are named tuples
+
+
+def decode_message(value: bytes) -> tuple[ObservationBatch | Heartbeat | None, list[Rejected]]:
+    """Return the message with its good rows, and what had to be rejected.
+
+    One bad row loses only itself; a message that cannot be read at all gives None and one rejection.
+    """
+    try:
+        body = orjson.loads(value)
+        if body["v"] != 1:
+            return None, [Rejected("unknown", "version", "v")]
+        site, source, session = body["site"], body["source"], body["session"]
+        if not (type(site) is str and type(source) is str and type(session) is int):
+            return None, [Rejected("unknown", "type", "site, source or session")]
+        if body["kind"] == "heartbeat":
+            return _heartbeat(site, source, session, body["watermark"])
+        if body["kind"] == "observations":
+            return _batch(site, source, session, body["sequence"], body["rows"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None, [Rejected("unknown", "json", "message")]
+    return None, [Rejected("unknown", "kind", "kind")]
+
+
+def _heartbeat(site: str, source: str, session: int, watermark: object) -> tuple[Heartbeat | None, list[Rejected]]:
+    if type(watermark) is not int or not 0 <= watermark < LATEST:
+        return None, [Rejected(source, "type", "watermark")]
+    return Heartbeat(site, source, session, watermark), []
+
+
+def _batch(
+    site: str, source: str, session: int, sequence: object, raw: object
+) -> tuple[ObservationBatch | None, list[Rejected]]:
+    if type(sequence) is not int or type(raw) is not list:
+        return None, [Rejected(source, "type", "sequence or rows")]
+    rows: list[Row] = []
+    rejected: list[Rejected] = []
+    for number, row in enumerate(raw):
+        problem = row_problem(row)
+        if problem is None:
+            rows.append(Row._make(row))
+        else:
+            rejected.append(Rejected(source, "row", f"rows[{number}]{problem}"))
+    return ObservationBatch(site, source, session, sequence, tuple(rows)), rejected
+
+
+def row_problem(row: object) -> str | None:
+    """Return which field of a row is wrong, or None for a good row."""
+    if type(row) is not list or len(row) != 3:
+        return ""
+    device, access_point, time = row
+    if type(device) is not str or not 0 < len(device) <= 64:
+        return ".device"
+    if access_point is not None and (type(access_point) is not str or len(access_point) > 64):
+        return ".access_point"
+    if type(time) is not int or not 0 <= time < LATEST:
+        return ".time"
+    return None
+
+
+# --- state --------------------------------------------------------------------------------------------
+
+
+def join_parts(head: dict[str, Any], parts: Mapping[str, bytes]) -> bytes:
+    """Return one byte form of a JSON object and named binary parts.
+
+    The object in one line, with the parts' names and lengths under ``parts``; a line feed; the parts.
+    """
+    lengths = [[name, len(part)] for name, part in parts.items()]
+    return b"".join((orjson.dumps(head | {"parts": lengths}), b"\n", *parts.values()))
+
+
+def split_parts(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the object and the parts of :func:`join_parts`; DataError when the bytes are no such form."""
+    try:
+        place = data.index(b"\n") + 1  # JSON writes a line feed of its own as an escape
+        head = orjson.loads(data[:place])
+        parts: dict[str, bytes] = {}
+        for name, length in head.pop("parts"):
+            parts[name] = data[place : place + length]
+            place += length
+    except (ValueError, KeyError, TypeError, AttributeError):
+        place = -1
+    if place != len(data):
+        msg = "state: must be one line of JSON and the parts that it lists"
+        raise DataError(msg)
+    return head, parts
+
+
+# --- published records --------------------------------------------------------------------------------
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical JSON bytes: ``v`` first, then the fields that were given, in their order."""
+        return orjson.dumps({"v": 1} | self.model_dump(mode="json", exclude_unset=True))
+
+
+class CountRecord(_Record):
+    """One window's private counts for one audience."""
+
+    release_id: str
+    site: str
+    audience: str
+    release: str
+    window_start: str
+    window_end: str
+    values: dict[str, int] | None
+    levels: dict[str, Any] | None = None
+    released: bool
+    reason: str | None
+    mechanism: str
+    epsilon: str
+    spend: str
+    noise_scale: dict[str, float]
+    half_width_95: dict[str, float] | None
+    half_width_kind: Literal["noise", "posterior"]
+    levels_half_width_95: dict[str, Any] | None = None
+    coverage: float
+    policy_version: str
+    laboratory: bool
+
+
+class AttributeRecord(_Record):
+    """One attribute of one zone's day for one audience: the exact value, or nothing."""
+
+    release_id: str
+    site: str
+    audience: str
+    release: str
+    window_start: str
+    window_end: str
+    day: str
+    zone: str
+    attribute: str
+    released: bool
+    reason: str | None
+    """Why it was not asked; null when it was, whether its value is shown or not."""
+    value: str | int | float | None = None
+    mechanism: str
+    epsilon: str
+    spend: str
+    coverage: float
+    policy_version: str
+    laboratory: bool
+
+
+class AuditEntry(_Record):
+    """One charge, or one refusal, in a site's hash chain."""
+
+    sequence: int
+    previous: str
+    ledger: str
+    site: str
+    release_id: str
+    attempt: int
+    audience: str
+    release: str
+    window_end: str
+    epsilon: str
+    nano: int
+    """What was charged, in 1e-9 of an epsilon; 0 for a refusal."""
+    outcome: Literal["released", "budget", "w_budget", "month", "guard"]
+    """What became of it: released (shown or withheld by its coin), or why it was refused."""
+    policy_version: str
+    commitment: str
+    """HMAC of the mechanism's input under a key that is destroyed with its day."""
+    hash: str
+    mac: str
+    """HMAC of ``hash`` under the audit key."""
+    laboratory: bool
+
+
+def parse_record(value: bytes) -> dict[str, Any]:
+    """Return the object of a published record; DataError when it is none."""
+    try:
+        record = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        record = None
+    if not isinstance(record, dict):
+        msg = "record: must be a JSON object"
+        raise DataError(msg)
+    return record

@@ -1,0 +1,115 @@
+"""Stays: observations of a device joined into the time that it spent in a zone.
+
+An observation at ``t`` says that the device is there in [t, t + V), V the validity; the device's next
+observation, if it comes within V, ends this at its own time. Consecutive observations in the same zone that
+are at most V apart make one stay. With ``tail`` a stay ends V after its last observation unless something
+ended it before; without, it ends at its last observation. Half-open: the device is in the zone at ``start``
+and no longer at ``end``.
+
+Of several observations of a device at the same instant only the last counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from stream.records import Micros
+
+Cut = Callable[[Micros], int]
+"""Gives each instant the number of its period; a stay does not cross from one period into another."""
+
+
+class OpenStay(NamedTuple):
+    """A stay that may still go on."""
+
+    zone: str
+    start: Micros
+    last: Micros
+    """Time of its latest observation."""
+
+
+class Interval(NamedTuple):
+    """A finished stay of one device."""
+
+    device: str
+    zone: str
+    start: Micros
+    end: Micros
+
+
+def extend(
+    stays_open: dict[str, OpenStay],
+    sightings: Mapping[tuple[str, Micros], str | None],
+    validity: Micros,
+    *,
+    tail: bool = True,
+    cut: Cut | None = None,
+) -> list[Interval]:
+    """Fold sightings into the open stays, in place; return the stays that they finished.
+
+    Args:
+        stays_open: the open stay of each device that has one.
+        sightings: (device, time) -> zone, or None where the device's presence ends. Every time is later
+            than what was folded before for the same device; the mapping's own order does not matter.
+        validity: V, microseconds, positive.
+        tail: whether a stay lasts beyond its last observation.
+        cut: periods that a stay may not cross; None for one endless period.
+
+    Returns:
+        Finished stays, by device, then by time.
+    """
+    finished = []
+    for device, time in sorted(sightings):
+        zone = sightings[device, time]
+        stay = stays_open.pop(device, None)
+        if stay is not None and _goes_on(stay, time, zone, validity, cut):
+            stays_open[device] = stay._replace(last=time)
+            continue
+        if stay is not None:
+            end = min(time, stay.last + validity) if tail else stay.last
+            finished.append(Interval(device, stay.zone, stay.start, end))
+        if zone is not None:
+            stays_open[device] = OpenStay(zone, time, time)
+    return finished
+
+
+def _goes_on(stay: OpenStay, time: Micros, zone: str | None, validity: Micros, cut: Cut | None) -> bool:
+    if zone != stay.zone or time - stay.last > validity:
+        return False
+    return cut is None or cut(time) == cut(stay.last)
+
+
+def expire(stays_open: dict[str, OpenStay], validity: Micros, until: Micros | None) -> list[Interval]:
+    """Close, in place, the stays that no observation after ``until`` can prolong; None closes all.
+
+    Returns:
+        The closed stays, each ending V after its last observation, by device.
+    """
+    over = [d for d, stay in stays_open.items() if until is None or stay.last + validity <= until]
+    closed = []
+    for device in sorted(over):
+        stay = stays_open.pop(device)
+        closed.append(Interval(device, stay.zone, stay.start, stay.last + validity))
+    return closed
+
+
+def stays(
+    observations: Iterable[tuple[Micros, str, str | None]],
+    validity: Micros,
+    *,
+    tail: bool,
+    cut: Cut | None = None,
+) -> list[Interval]:
+    """Return all stays of a finished set of observations (time, device, zone), by start, then device.
+
+    Of observations of one device at one time the last given counts; otherwise their order does not matter.
+    A zone of None ends the device's presence.
+    """
+    sightings = {(device, time): zone for time, device, zone in observations}
+    stays_open: dict[str, OpenStay] = {}
+    found = extend(stays_open, sightings, validity, tail=tail, cut=cut)
+    for device, stay in stays_open.items():
+        end = stay.last + validity if tail else stay.last
+        found.append(Interval(device, stay.zone, stay.start, end))
+    return sorted(found, key=lambda stay: (stay.start, stay.device))

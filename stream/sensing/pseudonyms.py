@@ -1,0 +1,94 @@
+"""Keyed, rotating stand-ins for radio addresses.
+
+A name is the first 64 bits of HMAC-SHA-256 (RFC 2104) over the address, under a key of its own for each
+epoch. An epoch is the UTC day of the observation; in TTL mode it is one salt life, as in the thesis' salted
+re-hash (Ghayyur). Without the key a name says nothing; with it, 2**48 addresses are quickly tried: who holds
+the key can undo every name it ever made. Two of n addresses share a name with probability about n**2 / 2**65.
+
+    symbol   name           meaning
+    k        key            the connector's pseudonym key
+    k_e      epoch key      HMAC(k, label || epoch)
+    e        epoch          floor(t / length), counted from 1970-01-01T00:00Z
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from stream.errors import UsageError
+from stream.records import DAY, Micros
+
+_CACHED_NAMES = 65_536
+_CACHED_EPOCHS = 4
+_EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC).date()
+
+
+def is_locally_administered(mac: bytes) -> bool:
+    """Whether the address was made up by the device (IEEE 802, bit 0x02 of the first octet): a random one."""
+    return bool(mac[0] & 0x02)
+
+
+class Pseudonyms:
+    """Names by epoch: the same address has one name within an epoch and an unrelated one in the next."""
+
+    def __init__(self, epoch_key: Callable[[int], bytes], length: Micros = DAY) -> None:
+        if length <= 0:
+            msg = f"length: must be positive, got {length}"
+            raise UsageError(msg)
+        self._epoch_key = epoch_key
+        self._length = length
+        self._keys: dict[int, bytes] = {}
+        self._epoch = 0
+        self._names: dict[bytes, str] = {}
+
+    @classmethod
+    def daily(cls, key: bytes) -> Pseudonyms:
+        """Return names that change at each UTC midnight; ``key`` at least 16 octets, else ``UsageError``."""
+        _check_key(key)
+        return cls(lambda day: _derive(key, b"day", (_EPOCH_ZERO + timedelta(days=day)).isoformat()))
+
+    @classmethod
+    def rotating(cls, key: bytes, ttl: Micros) -> Pseudonyms:
+        """Return names whose salt lives ``ttl`` microseconds, on a grid from the start of 1970.
+
+        A salt that changes within a visit makes one device two, as address randomisation does.
+        """
+        _check_key(key)
+        return cls(lambda salt: _derive(key, b"ttl", f"{ttl}/{salt}"), ttl)
+
+    def epoch(self, time: Micros) -> int:
+        """Return the epoch that an observation at ``time`` belongs to."""
+        return time // self._length
+
+    def name(self, mac: bytes, epoch: int) -> str:
+        """Return the device's name in an epoch, 16 hexadecimal digits."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._names.clear()
+        name = self._names.get(mac)
+        if name is None:
+            if len(self._names) >= _CACHED_NAMES:
+                self._names.clear()
+            name = hmac.digest(self._key(epoch), mac, "sha256")[:8].hex()
+            self._names[mac] = name
+        return name
+
+    def _key(self, epoch: int) -> bytes:
+        key = self._keys.get(epoch)
+        if key is None:
+            while len(self._keys) >= _CACHED_EPOCHS:
+                del self._keys[min(self._keys)]
+            key = self._keys[epoch] = self._epoch_key(epoch)
+        return key
+
+
+def _check_key(key: bytes) -> None:
+    if len(key) < 16:
+        msg = f"pseudonym key: must have at least 16 octets, got {len(key)}"
+        raise UsageError(msg)
+
+
+def _derive(key: bytes, mode: bytes, epoch: str) -> bytes:
+    return hmac.digest(key, b"tacet pseudonym v1 " + mode + b" " + epoch.encode(), "sha256")

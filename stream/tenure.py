@@ -1,0 +1,311 @@
+"""What a worker holds of each partition while it owns it, and in which order it lets go of results.
+
+A *tenure* is one worker's time with one partition, from the snapshot it was restored from until the partition
+is taken away. The snapshot record of a partition holds the state of all its sites together with the next
+offset, and nothing else says where to go on. At a checkpoint the order is: audit records, everything else,
+the snapshot, and only then is the input acknowledged. A crash between two steps repeats the same bytes.
+
+Nothing here knows Faust or Kafka: the engine, the journal and the consumer are handed in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Protocol
+
+from stream.errors import TacetError
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_SPACING = 0.25
+"""Seconds between two snapshots of a partition: many sites may close a window at one moment."""
+PENDING_LIMIT = 10_000
+"""Outputs held back before a checkpoint is made although no window closed."""
+
+
+class LossError(TacetError):
+    """Part of a log that is still needed is gone; the message names partition and how much."""
+
+
+class DeliveryError(TacetError):
+    """A message did not follow the one before it; nothing of it was processed."""
+
+
+class Output(Protocol):
+    """One record to be published on the partition's number of a topic."""
+
+    @property
+    def topic(self) -> str:
+        """Where it goes."""
+
+    @property
+    def key(self) -> bytes:
+        """The site, or a quarantine record's source."""
+
+    @property
+    def value(self) -> bytes:
+        """The record's bytes."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Its Kafka CreateTime: the window's end, never the time of publication."""
+
+    @property
+    def checkpoint(self) -> bool:
+        """Whether a window closed here: publish, take a snapshot, acknowledge."""
+
+
+class Engine(Protocol):
+    """Everything of one partition of the observations: its sites' state, and what follows from a message."""
+
+    def restore(self, snapshot: bytes | None) -> int | None:
+        """Forget all, take a snapshot's state; return the next offset, None when nothing was read yet."""
+
+    def audit_offset(self) -> int:
+        """Return the offset in the audit partition up to which the restored state knows; 0 at first."""
+
+    def published(self, entries: Iterable[bytes]) -> None:
+        """Learn audit records that the log holds; a re-run that differs raises ``FinalityError``."""
+
+    def behind(self) -> bool:
+        """Return whether some of what was published has not come out again yet."""
+
+    def resume_after_loss(self, next_offset: int) -> None:
+        """Learn that everything before ``next_offset`` which was not read is lost for good, by consent."""
+
+    def feed(self, offset: int, key: bytes | None, value: bytes) -> Sequence[Output]:
+        """Fold one message in; return what is to be published, in that order."""
+
+    def snapshot(self, next_offset: int, audit_offset: int) -> bytes:
+        """Return the state of all sites with both positions, in a stable byte form."""
+
+
+class Journal(Protocol):
+    """What a tenure reads and writes besides its input; every call returns when the broker has answered."""
+
+    async def last_snapshot(self, partition: int) -> bytes | None:
+        """Return the newest snapshot, None if there never was one; ``LossError`` when there was."""
+
+    async def audit_since(self, partition: int, offset: int) -> tuple[list[bytes], int]:
+        """Return the audit records from ``offset`` on, and the offset after the last."""
+
+    async def publish(self, partition: int, outputs: Sequence[Output]) -> list[int]:
+        """Write records in order; return the acknowledged offsets."""
+
+    async def write_snapshot(self, partition: int, value: bytes) -> None:
+        """Write the partition's snapshot."""
+
+
+class Tenure:
+    """One partition between the snapshot it was restored from and the moment it is taken away."""
+
+    def __init__(
+        self,
+        partition: int,
+        engine: Engine,
+        journal: Journal,
+        *,
+        audit_topic: str,
+        position: int,
+        audit_end: int,
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self.partition = partition
+        self.delivered = position
+        """The offset that the consumer hands on next."""
+        self.position = position
+        """The offset that the engine takes next."""
+        self.acknowledged: int | None = None
+        """The offset after the last input that a snapshot of this tenure covers."""
+        self.ended = False
+        self._engine = engine
+        self._journal = journal
+        self._audit_topic = audit_topic
+        self._audit_end = audit_end
+        self._audit_known = engine.audit_offset()
+        self._pending: list[Output] = []
+        self._saved = position
+        self._wanted = asyncio.Event()
+        self._rested = asyncio.Event()
+        self._rested.set()
+        self._saving: asyncio.Task[None] | None = None
+        self._fail = fail
+        self._lock = asyncio.Lock()
+
+    async def feed(self, follows: int, offset: int, key: bytes | None, value: bytes) -> None:
+        """Take one message; ``follows`` is the offset that had to come after the message before."""
+        async with self._lock:
+            if self.ended:
+                return
+            if follows != self.position:
+                msg = f"partition {self.partition}: offset {self.position} was due, {follows} came"
+                raise DeliveryError(msg)
+            outputs = self._engine.feed(offset, key, value)
+            self.position = offset + 1
+            self._pending += outputs
+            if any(output.checkpoint for output in outputs) or len(self._pending) >= PENDING_LIMIT:
+                self._begin_checkpoint()
+            if len(self._pending) >= PENDING_LIMIT:
+                await self._settled()
+
+    async def checkpoint(self, *, last: bool = False) -> None:
+        """Publish and save everything that was fed, and wait for it; ``last`` ends the tenure."""
+        async with self._lock:
+            if self.position != self._saved:
+                self._rested.set()
+                self._begin_checkpoint()
+            await self._settled()
+            self.ended = self.ended or last
+
+    def _begin_checkpoint(self) -> None:
+        """Publish and save while further messages are folded in; if that is under way, once more after it."""
+        self._wanted.set()
+        if self._saving is None or self._saving.done():
+            self._saving = asyncio.create_task(self._save())
+            self._saving.add_done_callback(self._settle)
+
+    async def _settled(self) -> None:
+        """Wait for the checkpoints under way; an error of theirs is raised here too."""
+        if self._saving is not None:
+            await asyncio.shield(self._saving)
+
+    def _settle(self, saving: asyncio.Task[None]) -> None:
+        failure = None if saving.cancelled() else saving.exception()
+        if isinstance(failure, Exception):
+            self._fail(failure)
+
+    async def _save(self) -> None:
+        """Publish at once; take a snapshot too, or soon, if the last one was a moment ago."""
+        unsaved = True
+        while not self.ended and (unsaved or self._wanted.is_set()):
+            if not self._rested.is_set() and not self._wanted.is_set():
+                await _first_of(self._rested.wait(), self._wanted.wait())
+                continue
+            self._wanted.clear()
+            # State, position and outputs of one moment: nothing else runs until the first await.
+            snapshot, position = self._snapshot() if self._rested.is_set() else None, self.position
+            outputs, self._pending = self._pending, []
+            await self._publish(outputs)
+            if self.ended:  # another owner may be at work: an older snapshot would only make it repeat itself
+                return
+            unsaved = snapshot is None
+            if snapshot is not None:
+                await self._journal.write_snapshot(self.partition, snapshot)
+                self._saved = self.acknowledged = position
+                self._rest()
+
+    def _snapshot(self) -> bytes:
+        if not self._engine.behind():  # what has yet to come out again must be read by the next owner
+            self._audit_known = self._audit_end
+        return self._engine.snapshot(self.position, self._audit_known)
+
+    def _rest(self) -> None:
+        self._rested.clear()
+        asyncio.get_running_loop().call_later(SNAPSHOT_SPACING, self._rested.set)
+
+    async def _publish(self, outputs: list[Output]) -> None:
+        audit = [output for output in outputs if output.topic == self._audit_topic]
+        others = [output for output in outputs if output.topic != self._audit_topic]
+        await self._note_audit(await self._journal.publish(self.partition, audit))
+        await self._journal.publish(self.partition, others)
+
+    async def _note_audit(self, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        if offsets == list(range(self._audit_end, self._audit_end + len(offsets))):
+            self._audit_end += len(offsets)
+            return
+        # Someone else wrote in between (a paused owner that woke up): what it wrote must be known and equal.
+        entries, self._audit_end = await self._journal.audit_since(self.partition, self._audit_end)
+        self._engine.published(entries)
+
+
+class Tenures:
+    """The partitions that this worker holds now, and the failure that ends its work."""
+
+    def __init__(
+        self,
+        engine_factory: Callable[[int], Engine],
+        journal: Journal,
+        *,
+        audit_topic: str,
+        accept_loss: bool = False,
+    ) -> None:
+        self.held: dict[int, Tenure] = {}
+        self.failure: Exception | None = None
+        self.failed = asyncio.Event()
+        self._engine_factory = engine_factory
+        self._journal = journal
+        self._audit_topic = audit_topic
+        self._accept_loss = accept_loss
+
+    async def open(self, partition: int, begin: int, end: int) -> Tenure:
+        """Restore a partition whose log holds the offsets [begin, end); return the tenure at its position."""
+        engine = self._engine_factory(partition)
+        position = engine.restore(await self._snapshot(partition))
+        entries, audit_end = await self._journal.audit_since(partition, engine.audit_offset())
+        engine.published(entries)
+        if position is None:
+            position = begin
+        elif not begin <= position <= end:
+            self.consent_to(_outside(partition, position, begin, end))
+            engine.resume_after_loss(begin)
+            position = begin
+        tenure = Tenure(
+            partition,
+            engine,
+            self._journal,
+            audit_topic=self._audit_topic,
+            position=position,
+            audit_end=audit_end,
+            fail=self.fail,
+        )
+        self.held[partition] = tenure
+        return tenure
+
+    async def _snapshot(self, partition: int) -> bytes | None:
+        try:
+            return await self._journal.last_snapshot(partition)
+        except LossError as loss:
+            self.consent_to(loss)
+            return None
+
+    def consent_to(self, loss: LossError) -> None:
+        """Go on after a loss if that was asked for, else raise it."""
+        if not self._accept_loss:
+            raise loss
+        log.warning("accepted: %s", loss)
+
+    async def checkpoint(self, *, last: bool = False) -> None:
+        """Checkpoint every partition that was fed since its last one; ``last`` ends their tenures."""
+        for tenure in list(self.held.values()):
+            await tenure.checkpoint(last=last)
+
+    def end(self) -> None:
+        """End every tenure: nothing more is processed, published or acknowledged for them."""
+        for tenure in self.held.values():
+            tenure.ended = True
+
+    def fail(self, failure: Exception) -> None:
+        """End every tenure because of an error; the first one is kept as the reason."""
+        self.end()
+        self.failure = self.failure or failure
+        self.failed.set()
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _outside(partition: int, position: int, begin: int, end: int) -> LossError:
+    where = f"partition {partition} of the observations: offset {position} is next"
+    if position < begin:
+        return LossError(f"{where}, but the log begins at {begin}: {begin - position} messages are gone")
+    return LossError(f"{where}, but the log ends at {end}: {position - end} messages that were read are gone")

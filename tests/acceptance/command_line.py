@@ -1,0 +1,92 @@
+"""A ground for acceptance tests: the real command line in processes of its own, and two tiny buildings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+TIMEOUT = 180
+
+POLICY = """
+[site.east]
+sources = ["127.0.0.1"]
+working_hours = ["00:00", "24:00"]
+[[site.east.zones]]
+id = "hall"
+floor = "0"
+kind = "open"
+capacity = 4
+access_points = ["02:00:00:00:0e:01"]
+[[site.east.zones]]
+id = "loft"
+floor = "1"
+kind = "open"
+capacity = 4
+access_points = ["02:00:00:00:0e:02"]
+
+[site.west]
+sources = ["127.0.0.1"]
+[[site.west.zones]]
+id = "hall"
+kind = "open"
+capacity = 4
+access_points = ["02:00:00:00:0f:01"]
+
+[[audience]]
+name = "facilities"
+[[audience]]
+name = "public"
+
+[[release]]
+name = "occupancy"
+query = "count"
+mechanism = "laplace"
+levels = ["zone", "floor", "building"]
+epsilon = { facilities = "2", public = "0.5" }
+daily_budget = { public = "2" }
+"""
+
+OBSERVATIONS = """\
+time,device,access_point,site
+2026-03-02T10:02:00Z,00:00:5e:00:53:01,02:00:00:00:0e:01,east
+2026-03-02T10:04:00Z,00:00:5e:00:53:02,02:00:00:00:0e:01,east
+2026-03-02T10:07:00Z,00:00:5e:00:53:03,02:00:00:00:0f:01,west
+2026-03-02T10:08:30Z,00:00:5e:00:53:01,02:00:00:00:0e:02,east
+2026-03-02T10:31:00Z,00:00:5e:00:53:03,02:00:00:00:0f:01,west
+"""
+
+TICKS = tuple(f"2026-03-02T10:{minute:02d}:00Z" for minute in range(5, 45, 5))
+"""The first tick after the first row, up to the last one that is over 10 min 30 s after the last row."""
+
+PRESENT = {
+    ("east", "hall"): (2, 1),
+    ("east", "loft"): (0, 1, 1),
+    ("west", "hall"): (0, 1, 1, 0, 0, 0, 1, 1),
+}
+"""True counts at the ticks, from the first one on; 0 afterwards."""
+
+
+def tacet(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end; the exit code must be the one expected."""
+    done = subprocess.run(command(arguments), capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == code, f"exit code {done.returncode}: {done.stderr or done.stdout}"
+    return done
+
+
+def together(*commands: Sequence[str | Path]) -> list[str]:
+    """Run several commands at the same time; all must end well. Return what they printed."""
+    started = [
+        subprocess.Popen(command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for arguments in commands
+    ]
+    ended = [(process, *process.communicate(timeout=TIMEOUT)) for process in started]
+    for process, _, problem in ended:
+        assert process.returncode == 0, problem
+    return [printed for _, printed, _ in ended]
+
+
+def command(arguments: Sequence[str | Path]) -> list[str]:
+    """Return the words that start ``tacet`` with these arguments."""
+    return [sys.executable, "-m", "connectors", *map(str, arguments)]

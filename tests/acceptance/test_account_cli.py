@@ -1,0 +1,161 @@
+"""The account through the real command line: as it streamed, of any coalition, at any earlier time."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from acceptance.command_line import tacet
+from core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
+
+from connectors import keyfile
+from connectors.cli import main
+from connectors.live import opened
+from stream.policy import load_policy
+
+KNOWN = """
+[privacy.mobility]
+forward = [[0.95, 0.05], [0.05, 0.95]]
+"""
+MODEL = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
+
+
+class Ground(NamedTuple):
+    store: Path
+    policy: Path
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory) -> Ground:
+    """A store in which two days of a small building have been released."""
+    folder = tmp_path_factory.mktemp("account")
+    text = policy_text(COUNTS + ATTRIBUTES.replace('zones = { kind = "office" }', MODEL) + KNOWN)
+    (folder / "policy.toml").write_text(text)
+    keyfile.create(folder / "key", laboratory=True)
+    policy = load_policy(text)
+    with opened(policy, folder / "key", folder / "store") as (runner, _):
+        for message in messages(people(hours=50), policy):
+            runner.take(message, durable=False)
+    return Ground(folder / "store", folder / "policy.toml")
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    problem: str
+
+
+def run(*arguments: str | Path) -> Done:
+    """Run the command's ``main`` here: what it prints, and its exit code."""
+    out, problem = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    code = 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(problem):
+        patch.setattr(sys, "argv", ["tacet", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    printed = []
+    for stream in (out, problem):
+        stream.seek(0)
+        printed.append(stream.read())
+    return Done(code, *printed)
+
+
+def account(ground: Ground, *arguments: str):
+    done = run("account", "--store", ground.store, "--json", *arguments)
+    assert done.code == 0, done.problem
+    assert done.out.count("\n") == 1
+    return json.loads(done.out)["sites"].get(SITE)
+
+
+def of_coalition(ground: Ground, members: str, *arguments: str):
+    return account(ground, "--coalition", members, "--policy", str(ground.policy), *arguments)
+
+
+def test_now_it_is_the_last_record_that_streamed(ground):
+    told = account(ground)
+    assert set(told["last"]["audiences"]) == {"facilities", "public", "board"}
+    assert told["last"]["coalition"]["presence_tuple"] == "2.02"  # pegasus 0.8 + 0.2 x 1.1, laplace 0.5, filter 0.5
+    assert told["last"]["coalition"]["temporal"] > 2
+    assert {name.split("/")[1] for name in told["attributes"]} == {"x", "y"}
+    assert told["information"]["office-day"]["all"]["bits"] > 0
+    assert told["habit"]["office-day/arrival"]["facilities"]["days"] == 2
+
+
+def test_every_audience_and_all_together_are_found_again_in_the_books(ground):
+    streamed = account(ground)
+    for members, units in [*streamed["last"]["audiences"].items(), ("facilities,public,board", None)]:
+        again = of_coalition(ground, members)
+        wanted = streamed["last"]["coalition"] if units is None else units
+        assert again["last"]["audiences"] == {members.replace(",", "+"): wanted}
+        assert again["last"]["left"] == streamed["last"]["left"]
+        reader = "all" if units is None else members
+        for attribute, figures in again["attributes"].items():
+            for figure, factors in figures.items():
+                assert factors[members.replace(",", "+")] == streamed["attributes"][attribute][figure][reader]
+
+
+def test_at_an_earlier_time_it_is_the_record_of_then(ground):
+    then = "2026-03-03T12:00:00Z"
+    streamed = account(ground, "--at", then)
+    assert streamed["last"]["window_end"] == then
+    assert (
+        of_coalition(ground, "public", "--at", then)["last"]["audiences"]["public"]
+        == (streamed["last"]["audiences"]["public"])
+    )
+    assert float(streamed["last"]["coalition"]["device_total"]) < float(
+        account(ground)["last"]["coalition"]["device_total"]
+    )
+    assert account(ground, "--at", "2020-01-01T00:00:00Z") is None
+
+
+def test_a_coalition_that_never_streamed_can_be_asked_about(ground):
+    told = of_coalition(ground, "board,facilities")["last"]["audiences"]["board+facilities"]
+    assert told["presence_tuple"] == "1.52"
+    assert math.isfinite(told["temporal"])
+
+
+def test_for_people_there_are_tables(ground):
+    shown = run("account", "--store", ground.store)
+    assert shown.code == 0
+    assert "device total" in shown.out
+    assert "arrival" in shown.out
+    assert run("account", "--store", ground.store, "--at", "2020-01-01T00:00:00Z").out.startswith("Nothing")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--coalition", "public"), "--coalition needs --policy"),
+        (("--coalition", "public,nobody", "--policy", "POLICY"), "got 'nobody'"),
+        (("--at", "yesterday"), "RFC 3339"),
+        (("--coalition", "public", "--policy", "nowhere.toml"), "nowhere.toml"),
+        (("--kafka", "127.0.0.1:1"), "--store or --kafka"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_exits_with_2(ground, arguments, problem):
+    given = [str(ground.policy) if word == "POLICY" else word for word in arguments]
+    done = run("account", "--store", ground.store, *given)
+    assert done.code == 2
+    assert problem in done.problem
+    assert "Traceback" not in done.problem
+
+
+def test_books_of_another_policy_are_refused(ground, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text(policy_text(COUNTS))
+    done = run("account", "--store", ground.store, "--coalition", "public", "--policy", other)
+    assert done.code == 2
+    assert "must have the release office-day" in done.problem
+
+
+def test_a_process_of_its_own_says_the_same(ground):
+    done = tacet("account", "--store", ground.store, "--json")
+    assert done.stdout == run("account", "--store", ground.store, "--json").out

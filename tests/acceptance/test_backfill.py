@@ -1,0 +1,164 @@
+"""Backfill: recorded observations against what a store has released."""
+
+import csv
+from pathlib import Path
+
+import orjson
+import pytest
+
+from connectors import keyfile, simulation, simulation_policy
+from connectors.commands.backfill import StoreBook
+from connectors.live import opened
+from connectors.observations import ObservationFile
+from connectors.store import read_outbox, read_topic
+from stream.accounting.ledger import verify_chain
+from stream.backfill import Backfill, Backfilled
+from stream.errors import FinalityError, KeyFileError
+from stream.pipeline import Options
+from stream.policy import Policy, load_policy
+from stream.records import DAY
+from stream.schemas import AUDIT, parse_time
+from stream.sensing.simulator import SimulatorConfig, simulate
+
+NOON = parse_time("2018-02-01T20:00:00Z")
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory) -> tuple[Path, Policy]:
+    """A small simulated day: its folder with ``o.csv``, and its policy."""
+    folder = tmp_path_factory.mktemp("day")
+    made = simulate(SimulatorConfig(seed=3, zones=8, scale=0.3))
+    with (folder / "o.csv").open("w", newline="") as file:
+        simulation.write_csv(made, file)
+    return folder, load_policy(simulation_policy.policy_text(made))
+
+
+def run(day, where: Path, key: Path, *, first: int | None, last: int | None = None) -> None:
+    folder, policy = day
+    options = Options(first_window=first, last_window=last)
+    with opened(policy, key, where, options) as (runner, _):
+        for message in ObservationFile(folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
+            runner.take(message, durable=False)
+
+
+def backfill(day, where: Path, key: Path, file: Path | None = None, attempt: int = 1) -> Backfilled:
+    folder, policy = day
+    with opened(policy, key, where) as (runner, store):
+        book = StoreBook(store)
+        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, book, Options(attempt=attempt))
+        for message in ObservationFile(file or folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
+            settled.take(message)
+        runner.give(settled.made.emitted)
+        return settled.made
+
+
+def new_key(folder: Path, *, laboratory: bool = True) -> Path:
+    keyfile.create(folder / "key", laboratory=laboratory)
+    return folder / "key"
+
+
+def records(where: Path) -> dict[str, bytes]:
+    return {
+        orjson.loads(value)["release_id"]: value
+        for audience in ("facilities", "public")
+        for _, value in read_outbox(where, audience, 0)
+    }
+
+
+def test_windows_already_released_come_out_as_stored_and_charge_nothing(day, tmp_path):
+    key = new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=None)
+    before, chain = records(tmp_path / "s"), read_topic(tmp_path / "s", AUDIT)
+    made = backfill(day, tmp_path / "s", key)
+    assert (made.released, made.unchecked, made.emitted) == (0, 0, [])
+    assert sorted(made.stored) == sorted(before.values())
+    assert read_topic(tmp_path / "s", AUDIT) == chain
+
+
+def test_windows_never_released_are_charged_as_live_and_then_final(day, tmp_path):
+    key = new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=NOON)
+    before = records(tmp_path / "s")
+    made = backfill(day, tmp_path / "s", key)
+    after = records(tmp_path / "s")
+    fresh = set(after) - set(before)
+    assert made.released > 100
+    assert all(after[name] == value for name, value in before.items())
+    entries = [orjson.loads(value) for value in read_topic(tmp_path / "s", AUDIT)]
+    verify_chain(entries)
+    charged = [entry["release_id"] for entry in entries]
+    assert len(charged) == len(set(charged)) == len(after)
+    assert fresh <= set(charged)
+    assert backfill(day, tmp_path / "s", key).released == 0
+
+
+def test_budget_of_a_past_day_pays_for_its_backfill(day, tmp_path):
+    key = new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=NOON)
+    backfill(day, tmp_path / "s", key)
+    entries = [orjson.loads(value) for value in read_topic(tmp_path / "s", AUDIT)]
+    spent: dict[tuple[str, str, int], int] = {}
+    for entry in entries:
+        if entry["release"] == "occupancy":
+            period = (parse_time(entry["window_end"]) - 1) // DAY
+            account = (entry["audience"], entry["release"], period)
+            spent[account] = spent.get(account, 0) + entry["nano"]
+    assert max(spent[account] for account in spent if account[0] == "public") <= 28_800_000_000
+
+
+def test_other_observations_under_the_same_ids_are_refused(day, tmp_path):
+    key = new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=None)
+    with (day[0] / "o.csv").open() as file:
+        rows = list(csv.reader(file))
+    changed = tmp_path / "changed.csv"
+    with changed.open("w", newline="") as file:
+        csv.writer(file).writerows(rows[: len(rows) // 2] + rows[len(rows) // 2 + 400 :])
+    before = records(tmp_path / "s")
+    with pytest.raises(FinalityError, match="was made from other observations"):
+        backfill(day, tmp_path / "s", key, changed)
+    assert records(tmp_path / "s") == before
+
+
+def test_when_the_keys_are_gone_the_stored_record_comes_out_and_nothing_is_drawn(day, tmp_path):
+    key = new_key(tmp_path, laboratory=False)
+    run(day, tmp_path / "s", key, first=None)
+    keyfile.FileKeys(key).forget_before((NOON // DAY) + 5)
+    made = backfill(day, tmp_path / "s", key)
+    assert made.unchecked == made.again > 0
+    assert sorted(made.stored) == sorted(records(tmp_path / "s").values())
+
+
+def test_a_window_never_released_whose_key_is_gone_is_refused(day, tmp_path):
+    key = new_key(tmp_path, laboratory=False)
+    run(day, tmp_path / "s", key, first=NOON)
+    keyfile.FileKeys(key).forget_before((NOON // DAY) + 5)
+    with pytest.raises(KeyFileError):
+        backfill(day, tmp_path / "s", key)
+
+
+def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day, tmp_path):
+    key = new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=NOON)
+    before = records(tmp_path / "s")
+    made = backfill(day, tmp_path / "s", key, attempt=2)
+    second = {name: value for name, value in records(tmp_path / "s").items() if name.endswith("#2")}
+    assert made.released > 100
+    assert len(second) == sum(record.topic == AUDIT for record in made.emitted)
+    same = [
+        orjson.loads(value)["values"] == orjson.loads(before[name.removesuffix("#2")])["values"]
+        for name, value in second.items()
+        if name.removesuffix("#2") in before and "values" in orjson.loads(value)
+    ]
+    assert len(same) > 100
+    assert sum(same) < len(same) / 10  # small counts clamped at 0 may come out alike by chance
+
+
+def test_windows_ahead_of_the_live_run_are_left_to_it(day, tmp_path):
+    key = new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=NOON, last=NOON + 12 * 300_000_000)
+    made = backfill(day, tmp_path / "s", key)
+    assert made.ahead > 100
+    assert not any(
+        parse_time(orjson.loads(v)["window_end"]) > NOON + DAY // 24 for v in records(tmp_path / "s").values()
+    )

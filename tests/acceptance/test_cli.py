@@ -1,0 +1,489 @@
+"""What programs may rely on: verbs, files, fields and exit codes, through the real command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, tacet, together
+from click.testing import CliRunner
+from verb_tree import all_commands, subcommands
+
+from connectors.cli import tacet as verbs
+
+COUNT_FIELDS = [
+    "v", "release_id", "site", "audience", "release", "window_start", "window_end", "values", "levels", "released",
+    "reason", "mechanism", "epsilon", "spend", "noise_scale", "half_width_95", "half_width_kind",
+    "levels_half_width_95", "coverage", "policy_version", "laboratory",
+]  # fmt: skip
+ATTRIBUTE_FIELDS = [
+    "v", "release_id", "site", "audience", "release", "window_start", "window_end", "day", "zone", "attribute",
+    "released", "reason", "mechanism", "epsilon", "spend", "coverage", "policy_version", "laboratory",
+]  # fmt: skip
+
+
+class World(NamedTuple):
+    """Two tiny buildings, written by hand, through replay and through run."""
+
+    folder: Path
+    policy: Path
+    key: Path
+    observations: Path
+    out: Path
+    store: Path
+
+
+class Day(NamedTuple):
+    """A simulated building's day, through replay and through run."""
+
+    observations: Path
+    truth: Path
+    policy: Path
+    out: Path
+    store: Path
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("world")
+    made = World(folder, *(folder / name for name in ("policy.toml", "key", "observations.csv", "out", "store")))
+    made.policy.write_text(POLICY)
+    made.observations.write_text(OBSERVATIONS)
+    tacet("key", "create", made.key, "--laboratory")
+    together(
+        ["replay", made.observations, "--policy", made.policy, "--key-file", made.key, "--out", made.out,
+         "--include-restricted"],
+        ["run", "--observations", made.observations, "--policy", made.policy, "--key-file", made.key,
+         "--store", made.store],
+    )  # fmt: skip
+    return made
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory, world: World) -> Day:
+    folder = tmp_path_factory.mktemp("day")
+    made = Day(*(folder / name for name in ("observations.csv", "truth.csv", "policy.toml", "out", "store")))
+    tacet(
+        "simulate", "--days", "1", "--seed", "5", "--zones", "8", "--scale", "0.5", "--out", made.observations,
+        "--truth", made.truth, "--policy-out", made.policy,
+    )  # fmt: skip
+    together(
+        ["replay", made.observations, "--policy", made.policy, "--key-file", world.key, "--out", made.out],
+        ["run", "--observations", made.observations, "--policy", made.policy, "--key-file", world.key,
+         "--store", made.store],
+    )  # fmt: skip
+    return made
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def objects(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# --- keys ---------------------------------------------------------------------------------------------
+
+
+def test_key_file_is_for_its_owner_only(world: World) -> None:
+    assert mode(world.key) == 0o600
+
+
+def test_key_create_never_writes_over_a_file(world: World) -> None:
+    before = world.key.read_bytes()
+    assert "never written over" in tacet("key", "create", world.key, code=2).stderr
+    assert world.key.read_bytes() == before
+
+
+def test_key_that_others_can_read_is_refused_without_a_word_of_it(world: World, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(world.key.read_bytes())
+    key.chmod(0o640)
+    done = replay(world, key=key, out=tmp_path / "out", code=2)
+    assert "0640" in done.stderr
+    assert not any(secret in done.stderr + done.stdout for secret in secrets(world.key))
+    assert not (tmp_path / "out").exists()
+
+
+def test_replay_and_release_refuse_a_production_key(world: World, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    tacet("key", "create", key)
+    assert "laboratory" in replay(world, key=key, out=tmp_path / "out", code=2).stderr
+    counts = tmp_path / "counts.csv"
+    counts.write_text("time,zone,count\n2026-03-02T10:00:00Z,a,1\n")
+    done = tacet(
+        "release", counts, "--mechanism", "laplace", "--epsilon", "1", "--key-file", key,
+        "--out", tmp_path / "released.csv", code=2,
+    )  # fmt: skip
+    assert "laboratory" in done.stderr
+    assert not (tmp_path / "released.csv").exists()
+
+
+def secrets(key: Path) -> list[str]:
+    document = json.loads(key.read_text())
+    return [document["pseudonym"], document["audit"], document["noise"]["root"]]
+
+
+def replay(world: World, *, out: Path, code: int, key: Path | None = None, observations: Path | None = None) -> Any:
+    return tacet(
+        "replay", observations or world.observations, "--policy", world.policy, "--key-file", key or world.key,
+        "--out", out, "--json", code=code,
+    )  # fmt: skip
+
+
+# --- simulate -----------------------------------------------------------------------------------------
+
+
+def test_simulate_writes_ordered_observations_with_their_columns(day: Day) -> None:
+    with day.observations.open() as file:
+        assert file.readline() == "time,device,access_point,site\n"
+    made = rows(day.observations)
+    assert len(made) > 500
+    times = [row["time"] for row in made]
+    assert times == sorted(times)
+    assert all(time.endswith("Z") for time in times)
+
+
+def test_simulate_writes_the_truth_and_a_policy_of_the_same_building(day: Day) -> None:
+    told = json.loads(tacet("policy", "check", day.policy, "--json").stdout)
+    assert told["valid"] is True
+    devices = {row["device"] for row in rows(day.truth)}
+    assert {row["device"] for row in rows(day.observations)} <= devices
+    assert list(rows(day.truth)[0]) == ["device", "zone", "start", "end", "class"]
+
+
+def test_simulate_gives_the_same_rows_in_every_format(tmp_path: Path) -> None:
+    files = {form: tmp_path / f"observations.{form}" for form in ("csv", "jsonl", "snmptrapd")}
+    common = ("simulate", "--zones", "4", "--scale", "0.1", "--seed", "3")
+    together(*([*common, "--format", form, "--out", path] for form, path in files.items()))
+    table = rows(files["csv"])
+    assert objects(files["jsonl"]) == table
+    assert len(files["snmptrapd"].read_text().splitlines()) == len(table) > 0
+
+
+# --- replay -------------------------------------------------------------------------------------------
+
+
+def test_replay_lays_out_its_files_for_the_owner_only(world: World) -> None:
+    files = {path.relative_to(world.out).as_posix() for path in world.out.rglob("*") if path.is_file()}
+    assert files == {
+        "private/facilities/occupancy.jsonl", "private/public/occupancy.jsonl", "leakage.jsonl", "audit.jsonl",
+        "presence.csv", "occupancy.csv",
+    }  # fmt: skip
+    folders = [world.out, *(path for path in world.out.rglob("*") if path.is_dir())]
+    assert {mode(path) for path in folders} == {0o700}
+    assert {mode(world.out / path) for path in files} == {0o600}
+
+
+def test_replay_writes_restricted_files_only_when_asked(day: Day) -> None:
+    assert {path.name for path in day.out.iterdir()} == {"private", "leakage.jsonl", "audit.jsonl"}
+
+
+def test_every_zone_has_its_count_at_every_tick(world: World) -> None:
+    table = {
+        (row["window_end"], row["site"], row["zone"]): int(row["count"]) for row in rows(world.out / "occupancy.csv")
+    }
+    wanted = {
+        (tick, site, zone): dict(enumerate(counts)).get(place, 0)
+        for (site, zone), counts in PRESENT.items()
+        for place, tick in enumerate(TICKS)
+    }
+    assert table == wanted
+
+
+def test_stays_are_joined_tuples_under_pseudonyms(world: World) -> None:
+    stays = rows(world.out / "presence.csv")
+    assert list(stays[0]) == ["site", "device", "zone", "start", "end"]
+    day = "2026-03-02T"
+    assert sorted((s["site"], s["zone"], s["start"], s["end"]) for s in stays) == [
+        ("east", "hall", f"{day}10:02:00Z", f"{day}10:08:30Z"),
+        ("east", "hall", f"{day}10:04:00Z", f"{day}10:14:00Z"),
+        ("east", "loft", f"{day}10:08:30Z", f"{day}10:18:30Z"),
+        ("west", "hall", f"{day}10:07:00Z", f"{day}10:17:00Z"),
+        ("west", "hall", f"{day}10:31:00Z", f"{day}10:41:00Z"),
+    ]
+    assert not any("5e" in stay["device"] and ":" in stay["device"] for stay in stays)
+
+
+def test_records_come_by_window_then_site(world: World) -> None:
+    records = objects(world.out / "private/facilities/occupancy.jsonl")
+    assert [(r["window_end"], r["site"]) for r in records] == [(t, s) for t in TICKS for s in ("east", "west")]
+    for name in ("leakage.jsonl", "audit.jsonl"):
+        order = [(r["window_end"], r["site"]) for r in objects(world.out / name)]
+        assert order == sorted(order)
+
+
+def test_replaying_again_gives_the_same_bytes(world: World, tmp_path: Path) -> None:
+    told = json.loads(replay(world, out=tmp_path / "out", code=0).stdout)
+    assert told["windows"] == 2 * len(TICKS)
+    for name in (
+        "private/facilities/occupancy.jsonl",
+        "private/public/occupancy.jsonl",
+        "audit.jsonl",
+        "leakage.jsonl",
+    ):
+        assert (tmp_path / "out" / name).read_bytes() == (world.out / name).read_bytes()
+
+
+def test_replay_refuses_a_folder_in_use(world: World) -> None:
+    assert "new or empty" in replay(world, out=world.out, code=2).stderr
+
+
+def test_bad_rows_are_named_by_line_and_field_never_by_value(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "observations.csv"
+    secret = "00:00:5e:00:53:7b"
+    file.write_text(
+        f"{OBSERVATIONS}"
+        f"yesterday-secret,{secret},02:00:00:00:0e:01,east\n"
+        "2026-03-02T10:32:00Z,secret-device,02:00:00:00:0e:01,east\n"
+        f"2026-03-02T10:32:00Z,{secret},secret-radio,east\n"
+        f"2026-03-02T10:32:00Z,{secret},02:00:00:00:0e:01,secret-site\n"
+    )
+    done = replay(world, out=tmp_path / "out", observations=file, code=3)
+    for place in ("line 7: time", "line 8: device", "line 9: access_point", "line 10: site"):
+        assert place in done.stderr
+    assert "secret" not in done.stderr + done.stdout
+    assert secret not in done.stderr + done.stdout
+    assert "5e:00:53" not in done.stderr + done.stdout
+    assert json.loads(done.stdout)["tally"]["bad"] == 4
+    name = "private/facilities/occupancy.jsonl"
+    assert (tmp_path / "out" / name).read_bytes() == (world.out / name).read_bytes()
+
+
+# --- released records ---------------------------------------------------------------------------------
+
+
+def test_count_record_has_its_fields_and_no_others(world: World) -> None:
+    record = objects(world.out / "private/facilities/occupancy.jsonl")[0]
+    assert list(record) == COUNT_FIELDS
+    assert record["release_id"] == f"east/occupancy/facilities/{TICKS[0]}"
+    assert (record["window_start"], record["window_end"]) == ("2026-03-02T10:00:00Z", TICKS[0])
+    assert set(record["values"]) == set(record["noise_scale"]) == set(record["half_width_95"]) == {"hall", "loft"}
+    assert all(type(value) is int for value in record["values"].values())
+    assert set(record["levels"]) == {"floor", "building"}
+    assert set(record["levels"]["floor"]) == {"0", "1"}
+    assert (record["epsilon"], record["spend"], record["coverage"]) == ("2", "2", 1.0)
+    assert (record["released"], record["reason"], record["half_width_kind"]) == (True, None, "noise")
+    assert record["laboratory"] is True
+
+
+def test_a_window_beyond_its_budget_is_refused_in_the_same_shape(world: World) -> None:
+    records = [r for r in objects(world.out / "private/public/occupancy.jsonl") if r["site"] == "east"]
+    assert [r["released"] for r in records] == [True] * 4 + [False] * 4
+    refused = records[4]
+    assert list(refused) == COUNT_FIELDS
+    assert (refused["values"], refused["spend"], refused["reason"]) == (None, "0", "budget")
+
+
+def test_attribute_record_has_its_fields_and_a_value_only_when_released(day: Day) -> None:
+    records = objects(day.out / "private/facilities/office-day.jsonl")
+    assert {r["released"] for r in records} == {True, False}
+    for record in records:
+        fields = [f for f in record if f != "value"]
+        assert fields == ATTRIBUTE_FIELDS
+        assert ("value" in record) == record["released"]
+        parts = (record["site"], record["release"], record["audience"], record["day"], record["zone"])
+        assert record["release_id"] == "/".join((*parts, record["attribute"]))
+
+
+# --- run, subscribe, account, status ------------------------------------------------------------------
+
+
+def test_run_and_subscribe_give_the_lines_of_replay(day: Day) -> None:
+    wanted = [(audience, release) for audience in ("facilities", "public") for release in ("occupancy", "office-day")]
+    printed = together(
+        *(
+            ["subscribe", "--store", day.store, "--audience", audience, "--release", release, "--from-start",
+             "--until-end", "--json"]
+            for audience, release in wanted
+        )
+    )  # fmt: skip
+    for (audience, release), lines in zip(wanted, printed, strict=True):
+        assert lines == (day.out / "private" / audience / f"{release}.jsonl").read_text(), (audience, release)
+    assert printed[0]
+
+
+def test_subscribe_after_a_release_gives_what_came_behind_it(day: Day) -> None:
+    records = (day.out / "private/public/occupancy.jsonl").read_text().splitlines(keepends=True)
+    last = json.loads(records[-4])["release_id"]
+    done = tacet(
+        "subscribe", "--store", day.store, "--audience", "public", "--release", "occupancy", "--after", last,
+        "--until-end", "--json",
+    )  # fmt: skip
+    assert done.stdout == "".join(records[-3:])
+
+
+def test_subscribe_after_something_unknown_is_wrong_usage(world: World) -> None:
+    done = tacet(
+        "subscribe", "--store", world.store, "--audience", "public", "--after", "east/never", "--until-end", code=2
+    )
+    assert "--after" in done.stderr
+
+
+def test_subscribe_without_json_prints_a_line_a_release(world: World) -> None:
+    done = tacet("subscribe", "--store", world.store, "--audience", "public", "--from-start", "--until-end")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 * len(TICKS)
+    assert "not released: budget" in lines[-1]
+
+
+def test_account_is_one_object_with_every_reader_and_unit(world: World) -> None:
+    told = json.loads(tacet("account", "--store", world.store, "--json").stdout)
+    assert set(told["sites"]) == {"east", "west"}
+    last = told["sites"]["east"]["last"]
+    assert last["window_end"] == TICKS[-1]
+    assert set(last["audiences"]) == {"facilities", "public"}
+    assert last["audiences"]["facilities"]["presence_tuple"] == "2"
+    assert last["audiences"]["facilities"]["device_total"] == "16"
+    assert last["audiences"]["public"]["device_total"] == "2"
+    assert last["coalition"]["device_total"] == "16"  # one chain of noise: together they know what the finest does
+
+
+def test_status_tells_where_each_site_stands_and_what_is_left(world: World) -> None:
+    told = json.loads(tacet("status", "--store", world.store, "--policy", world.policy, "--json").stdout)
+    (part,) = told["partitions"]
+    assert (part["partition"], part["lag"]) == (0, 0)
+    assert set(part["sites"]) == {"east", "west"}
+    east = part["sites"]["east"]
+    assert east["last_window"] == TICKS[-1]
+    assert east["releases_left_today"] == {"occupancy/facilities": None, "occupancy/public": 0}
+
+
+def test_run_again_goes_on_and_releases_nothing_twice(world: World) -> None:
+    before = tacet("subscribe", "--store", world.store, "--audience", "public", "--from-start", "--until-end").stdout
+    tacet(
+        "run", "--observations", world.observations, "--policy", world.policy, "--key-file", world.key,
+        "--store", world.store,
+    )  # fmt: skip
+    after = tacet("subscribe", "--store", world.store, "--audience", "public", "--from-start", "--until-end").stdout
+    assert after == before
+
+
+# --- release ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "pegasus", "filter"])
+def test_release_of_a_table_has_a_value_and_a_half_width_for_each_count(
+    world: World, tmp_path: Path, mechanism: str
+) -> None:
+    counts, out = tmp_path / "counts.csv", tmp_path / "released.csv"
+    times = [f"2026-03-02T{hour:02d}:{minute:02d}:00Z" for hour in (10, 11) for minute in range(0, 60, 5)]
+    counts.write_text("time,zone,count\n" + "".join(f"{t},{zone},40\n" for t in times for zone in ("a", "b")))
+    done = tacet(
+        "release", counts, "--mechanism", mechanism, "--epsilon", "1", "--max-count", "100", "--key-file", world.key,
+        "--out", out, "--json",
+    )  # fmt: skip
+    assert json.loads(done.stdout) == {"rows": 48, "zones": 2, "windows": 24, "laboratory": True}
+    table = rows(out)
+    assert list(table[0]) == ["time", "zone", "value", "half_width"]
+    assert [(r["time"], r["zone"]) for r in table] == [(t, zone) for t in times for zone in ("a", "b")]
+    values = [int(row["value"]) for row in table]
+    if mechanism == "laplace":
+        assert len(set(values)) > 1, "noise is 0 in all 48 places with probability 1e-16"
+    # Noise of forty has probability e^-32 at most; the filter finds the level within two windows.
+    assert all(abs(value - 40) < 40 for value in values[4:])
+    assert all(float(row["half_width"]) > 0 for row in table)
+
+
+def test_release_names_a_bad_count_by_line_and_field(world: World, tmp_path: Path) -> None:
+    counts = tmp_path / "counts.csv"
+    counts.write_text("time,zone,count\n2026-03-02T10:00:00Z,a,1\n2026-03-02T10:05:00Z,a,-77123\n")
+    done = tacet(
+        "release", counts, "--mechanism", "laplace", "--epsilon", "1", "--key-file", world.key,
+        "--out", tmp_path / "released.csv", code=3,
+    )  # fmt: skip
+    assert "line 3: count" in done.stderr
+    assert "77123" not in done.stderr
+
+
+# --- policy, usage, help ------------------------------------------------------------------------------
+
+
+def test_policy_show_tells_the_promise_of_every_reader(day: Day) -> None:
+    told = json.loads(tacet("policy", "show", day.policy, "--json").stdout)
+    counts = {row["reader"]: row["epsilon"] for row in told["counts"]}
+    assert set(counts) == {"facilities", "public", "all"}
+    assert counts["public"]["presence_tuple"] == "0.1"
+    assert counts["all"]["presence_tuple"] == "1.02"  # 0.8 max + 0.2 of each: every epsilon groups for itself
+    factors = {(row["attribute"], row["reader"]): row["factor"] for row in told["attributes"]}
+    assert factors["arrival", "public"] == pytest.approx(1.2214, abs=1e-4)
+
+
+def test_policy_check_names_file_key_rule_and_value(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY.replace('public = "0.5"', 'public = "-3"'))
+    done = tacet("policy", "check", policy, code=2)
+    for part in (str(policy), "epsilon.public", "positive", "-3"):
+        assert part in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fly"], "No such command"),
+        (["replay", "x.csv"], "--policy"),
+        (["run", "--policy", "{policy}", "--key-file", "{key}", "--store", "{folder}/s"], "--udp or --observations"),
+        (["replay", "{folder}/none.csv", "--policy", "{policy}", "--key-file", "{key}", "--out", "{folder}/o"], "none"),
+        (
+            ["replay", "{observations}", "--policy", "{folder}/no", "--key-file", "{key}", "--out", "{folder}/o"],
+            "policy",
+        ),
+        (
+            ["replay", "{observations}", "--policy", "{policy}", "--key-file", "{folder}/no", "--out", "{folder}/o"],
+            "key",
+        ),
+        (["account"], "TACET_KAFKA"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_says_what(world: World, arguments: list[str], said: str) -> None:
+    done = tacet(*(part.format(**world._asdict()) for part in arguments), code=2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_is_the_distributions(world: World) -> None:
+    del world
+    assert tacet("--version").stdout.strip() == f"tacet, version {version('tacet')}"
+
+
+@pytest.mark.parametrize("path", all_commands(verbs), ids=" ".join)
+def test_every_verb_explains_itself(path: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(verbs, [*path, "--help"])
+    assert done.exit_code == 0
+    first = done.output.split("\n\n")[1].strip()
+    assert len(first) > 20, "one sentence that says what it does"
+
+
+def test_all_verbs_are_there() -> None:
+    wanted = {
+        "demo", "run", "ingest", "worker", "simulate", "replay", "release", "subscribe", "account", "status", "key",
+        "policy", "topics",
+    }  # fmt: skip
+    assert wanted <= set(subcommands(verbs))
+
+
+@pytest.mark.parametrize("verb", ["worker", "ingest", "topics", "subscribe", "status", "account"])
+def test_a_broker_that_does_not_answer_is_told_in_one_line(world: World, verb: str) -> None:
+    shared = ("--policy", str(world.policy), "--key-file", str(world.key))
+    words = {
+        "worker": ("worker", *shared),
+        "ingest": ("ingest", *shared, "--observations", str(world.observations)),
+        "topics": ("topics", "create", "--policy", str(world.policy)),
+        "subscribe": ("subscribe", "--audience", "public", "--until-end"),
+        "status": ("status",),
+        "account": ("account",),
+    }[verb]
+    result = tacet(*words, "--kafka", "127.0.0.1:1", code=1)
+    assert result.stderr.splitlines()[-1] == "tacet: no Kafka broker answers at 127.0.0.1:1"
+    assert "Traceback" not in result.stderr

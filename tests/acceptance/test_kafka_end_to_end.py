@@ -1,0 +1,182 @@
+"""From traps to a subscriber on a real Kafka, through the command line; and the same bytes as without it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from integration.kafka_ground import Broker, delete_topics
+
+from connectors import keyfile, simulation, simulation_policy
+from connectors.observations import ObservationFile
+from connectors.replay import replay
+from connectors.snmp.sender import encode_associate, send
+from connectors.topics import topic_names
+from stream.pipeline import Options
+from stream.policy import load_policy
+from stream.sensing.simulator import SimulatorConfig, simulate
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+TACET = [sys.executable, "-m", "connectors"]
+ASSOCIATE = "1.3.6.1.4.1.14179.2.6.3.53"
+STATION, ACCESS_POINT = "1.3.6.1.4.1.14179.2.6.2.34.0", "1.3.6.1.4.1.14179.2.6.2.35.0"
+
+LIVE = """
+[site.hall]
+sources = ["127.0.0.1"]
+tick = "1min"
+validity = "5min"
+lateness = "1s"
+[[site.hall.zones]]
+id = "101"
+capacity = 30
+access_points = ["5c:52:1e:00:20:11"]
+[[site.hall.zones]]
+id = "102"
+capacity = 30
+access_points = ["5c:52:1e:00:20:12"]
+[[audience]]
+name = "engineers"
+[[release]]
+name = "occupancy"
+query = "count"
+mechanism = "laplace"
+epsilon = { engineers = "100" }
+"""
+
+
+def tacet(*words: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run([*TACET, *words], capture_output=True, text=True, check=False, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextlib.contextmanager
+def running(*words: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A verb that runs until it is told to stop; it must end well, within ten seconds."""
+    process = subprocess.Popen([*TACET, *words], env=env, stdout=subprocess.DEVNULL)
+    try:
+        yield process
+        process.terminate()
+        assert process.wait(timeout=15) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+
+
+def cleared(kafka: Broker, policy_file: Path) -> str:
+    policy = load_policy(policy_file.read_text())
+    asyncio.run(delete_topics(kafka.bootstrap, topic_names(policy)))
+    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", str(policy_file))
+    return kafka.bootstrap
+
+
+def subscribed(kafka: str, audience: str, release: str) -> list[str]:
+    words = ["--kafka", kafka, "--audience", audience, "--release", release, "--from-start", "--until-end", "--json"]
+    return tacet("subscribe", *words).splitlines()
+
+
+async def plainly_consumed(kafka: str, topic: str) -> list[bytes]:
+    consumer = AIOKafkaConsumer(topic, bootstrap_servers=kafka, auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        found, values = await consumer.getmany(timeout_ms=8000), list[bytes]()
+        while found:
+            values += [record.value for records in found.values() for record in records]
+            found = await consumer.getmany(timeout_ms=1500)
+        return values
+    finally:
+        await consumer.stop()
+
+
+def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations(kafka: Broker, tmp_path: Path) -> None:
+    made = simulate(SimulatorConfig(seed=5, zones=8, scale=0.3))
+    queries = 'queries = [{ name = "hourly", kind = "window-sum", windows = 12 }]'
+    text = simulation_policy.policy_text(made).replace("levels = ", f"{queries}\nlevels = ", 1)
+    policy_file, key, rows = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "o.csv"
+    policy_file.write_text(text)
+    keyfile.create(key, laboratory=True)
+    with rows.open("w", newline="") as file:
+        simulation.write_csv(made, file)
+    policy = load_policy(text)
+    observations = ObservationFile(rows, policy, keyfile.pseudonym_key(key))
+    replay(observations, policy, keyfile.laboratory_keys(key), tmp_path / "out", Options())
+    bootstrap = cleared(kafka, policy_file)
+    common = ["--kafka", bootstrap, "--policy", str(policy_file), "--key-file", str(key)]
+    wanted = {path: path.read_text().splitlines() for path in sorted((tmp_path / "out/private").glob("*/*.jsonl"))}
+    assert len(wanted) == 6
+    with running("worker", *common):
+        tacet("ingest", *common, "--observations", str(rows))
+        patience = time.monotonic() + 120
+        while len(subscribed(bootstrap, "public", "occupancy")) < 290 and time.monotonic() < patience:
+            time.sleep(1)
+    for path, lines in wanted.items():
+        assert subscribed(bootstrap, path.parent.name, path.stem) == lines, path
+    plain = asyncio.run(plainly_consumed(bootstrap, "tacet.private.facilities.occupancy.v1"))
+    assert [value.decode() for value in plain] == wanted[tmp_path / "out/private/facilities/occupancy.jsonl"]
+    account = json.loads(tacet("account", "--kafka", bootstrap, "--json"))["sites"]["dbh"]
+    last = json.loads((tmp_path / "out/leakage.jsonl").read_text().splitlines()[-1])
+    assert account["last"]["coalition"] == last["coalition"]
+    status = json.loads(tacet("status", "--kafka", bootstrap, "--policy", str(policy_file), "--json"))
+    assert [part["lag"] for part in status["partitions"] if "dbh" in part["sites"]] == [0]
+
+
+@pytest.mark.snmptrap
+def test_live_traps_reach_a_subscriber_through_kafka(kafka: Broker, tmp_path: Path) -> None:
+    if shutil.which("snmptrap") is None:
+        assert os.environ.get("TACET_REQUIRE_SNMPTRAP") != "1", "snmptrap must be there"
+        pytest.skip("net-snmp's snmptrap is not here")
+    policy_file, key, communities = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "communities"
+    policy_file.write_text(LIVE)
+    keyfile.create(key, laboratory=False)
+    communities.write_text("s3cret\n")
+    communities.chmod(0o600)
+    bootstrap = cleared(kafka, policy_file)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = os.environ | {"TACET_SNMP_COMMUNITIES_FILE": str(communities), "TACET_KAFKA": bootstrap}
+    common = ["--policy", str(policy_file), "--key-file", str(key)]
+    with (
+        running("worker", *common, env=env),
+        running("ingest", *common, "--udp", f"127.0.0.1:{port}", env=env),
+    ):
+        time.sleep(10)
+        time.sleep(max(0.0, time.time() % 60 - 40) and 61 - time.time() % 60)  # all traps in one window
+        for device in ("020000000001", "020000000002"):
+            subprocess.run(
+                ["snmptrap", "-v2c", "-c", "s3cret", f"127.0.0.1:{port}", "4711", ASSOCIATE,
+                 STATION, "x", device, ACCESS_POINT, "x", "5c521e002011"],
+                check=True, timeout=20,
+            )  # fmt: skip
+        simulated = [
+            (
+                0,
+                encode_associate(
+                    bytes([2, 0, 0, 0, 1, n]), bytes.fromhex("5c521e002012"), community=b"s3cret", uptime=1
+                ),
+            )
+            for n in range(5)
+        ]
+        asyncio.run(send(simulated, ("127.0.0.1", port), None))
+        patience = time.monotonic() + 150
+        found: list[dict[str, object]] = []
+        while time.monotonic() < patience and not found:
+            time.sleep(2)
+            records = [json.loads(line) for line in subscribed(bootstrap, "engineers", "occupancy")]
+            found = [r for r in records if r["values"] and r["values"]["102"] > 0]
+    assert found, "a window with the devices in it must have come"
+    assert found[0]["values"] == {"101": 2, "102": 5}
+    assert found[0]["coverage"] == 1.0
+    assert found[0]["laboratory"] is False

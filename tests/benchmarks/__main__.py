@@ -1,0 +1,119 @@
+"""All benchmarks, one after the other, as one report: each figure from one run, its goal beside it.
+
+    python -m tests.benchmarks [--quick] [NAME ...]
+
+NAME picks benchmarks, such as ``latency`` or ``traps``. Each runs in a process of its own. A figure short of
+its goal is told as it is; it fails nothing. A benchmark that cannot run says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.benchmarks.ground import Figure, line, quick
+
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit)\b")
+LIMIT = 900
+"""Seconds after which a benchmark is given up."""
+
+
+def figures(report: list[dict[str, Any]]) -> list[Figure]:
+    """Return what a benchmark told in this report's own form."""
+    return [Figure(**told) for told in report]
+
+
+def traps(report: dict[str, Any]) -> list[Figure]:
+    """Return the figures of the trap receivers."""
+    lost, ratio, goal = report["lost"], report["ratio"], report["goal"]
+    return [
+        Figure("pysnmp", report["pysnmp_us"], "µs CPU", note="a trap, at 1,000 a second"),
+        Figure("own receiver", report["own_us_at_40000"], "µs CPU", note="a trap, at 40,000 a second"),
+        Figure("pysnmp / own", ratio, "times", f">= {goal}", ratio >= goal),
+        Figure("lost at 40,000 a second", lost, "traps", "0", lost == 0,
+               f"of {report['offered']:,.0f}, offered at {report['offered_per_s']:,.0f} a second"),
+    ]  # fmt: skip
+
+
+def noise(report: dict[str, Any]) -> list[Figure]:
+    """Return the figures of the noise draws."""
+    return [
+        Figure("OpenDP, vector", report["opendp_vector_us"], "µs a draw"),
+        Figure("own, bulk", report["own_bulk_us"], "µs a draw"),
+        Figure("own, 64 zones a label", report["own_window_us"], "µs a draw"),
+        Figure("OpenDP / own", report["ratio"], "times", f">= {report['goal']}", report["ratio"] >= report["goal"]),
+    ]
+
+
+def kafka(report: dict[str, Any]) -> list[Figure]:
+    """Return the figures of the contenders on a real Kafka."""
+    told = [
+        Figure(name, result["rate"], "rows/s", note=f"CPU {result['cpu'] / result['observations'] * 1e6:.2f} µs a row")
+        for name, result in report["results"].items()
+    ]
+    ratios, goals = report["ratios"], report["goals"]
+    return told + [
+        Figure(f"worker (faust) / {name}", ratio, "times", f">= {goals[name]:g}", ratio >= goals[name])
+        for name, ratio in ratios.items()
+    ]
+
+
+BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
+    "traps": ("Trap receiver against pysnmp", traps),
+    "noise": ("Noise draws against OpenDP", noise),
+    "kafka": ("Observations a second on a real Kafka", kafka),
+    "throughput": ("Observations through the engine", figures),
+    "latency": ("Heartbeat to readable record, embedded (wall clock)", figures),
+    "latency_kafka": ("Heartbeat to readable record, Kafka (wall clock)", figures),
+    "scaling": ("Cost against size (CPU)", figures),
+    "snapshot": ("Snapshot of 1,000 zones", figures),
+    "memory": ("Memory over a simulated week", figures),
+}
+
+
+def main() -> None:
+    wanted = [name for name in sys.argv[1:] if not name.startswith("-")] or list(BENCHMARKS)
+    if unknown := sorted(set(wanted) - set(BENCHMARKS)):
+        raise SystemExit(f"no such benchmark: {unknown[0]}; there are {', '.join(BENCHMARKS)}")
+    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}", flush=True)
+    short = [f"{BENCHMARKS[name][0]}: {figure.name}" for name in wanted for figure in run(name) if not figure.met]
+    print(f"\nShort of their goal: {len(short)}" + "".join(f"\n  {name}" for name in short))
+
+
+def run(name: str) -> list[Figure]:
+    """Run one benchmark in its own process and print what it told."""
+    title, read = BENCHMARKS[name]
+    print(f"\n{title}", flush=True)
+    began, load = time.monotonic(), os.getloadavg()[0]
+    command = [sys.executable, "-m", f"tests.benchmarks.bench_{name}", "--json", *(["--quick"] if quick() else [])]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        print(f"  given up after {LIMIT} s")
+        return []
+    told = [text for text in done.stdout.splitlines() if text[:1] in ("{", "[")]
+    if done.returncode or not told:
+        print(f"  could not run: {reason(done.stderr)}")
+        return []
+    measured = read(json.loads(told[-1]))
+    for figure in measured:
+        print(line(figure))
+    print(f"  ({time.monotonic() - began:.0f} s; machine load before it {load:.1f})", flush=True)
+    return measured
+
+
+def reason(errors: str) -> str:
+    """Return the line of a child's error output that says most: the last exception, else the last line."""
+    lines = errors.strip().splitlines() or ["no output"]
+    return next((text for text in reversed(lines) if EXCEPTION.match(text)), lines[-1])[:300]
+
+
+if __name__ == "__main__":
+    main()

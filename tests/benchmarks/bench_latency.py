@@ -1,0 +1,168 @@
+"""From the heartbeat that closes a window to its records being readable, embedded: p50 and p99, wall clock.
+
+The clock starts when the heartbeat is handed to the runner and stops when another process, which polls the
+outboxes like any subscriber, has both audiences' records in hand. In between lie the heartbeat's own durable
+row, the window, the releases, the ledger, the state, one synced transaction, the mark, and two outboxes. What
+comes before that heartbeat is stored without waiting for the disk, or a run would take hours; the heartbeat's
+own transactions wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from connectors import keyfile
+from connectors.ingest import Message
+from connectors.live import embedded
+from connectors.store import read_outbox
+from stream.embedded import Embedded
+from stream.policy import Policy
+from stream.records import MINUTE, Micros
+from tests.benchmarks.ground import Figure, by_window, cpu, log, policy, quick, simulations, tell
+
+AUDIENCES = ("facilities", "public")
+GOAL = 1.0
+PLAN = {(64, "laplace"): 100, (64, "pegasus"): 100, (64, "filter"): 100,
+        (1000, "laplace"): 100, (1000, "pegasus"): 100, (1000, "filter"): 20}  # fmt: skip
+"""Windows measured by zones and mechanism; with fewer than 100 the p99 is the worst one."""
+WARM_UP = 3
+"""Windows not counted: the first ones build tables."""
+MORNING: Micros = 9 * 60 * MINUTE
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--reader"]:
+        read(Path(sys.argv[2]))
+        return
+    figures: list[Figure] = []
+    for (zones, mechanism), windows in PLAN.items():
+        figures += measure(zones, mechanism, max(5, windows // 10) if quick() else windows)
+    figures += measure(1000, "filter", 5 if quick() else 30, max_count=63)
+    tell(figures)
+
+
+def measure(zones: int, mechanism: str, windows: int, max_count: int | None = None) -> list[Figure]:
+    """Run a busy day from nine o'clock on until so many windows have been measured."""
+    buildings = simulations(zones)
+    rules = policy(buildings, mechanism, max_count)
+    begin = buildings[0].start + MORNING
+    messages = log(buildings, rules, begin, begin + (windows + WARM_UP + 2) * 5 * MINUTE)
+    with tempfile.TemporaryDirectory(prefix="tacet-bench-") as name:
+        folder = Path(name)
+        keyfile.create(folder / "key", laboratory=True)
+        with embedded(rules, folder / "key", folder / "store") as runner, reader(folder / "store") as seen:
+            begun, parts = drive(runner, rules, messages, windows + WARM_UP)
+            visible = seen(len(begun))
+        state = (folder / "store" / "store.sqlite").stat().st_size
+    taken = sorted(max(ends) - start for start, ends in list(zip(begun, visible, strict=True))[WARM_UP:])
+    p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, len(taken) * 99 // 100)]
+    mean = {part: sum(times[WARM_UP:]) / windows * 1e3 for part, times in parts.items()}
+    spent = ", ".join(f"{part} {ms:.0f}" for part, ms in mean.items() if part != "CPU")
+    note = f"{windows} windows, mean ms: CPU {mean['CPU']:.0f}; wall: {spent}; store at the end {state / 1e6:.1f} MB"
+    title = f"embedded, {zones:,} zones, {mechanism}" + (f" to {max_count}" if max_count else "")
+    return [
+        Figure(f"{title}: p50", p50, "s"),
+        Figure(f"{title}: p99", p99, "s", f"< {GOAL:g} s", p99 < GOAL, note),
+    ]
+
+
+def drive(
+    runner: Embedded, rules: Policy, messages: Iterator[Message], windows: int
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Hand messages to the runner; return when each closing heartbeat was, and what its parts took."""
+    store: Any = runner._store
+    parts: dict[str, list[float]] = defaultdict(list)
+    begun: list[float] = []
+    for before, closing in by_window(rules, messages):
+        store._db.execute("PRAGMA synchronous = OFF")
+        for message in before:
+            runner.take(message)
+        store._db.execute("PRAGMA synchronous = FULL")
+        closed = runner.partition.counters.windows
+        with timed(runner, parts):
+            begun.append(time.monotonic())
+            parts["CPU"].append(cpu(lambda: runner.take(closing)))  # noqa: B023
+        assert runner.partition.counters.windows == closed + 1
+        if len(begun) == windows:
+            break
+    return begun, parts
+
+
+@contextmanager
+def timed(runner: Embedded, parts: dict[str, list[float]]) -> Iterator[None]:
+    """Measure the parts of what one heartbeat sets off."""
+    named = {
+        "durable row": (runner._store, "append"), "stages": (runner.partition, "feed"),
+        "state": (runner.partition, "snapshot"), "transaction": (runner._store, "commit"),
+        "mark": (runner._mark, "advance"), "outboxes": (runner._store, "deliver"),
+    }  # fmt: skip
+    for part, (owner, name) in named.items():
+        setattr(owner, name, _timed(getattr(owner, name), parts[part]))
+    try:
+        yield
+    finally:
+        for owner, name in named.values():
+            delattr(owner, name)
+
+
+def _timed(call: Any, times: list[float]) -> Any:
+    def measured(*arguments: Any) -> Any:
+        began = time.monotonic()
+        result = call(*arguments)
+        times.append(time.monotonic() - began)
+        return result
+
+    return measured
+
+
+# --- the subscriber ---------------------------------------------------------------------------------------
+
+
+def read(store: Path) -> None:
+    """Poll the outboxes and tell when each record was seen, until standard input closes."""
+    os.set_blocking(0, False)
+    after = dict.fromkeys(AUDIENCES, 0)
+    print("ready", flush=True)
+    while sys.stdin.buffer.read(1) is None:
+        for audience in AUDIENCES:
+            for sequence, _ in read_outbox(store, audience, after[audience]):
+                print(audience, time.monotonic(), flush=True)
+                after[audience] = sequence
+        time.sleep(0.001)
+
+
+@contextmanager
+def reader(store: Path) -> Iterator[Any]:
+    """Give a function that returns, for each of the first ``n`` windows, when its records were seen."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_latency", "--reader", str(store)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin is not None
+    lines = child.stdout
+    assert lines is not None
+    lines.readline()  # it is ready
+    times: dict[str, list[float]] = defaultdict(list)
+
+    def seen(n: int) -> list[tuple[float, ...]]:
+        while min(len(times[audience]) for audience in AUDIENCES) < n:
+            audience, moment = lines.readline().split()
+            times[audience].append(float(moment))
+        return list(zip(*(times[audience][:n] for audience in AUDIENCES), strict=True))
+
+    try:
+        yield seen
+    finally:
+        child.stdin.close()
+        child.wait(10)
+
+
+if __name__ == "__main__":
+    main()

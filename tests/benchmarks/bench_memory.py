@@ -1,0 +1,81 @@
+"""Resident memory of the embedded runner over a simulated week of a building with 64 access points.
+
+Connector, engine, ledger, store, outboxes and mark live in one process, as in ``tacet run``; counts of the
+public zones by PeGaSus for two audiences, attributes of the offices' days. What is kept for ever is kept on
+disk; the store lies in memory-backed files where there are such, so that a week does not take an hour.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+from connectors import keyfile
+from connectors.live import embedded
+from connectors.simulation_policy import policy_text
+from stream.policy import load_policy
+from stream.records import DAY, Heartbeat
+from tests.benchmarks.ground import SOURCE, Figure, cpu, log, quick, simulations, tell
+
+GOAL = 1.02
+SHARED_MEMORY = Path("/dev/shm")
+TRACE = "--trace" in os.environ.get("TACET_BENCH", "")
+"""TACET_BENCH=--trace also lists where memory was taken between the end of the second day and the last."""
+
+
+def main() -> None:
+    days = 3 if quick() else 7
+    buildings = simulations(64, days=days)
+    rules = load_policy(policy_text(buildings[0], [SOURCE]))
+    held: list[float] = []
+
+    def run() -> None:
+        with tempfile.TemporaryDirectory(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None) as name:
+            folder = Path(name)
+            keyfile.create(folder / "key", laboratory=True)
+            with embedded(rules, folder / "key", folder / "store") as runner:
+                end = buildings[0].start + DAY
+                for message in log(buildings, rules):
+                    runner.take(message)
+                    if isinstance(message, Heartbeat) and message.watermark >= end - 2_000_000:
+                        held.append(resident())
+                        _trace(len(held), days)
+                        end += DAY
+
+    seconds = cpu(run)
+    by_day = ", ".join(f"{megabytes:.1f}" for megabytes in held)
+    growth = held[-1] / held[0]
+    tell([
+        Figure(f"resident after {days} days, 64 zones", held[-1], "MB", note=f"at the end of each day: {by_day}"),
+        Figure(f"against the end of the first day ({days} days)", growth, "times", f"<= {GOAL}", growth <= GOAL,
+               f"CPU of the whole, connector and disk included: {seconds / days:.1f} s a day"),
+    ])  # fmt: skip
+
+
+def resident() -> float:
+    """Return this process' resident memory in MB."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+_second: list[tracemalloc.Snapshot] = []
+
+
+def _trace(day: int, days: int) -> None:
+    if not TRACE:
+        return
+    if day == 1:
+        tracemalloc.start()
+    elif day == 2:
+        _second.append(tracemalloc.take_snapshot())
+    elif day == days:
+        for line in tracemalloc.take_snapshot().compare_to(_second[0], "lineno")[:15]:
+            print(line)
+
+
+if __name__ == "__main__":
+    main()

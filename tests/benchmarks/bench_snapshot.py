@@ -1,0 +1,56 @@
+"""The snapshot of a site of 1,000 zones, by mechanism: bytes before and after zstd, and the CPU to make it."""
+
+from __future__ import annotations
+
+import gc
+
+from stream.partition import Partition, open_snapshot
+from stream.records import MINUTE, SECOND, Heartbeat
+from stream.schemas import encode_message
+from tests.benchmarks.ground import KEYS, MECHANISMS, SOURCE, Figure, cpu, log, policy, quick, simulations, tell
+
+GOAL_MB = 16 * 1.048576
+"""The largest record that the snapshot topic takes."""
+
+
+def main() -> None:
+    figures: list[Figure] = []
+    for mechanism in MECHANISMS:
+        figures += measure(mechanism, 15 * MINUTE if quick() else 60 * MINUTE)
+    figures += measure("filter", 15 * MINUTE if quick() else 60 * MINUTE, max_count=63)
+    tell(figures)
+
+
+def measure(mechanism: str, span: int, max_count: int | None = None) -> list[Figure]:
+    """Feed the late morning of a teaching day, then take snapshots."""
+    buildings = simulations(1000)
+    rules = policy(buildings, mechanism, max_count)
+    partition, begin = Partition(rules, KEYS), buildings[0].start + 10 * 60 * MINUTE
+    last = begin
+    for offset, message in enumerate(log(buildings, rules, begin, begin + span)):
+        partition.feed(offset, None, encode_message(message))
+        last = max(last, message.watermark) if isinstance(message, Heartbeat) else last
+    seconds: list[float] = []
+    gc.collect()
+    for n in range(3):
+        partition.feed(0, None, encode_message(Heartbeat("site0", SOURCE, begin, last + n * SECOND // 10)))
+        seconds.append(cpu(lambda: partition.snapshot(0, 0)))
+    snapshot = partition.snapshot(0, 0)
+    raw = sum(len(data) for stages in open_snapshot(snapshot)[1].values() for data in stages.values())
+    size = len(snapshot) / 1e6
+    stages = {name: len(data) for name, data in open_snapshot(snapshot)[1]["site0"].items()}
+    note = "raw bytes by stage: " + ", ".join(f"{name} {n:,}" for name, n in stages.items())
+    if size > GOAL_MB:
+        note += "; fits the embedded store only: lower max_count in the policy for Kafka"
+    zones = rules.site["site0"].zones
+    title = f"1,000 zones, {mechanism}" + (f" to {max_count}" if max_count else "")
+    devices = f"largest counts {min(z.largest for z in zones)} to {max(z.largest for z in zones)}, two epsilons"
+    return [
+        Figure(f"{title}: raw", raw / 1e6, "MB", note=devices if mechanism == "filter" else ""),
+        Figure(f"{title}: zstd", size, "MB", f"<= {GOAL_MB:.1f} MB", size <= GOAL_MB, note),
+        Figure(f"{title}: CPU to encode and compress", min(seconds) * 1e3, "ms"),
+    ]
+
+
+if __name__ == "__main__":
+    main()

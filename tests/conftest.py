@@ -1,0 +1,34 @@
+"""Fixtures for the whole test tree."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests import each other's grounds as ``integration.…``
+
+from integration.kafka_ground import Broker, NoKafkaError, find_broker
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Broker]:
+    """A running broker; skips with the reason where there is none, fails under TACET_REQUIRE_KAFKA=1."""
+    try:
+        broker = find_broker()
+    except NoKafkaError as reason:
+        if os.environ.get("TACET_REQUIRE_KAFKA") == "1":
+            pytest.fail(f"TACET_REQUIRE_KAFKA=1, but no Kafka: {reason}")
+        pytest.skip(f"no Kafka: {reason}")
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def prefix() -> str:
+    """A prefix for topic and group names that no other test uses."""
+    return f"t{uuid.uuid4().hex[:10]}"

@@ -1,0 +1,170 @@
+"""The compose file and the image: read as data, since they are the first thing an operator trusts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from integration.kafka_ground import Broker, kafka_jars
+from verb_tree import subcommands
+
+from connectors.cli import tacet
+from stream.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = ["topics", "ingest", "worker"]
+every_service = pytest.mark.parametrize("name", SERVICES)
+
+
+def test_there_are_a_broker_an_ingest_and_workers() -> None:
+    assert {"kafka", "topics", "ingest", "worker"} <= set(SERVICES)
+
+
+@every_service
+def test_a_service_runs_without_root_and_without_privileges(name: str) -> None:
+    service = SERVICES[name]
+    user, group = service["user"].split(":")
+    assert int(user) > 0
+    assert int(group) > 0
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert "privileged" not in service
+    assert service.get("network_mode") is None
+
+
+@every_service
+def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    writable = [volume for volume in service.get("volumes", []) if not volume.endswith(":ro")]
+    allowed = {"kafka": ["kafka-data:/var/lib/kafka/data"], "worker": ["./deploy/secrets/worker:/var/lib/tacet"]}
+    assert writable == allowed.get(name, [])
+
+
+def test_only_ingest_publishes_a_port_and_it_is_the_trap_port() -> None:
+    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
+        "ingest": ["162:1162/udp"]
+    }
+
+
+def test_the_broker_is_on_a_network_that_leads_nowhere() -> None:
+    assert COMPOSE["networks"]["log"] == {"internal": True}
+    assert SERVICES["kafka"]["networks"] == ["log"]
+    assert SERVICES["worker"]["networks"] == ["log"]
+
+
+@every_service
+def test_a_service_says_whether_it_is_well_or_ends(name: str) -> None:
+    service = SERVICES[name]
+    assert ("healthcheck" in service) != (service["restart"] == "on-failure")
+
+
+@every_service
+def test_no_secret_stands_in_the_environment_or_on_a_command_line(name: str) -> None:
+    service = SERVICES[name]
+    for variable, value in service.get("environment", {}).items():
+        if re.search("PASS|SECRET|COMMUNIT|TOKEN|KEY", variable):
+            assert variable.endswith("_FILE")
+            assert str(value).startswith("/run/")
+    assert not re.search("pass|secret|communit", " ".join(service["command"]))
+
+
+@every_service
+def test_images_are_pinned_to_a_version(name: str) -> None:
+    assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", SERVICES[name]["image"])
+
+
+def test_everything_waits_for_what_it_needs() -> None:
+    assert SERVICES["topics"]["depends_on"]["kafka"]["condition"] == "service_healthy"
+    for name in ("ingest", "worker"):
+        assert SERVICES[name]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_command_and_its_options_exist(name: str) -> None:
+    command: click.Command = tacet
+    words = list(SERVICES[name]["command"])
+    while isinstance(command, click.Group):
+        command = subcommands(command)[words.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts}
+    given = {word for word in words if word.startswith("--")}
+    assert given <= known
+    required = {parameter.opts[-1] for parameter in command.params if parameter.required}
+    assert required <= given
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_an_environment_variable_is_a_setting(name: str) -> None:
+    known = {f"TACET_{field.upper()}" for field in Settings.model_fields}
+    assert set(SERVICES[name]["environment"]) <= known
+    assert "TACET_KAFKA" in SERVICES[name]["environment"]
+
+
+def test_a_worker_gets_the_time_it_needs_to_stop() -> None:
+    assert int(SERVICES["worker"]["stop_grace_period"].removesuffix("s")) > 10
+
+
+def test_the_health_check_of_ingest_looks_for_its_own_port() -> None:
+    port = SERVICES["ingest"]["command"][-1].split(":")[1]
+    assert f":{int(port):04X} " in SERVICES["ingest"]["healthcheck"]["test"]
+    assert SERVICES["ingest"]["ports"] == [f"162:{port}/udp"]
+
+
+def test_the_image_runs_without_root_and_holds_no_secret() -> None:
+    lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("USER")][-1] == f"USER {SERVICES['worker']['user']}"
+    copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:]]
+    assert set(copied) <= {
+        "requirements.lock", "pyproject.toml", "README.md", "LICENSE", "./", "stream", "connectors",
+        "--from=build", "/opt/tacet",
+    }  # fmt: skip
+    assert all((ROOT / word).exists() for word in copied if not word.startswith(("-", "/", ".")))
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in ignored  # everything is kept out but what is named
+
+
+def test_the_paths_of_mounted_files_are_those_the_commands_read() -> None:
+    for name in OURS:
+        targets = [volume.split(":")[1] for volume in SERVICES[name]["volumes"]]
+        paths = [word for word in SERVICES[name]["command"] if word.startswith("/")]
+        paths += [value for value in SERVICES[name]["environment"].values() if str(value).startswith("/")]
+        assert paths
+        assert all(any(path.startswith(target) for target in targets) for path in paths)
+
+
+def properties() -> dict[str, str]:
+    lines = (ROOT / "deploy" / "kafka" / "server.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_the_broker_is_its_own_controller_and_makes_no_topic_by_itself() -> None:
+    settings = properties()
+    assert settings["process.roles"] == "broker,controller"
+    assert settings["auto.create.topics.enable"] == "false"
+    assert settings["advertised.listeners"] == f"PLAINTEXT://{SERVICES['worker']['environment']['TACET_KAFKA']}"
+    assert any(volume.endswith(settings["log.dirs"]) for volume in SERVICES["kafka"]["volumes"])
+
+
+@pytest.mark.kafka
+def test_kafka_itself_accepts_the_broker_settings(kafka: Broker, tmp_path: Path) -> None:
+    jars = kafka_jars()
+    if jars is None:
+        pytest.skip("Kafka's own tools are not on this machine")
+    file = tmp_path / "server.properties"
+    settings = properties() | {"log.dirs": str(tmp_path / "data")}
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    cluster = SERVICES["kafka"]["environment"]["CLUSTER"]
+    command = ["java", "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format", "--standalone", "--ignore-formatted"]
+    for _ in range(2):  # the second time the folder is formatted already, as after a restart
+        done = subprocess.run(
+            [*command, "--cluster-id", cluster, "--config", str(file)], capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()[-500:]

@@ -1,0 +1,32 @@
+"""A worker process over the chain engine: ``python -m integration.chain_worker BOOTSTRAP PREFIX SESSION``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from integration.chain_engine import ChainEngine, Topics
+
+from connectors.worker import WorkerConfig, run_worker
+
+
+def main() -> int:
+    bootstrap, prefix, session = sys.argv[1:4]
+    logging.basicConfig(level=os.environ.get("LOG", "WARNING"), format="%(asctime)s %(name)s %(message)s")
+    topics = Topics.of(prefix)
+    config = WorkerConfig(
+        bootstrap,
+        group=prefix,
+        source=topics.source,
+        snapshot_topic=topics.snapshot,
+        audit_topic=topics.audit,
+        session_timeout=float(session),
+        checkpoint_every=2.0,
+        accept_loss="--accept-loss" in sys.argv,
+    )
+    return run_worker(config, lambda partition: ChainEngine(topics))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+"""A real Apache Kafka for tests: one that is given, one in Docker, or one from Maven Central's jars.
+
+Looked for in this order: ``TACET_TEST_KAFKA`` (bootstrap servers; never killed), a Docker engine through
+testcontainers, Java 17 with Maven. What cannot be had is said in the reason of ``NoKafkaError``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from aiokafka.admin import AIOKafkaAdminClient
+
+VERSION = "4.3.1"
+IMAGE = "apache/kafka:4.1.0"
+START_TIMEOUT = 60.0
+
+_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>tacet.test</groupId><artifactId>broker</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+class NoKafkaError(Exception):
+    """No broker can be had here, and why."""
+
+
+class Broker(Protocol):
+    """A running broker."""
+
+    bootstrap: str
+    killable: bool
+
+    def kill(self) -> None:
+        """End it without warning."""
+
+    def start(self) -> None:
+        """Start it (again) on the same data and port; return when the port answers."""
+
+    def close(self) -> None:
+        """End it for good."""
+
+
+def find_broker() -> Broker:
+    """Return a running broker, or raise ``NoKafkaError`` with all reasons."""
+    given = os.environ.get("TACET_TEST_KAFKA")
+    if given:
+        return GivenBroker(given)
+    reasons = ["TACET_TEST_KAFKA is not set"]
+    for start in (_docker, _java):
+        try:
+            return start()
+        except NoKafkaError as reason:
+            reasons.append(str(reason))
+    raise NoKafkaError("; ".join(reasons))
+
+
+class GivenBroker:
+    """Somebody else's broker: used, not started, not killed."""
+
+    killable = False
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def kill(self) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
+# --- Docker ---------------------------------------------------------------------------------------------
+
+
+class DockerBroker:
+    """A broker in a container whose port stays the same over a restart."""
+
+    killable = True
+
+    def __init__(self) -> None:
+        from testcontainers.core.container import DockerContainer
+
+        port = _free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._container: Any = DockerContainer(IMAGE).with_bind_ports(port, port)
+        for name, value in {
+            "PROCESS_ROLES": "broker,controller",
+            "NODE_ID": "1",
+            "CONTROLLER_QUORUM_VOTERS": "1@localhost:19093",
+            "LISTENERS": f"PLAINTEXT://:{port},CONTROLLER://:19093",
+            "ADVERTISED_LISTENERS": f"PLAINTEXT://{self.bootstrap}",
+            **{key.upper().replace(".", "_"): value for key, value in _COMMON.items()},
+        }.items():
+            self._container.with_env(f"KAFKA_{name}", value)
+
+    def start(self) -> None:
+        if self._container.get_wrapped_container() is None:
+            self._container.start()
+        else:
+            self._container.get_wrapped_container().start()
+        _wait_for(self.bootstrap)
+
+    def kill(self) -> None:
+        self._container.get_wrapped_container().kill(signal="SIGKILL")
+
+    def close(self) -> None:
+        self._container.stop()
+
+
+def _docker() -> Broker:
+    try:
+        import docker
+
+        docker.from_env(timeout=5).ping()
+    except Exception as error:
+        reason = f"no Docker engine answers ({type(error).__name__})"
+        raise NoKafkaError(reason) from error
+    broker = DockerBroker()
+    broker.start()
+    return broker
+
+
+# --- Java and Maven -------------------------------------------------------------------------------------
+
+_COMMON = {
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+    "log.retention.check.interval.ms": "1000",
+}
+
+
+class JavaBroker:
+    """A broker as a child process, in KRaft mode, on free ports of the loopback."""
+
+    killable = True
+
+    def __init__(self, jars: Path) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="tacet-kafka-"))
+        self._jars = jars
+        self._process: subprocess.Popen[bytes] | None = None
+        port, controller = _free_port(), _free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dir": str(self._folder / "data"),
+            **_COMMON,
+        }
+        self._properties = self._folder / "server.properties"
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(self._properties))
+
+    def _command(self, main: str, *arguments: str) -> list[str]:
+        memory = ["-Xmx512M", "-Xms256M", "-XX:TieredStopAtLevel=1"]
+        return ["java", *memory, "-cp", f"{self._jars}/*", main, *arguments]
+
+    def _java(self, main: str, *arguments: str) -> None:
+        done = subprocess.run(self._command(main, *arguments), capture_output=True, timeout=60, check=False)
+        if done.returncode:
+            reason = f"{main} failed: {done.stderr.decode()[-500:]}"
+            raise NoKafkaError(reason)
+
+    def start(self) -> None:
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(self._properties)),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _wait_for(self.bootstrap, alive=lambda: self._process is not None and self._process.poll() is None)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(timeout=10)
+            self._process = None
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _java() -> Broker:
+    if shutil.which("java") is None:
+        reason = "no java on the path"
+        raise NoKafkaError(reason)
+    broker = JavaBroker(_jars())
+    broker.start()
+    return broker
+
+
+def _jars() -> Path:
+    """Return the folder of Kafka's jars in the user's cache, filled by Maven the first time."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    jars = base / "tacet" / "kafka" / VERSION
+    if any(jars.glob("kafka_2.13-*.jar")):
+        return jars
+    if shutil.which("mvn") is None:
+        reason = "no Maven on the path, and Kafka's jars are not in the cache"
+        raise NoKafkaError(reason)
+    jars.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=jars.parent) as work:
+        pom, target = Path(work) / "pom.xml", Path(work) / "jars"
+        pom.write_text(_POM.format(version=VERSION))
+        command = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(pom),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={target}",
+        ]
+        done = subprocess.run(command, capture_output=True, timeout=300, check=False)
+        if done.returncode:
+            reason = f"Maven could not fetch Kafka's jars: {done.stdout.decode()[-300:]}"
+            raise NoKafkaError(reason)
+        with contextlib.suppress(OSError):  # another run was faster
+            target.rename(jars)
+    return jars
+
+
+def kafka_jars() -> Path | None:
+    """Return the folder of Kafka's jars if they are on this machine already."""
+    with contextlib.suppress(NoKafkaError):
+        return _jars() if shutil.which("java") else None
+    return None
+
+
+# --- ports ----------------------------------------------------------------------------------------------
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(bootstrap: str, alive: Any = lambda: True) -> None:
+    host, port = bootstrap.split(":")
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline and alive():
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+            return
+        time.sleep(0.1)
+    reason = f"the broker did not answer on {bootstrap} within {START_TIMEOUT:.0f} s"
+    raise NoKafkaError(reason)
+
+
+# --- topics ---------------------------------------------------------------------------------------------
+
+
+async def delete_topics(bootstrap: str, names: Iterable[str]) -> None:
+    """Delete those topics that exist, and wait until they are gone."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        while there := sorted(set(names) & set(await admin.list_topics())):
+            await admin.delete_topics(there)
+            await asyncio.sleep(0.3)
+    finally:
+        await admin.close()

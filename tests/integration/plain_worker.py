@@ -1,0 +1,66 @@
+"""The twin that must fail: the same engine, snapshots and order of writing, on Faust's own consumer.
+
+``python -m integration.plain_worker BOOTSTRAP PREFIX SESSION``. Positions are the group's committed offsets;
+a message below the state's position is skipped, as an agent guards itself against repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from faust.transport.drivers import aiokafka as driver
+from integration import chain_worker
+
+from connectors import worker
+from connectors.strict import StrictThread
+from stream.tenure import Tenures
+
+
+class PlainConsumer(driver.Consumer):
+    """Faust's consumer; it only also restores the engines after each assignment."""
+
+    def _new_consumer_thread(self) -> StrictThread:
+        return StrictThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def perform_seek(self) -> None:
+        tenures: Tenures = self.app.tenures
+        tenures.end()
+        await super().perform_seek()
+        for tp in sorted(self.assignment()):
+            await tenures.open(tp.partition, 0, 1 << 60)
+
+
+class PlainTransport(driver.Transport):
+    Consumer = PlainConsumer
+
+
+def plain_app(*, source: str, tenures: Tenures, **settings: Any) -> Any:
+    app = strict_app(source=source, tenures=tenures, **settings)
+    app._agents_to_keep = None
+    app.agents.clear()
+    topic = app.topic(source, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
+
+    async def engine(stream: Any) -> None:
+        async for event in stream.noack().events():
+            message = event.message
+            tenure = tenures.held.get(message.partition)
+            while tenure is None:
+                await asyncio.sleep(0.05)
+                tenure = tenures.held.get(message.partition)
+            if message.offset >= tenure.position:
+                tenure.position = message.offset
+                await tenure.feed(message.offset, message.offset, message.key, message.value)
+            event.ack()
+
+    app.agent(topic, name="plain", concurrency=1)(engine)
+    return app
+
+
+strict_app = worker.create_app
+
+if __name__ == "__main__":
+    worker.create_app = plain_app  # type: ignore[assignment]
+    worker.StrictTransport = PlainTransport  # type: ignore[assignment,misc]
+    sys.exit(chain_worker.main())

@@ -1,0 +1,197 @@
+"""A storm: workers killed or paused, and the broker killed, at random seeded instants, under load.
+
+``storm`` lets loose the faults and waits until everything is out; ``exactly_once`` then compares a topic with
+its reference. What is fed, how a worker is started and when all is out are given as functions, so that any
+engine can stand in the storm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+
+from integration.kafka_ground import Broker
+
+from connectors.kafka import Record, by_offset, consume
+
+Worker = subprocess.Popen[bytes]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the storm does."""
+
+    seed: int
+    faults: int
+    workers: int = 2
+    session_timeout: float = 6.0
+    calm: tuple[float, float] = (2.0, 6.0)
+    """Seconds between two faults."""
+    pause: tuple[float, float] = (7.0, 12.0)
+    """Seconds for which a worker is stopped: longer than the session timeout."""
+    weights: tuple[int, int, int] = (5, 3, 2)
+    """How often a worker is killed, a worker is paused, the broker is killed."""
+    rest: float = 0.0
+    """Seconds under load after the last fault."""
+
+
+@dataclass
+class Report:
+    """What the storm did."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    deaths: int = 0
+    """Workers that ended by themselves and were started again."""
+    exits: list[int] = field(default_factory=list)
+    """How the workers ended when they were asked to at the end."""
+    seconds: float = 0.0
+    copies: dict[str, int] = field(default_factory=dict)
+
+
+class _Field:
+    """The workers and the broker, and what can be done to them."""
+
+    def __init__(self, broker: Broker, plan: Plan, start_worker: Callable[[int], Worker], report: Report) -> None:
+        self._broker = broker
+        self._plan = plan
+        self._start = start_worker
+        self._report = report
+        self._random = random.Random(plan.seed)
+        self.workers = [start_worker(number) for number in range(plan.workers)]
+        self._busy = [False] * plan.workers
+        self._pauses: list[asyncio.Task[None]] = []
+        self._deck: list[str] = []
+
+    def mend(self) -> None:
+        """Start workers again that ended by themselves."""
+        for number, worker in enumerate(self.workers):
+            if worker.poll() is not None and not self._busy[number]:
+                self._report.deaths += 1
+                self.workers[number] = self._start(number)
+
+    async def fault(self) -> None:
+        kind = self._next_kind()
+        free = [number for number, busy in enumerate(self._busy) if not busy]
+        if kind == "broker":
+            await self._kill_broker()
+        elif not free:
+            return
+        elif kind == "kill":
+            await self._kill(self._random.choice(free))
+        else:
+            self._pauses.append(asyncio.create_task(self._pause(self._random.choice(free))))
+        self._report.faults[kind] += 1
+
+    def _next_kind(self) -> str:
+        """Return the next of a shuffled deck, in which each kind is as often as its weight says."""
+        if not self._deck:
+            kinds = zip(("kill", "pause", "broker"), self._plan.weights, strict=True)
+            self._deck = [kind for kind, weight in kinds for _ in range(weight)]
+            if not self._broker.killable:
+                self._deck = [kind for kind in self._deck if kind != "broker"]
+            self._random.shuffle(self._deck)
+        return self._deck.pop()
+
+    async def _kill(self, number: int) -> None:
+        self._busy[number] = True
+        self.workers[number].kill()
+        await asyncio.to_thread(self.workers[number].wait)
+        await asyncio.sleep(self._random.uniform(0.0, 2.0))
+        self.workers[number] = self._start(number)
+        self._busy[number] = False
+
+    async def _pause(self, number: int) -> None:
+        self._busy[number] = True
+        worker = self.workers[number]
+        worker.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(self._random.uniform(*self._plan.pause))
+        worker.send_signal(signal.SIGCONT)
+        self._busy[number] = False
+
+    async def _kill_broker(self) -> None:
+        await asyncio.to_thread(self._broker.kill)
+        await asyncio.sleep(self._random.uniform(0.2, 2.0))
+        await asyncio.to_thread(self._broker.start)
+
+    async def calm(self) -> None:
+        await asyncio.sleep(self._random.uniform(*self._plan.calm))
+        self.mend()
+
+    async def settle(self) -> None:
+        await asyncio.gather(*self._pauses)
+
+    def kill_all(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+
+    async def end(self) -> list[int]:
+        for worker in self.workers:
+            worker.send_signal(signal.SIGTERM)
+        return [await asyncio.to_thread(worker.wait, 10) for worker in self.workers]
+
+
+async def storm(
+    broker: Broker,
+    plan: Plan,
+    *,
+    start_worker: Callable[[int], Worker],
+    feed: Callable[[asyncio.Event], Awaitable[None]],
+    complete: Callable[[], Awaitable[bool]],
+    settle_timeout: float = 90.0,
+) -> Report:
+    """Run workers under ``feed`` (which ends when its event is set) through the faults; return what happened.
+
+    After the last fault everything is let run until ``complete`` says that all is out, or TimeoutError.
+    """
+    report, enough, begun = Report(), asyncio.Event(), time.monotonic()
+    ground = _Field(broker, plan, start_worker, report)
+    feeding = asyncio.ensure_future(feed(enough))
+    try:
+        while report.faults.total() < plan.faults:
+            await ground.calm()
+            await ground.fault()
+        await ground.settle()
+        await asyncio.sleep(plan.rest)
+        enough.set()
+        await feeding
+        async with asyncio.timeout(settle_timeout):
+            while not await complete():
+                await asyncio.sleep(1.0)
+                ground.mend()
+        report.exits = await ground.end()
+    finally:
+        feeding.cancel()
+        ground.kill_all()
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+async def records(bootstrap: str, topic: str) -> list[Record]:
+    """Return everything that a topic holds, copies too."""
+    return [record async for record in consume(bootstrap, topic, until_end=True, identity=by_offset)]
+
+
+async def exactly_once(
+    bootstrap: str, topic: str, identity: Callable[[Record], Hashable], reference: Mapping[Hashable, bytes]
+) -> int:
+    """Assert that a topic holds exactly the reference, each with its bytes; return how many copies."""
+    found: defaultdict[Hashable, set[bytes]] = defaultdict(set)
+    everything = await records(bootstrap, topic)
+    for record in everything:
+        found[identity(record)].add(record.value)
+    missing = reference.keys() - found.keys()
+    foreign = found.keys() - reference.keys()
+    torn = [name for name, values in found.items() if len(values) > 1]
+    wrong = [name for name, value in reference.items() if found.get(name, {value}) != {value}]
+    assert not missing, f"{topic}: {len(missing)} of {len(reference)} are missing"
+    assert not foreign, f"{topic}: {len(foreign)} were not expected"
+    assert not torn, f"{topic}: {len(torn)} have copies that differ"
+    assert not wrong, f"{topic}: {len(wrong)} differ from the reference"
+    return len(everything) - len(reference)

@@ -1,0 +1,172 @@
+"""Kafka as the log: partitions, topics, the sink, and readers that see each record once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.partitioner import DefaultPartitioner
+from integration.kafka_ground import Broker
+from integration.storm import records
+
+from connectors.kafka import (
+    KafkaSink,
+    by_offset,
+    consume,
+    last_snapshot,
+    last_snapshots,
+    partition_of,
+    read_range,
+)
+from connectors.topics import create_topics, topic_config
+from stream.errors import FinalityError, UsageError
+from stream.records import Heartbeat
+from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic
+from stream.tenure import LossError
+
+# Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
+MURMUR2 = {
+    "21": -973932308,
+    "foobar": -790332482,
+    "a-little-bit-long-string": -985981536,
+    "a-little-bit-longer-string": -1486304829,
+    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    "abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("site", "hashed"), MURMUR2.items())
+def test_a_site_goes_where_kafkas_default_partitioner_sends_it(site: str, hashed: int) -> None:
+    for partitions in (1, 4, 7, 64):
+        assert partition_of(site, partitions) == (hashed & 0x7FFFFFFF) % partitions
+
+
+def test_snapshots_are_compacted_within_ten_minutes_and_may_be_16_mib() -> None:
+    config = topic_config(SNAPSHOT)
+    assert config["cleanup.policy"] == "compact,delete"
+    assert int(config["segment.ms"]) + int(config["max.compaction.lag.ms"]) <= 10 * 60 * 1000
+    assert int(config["max.message.bytes"]) >= 16 << 20
+
+
+def test_observations_are_kept_a_day_and_the_audit_for_ever() -> None:
+    assert topic_config(OBSERVATIONS)["retention.ms"] == str(24 * 3600 * 1000)
+    assert topic_config(AUDIT)["retention.ms"] == "-1"
+    assert topic_config(private_topic("a", "r"), private_retention_ms=5000)["retention.ms"] == "5000"
+
+
+@pytest.mark.kafka
+async def test_topics_are_created_with_their_settings_and_never_altered(kafka: Broker, prefix: str) -> None:
+    private = private_topic(prefix, "occupancy")
+    names = [SNAPSHOT, private]
+    first = await create_topics(kafka.bootstrap, names, partitions=4)
+    again = await create_topics(kafka.bootstrap, names, partitions=4)
+    assert private in first.created
+    assert set(again.existing) == set(names)
+    assert again.created == ()
+    assert first.replication == 1
+    with pytest.raises(UsageError, match=f"topic {SNAPSHOT}: must have 8 partitions like all others, has 4"):
+        await create_topics(kafka.bootstrap, [*names, f"{prefix}-new"], partitions=8)
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    await admin.start()
+    (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, SNAPSHOT)])
+    there = await admin.list_topics()
+    await admin.close()
+    settings = {row[0]: row[1] for row in answer.resources[0][4]}
+    assert {name: settings[name] for name in topic_config(SNAPSHOT)} == topic_config(SNAPSHOT)
+    assert f"{prefix}-new" not in there  # refused before anything was created
+
+
+@pytest.mark.kafka
+async def test_more_replicas_than_brokers_are_refused(kafka: Broker, prefix: str) -> None:
+    with pytest.raises(UsageError, match=r"replication: must be in \[1, 1\]"):
+        await create_topics(kafka.bootstrap, [prefix], replication=2)
+
+
+@pytest.mark.kafka
+async def test_the_sink_keeps_the_order_of_calls_and_a_sites_partition(kafka: Broker, prefix: str) -> None:
+    await create_topics(kafka.bootstrap, [prefix], partitions=4)
+    sink = KafkaSink(kafka.bootstrap, topic=prefix)
+    await sink.start()
+    beats = [Heartbeat(f"site-{number % 3}", "10.0.0.1", 1, number) for number in range(300)]
+    await asyncio.gather(*map(sink.append, beats))
+    there = await records(kafka.bootstrap, prefix)  # before stop: append had returned, so all are durable
+    await sink.stop()
+    for site in ("site-0", "site-1", "site-2"):
+        mine = [record for record in there if record.key == site.encode()]
+        assert {record.partition for record in mine} == {DefaultPartitioner()(site.encode(), [0, 1, 2, 3], [])}
+        marks = [orjson.loads(record.value)["watermark"] for record in mine]
+        assert marks == [beat.watermark for beat in beats if beat.site == site]
+
+
+@pytest.mark.kafka
+async def test_the_sink_refuses_a_topic_that_does_not_exist(kafka: Broker, prefix: str) -> None:
+    sink = KafkaSink(kafka.bootstrap, topic=prefix)
+    with pytest.raises(UsageError, match="does not exist; create it with 'tacet topics create'"):
+        await sink.start()
+    await sink.stop()
+
+
+async def put(broker: Broker, topic: str, *values: bytes, partition: int = 0) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, max_request_size=20 << 20)
+    await producer.start()
+    for value in values:
+        await producer.send_and_wait(topic, value, key=b"s", partition=partition)
+    await producer.stop()
+
+
+@pytest.mark.kafka
+async def test_a_reader_sees_each_release_once_and_stops_at_the_end(kafka: Broker, prefix: str) -> None:
+    await create_topics(kafka.bootstrap, [prefix], partitions=4)
+    one, two = b'{"release_id":"a","x":1}', b'{"release_id":"b","x":1}'
+    await put(kafka, prefix, one, two, one, two, one)
+    seen = [record.value async for record in consume(kafka.bootstrap, prefix, until_end=True)]
+    assert seen == [one, two]
+    everything = [r.value async for r in consume(kafka.bootstrap, prefix, until_end=True, identity=by_offset)]
+    assert everything == [one, two, one, two, one]
+
+
+@pytest.mark.kafka
+async def test_a_copy_that_differs_is_an_error_and_not_a_copy(kafka: Broker, prefix: str) -> None:
+    await create_topics(kafka.bootstrap, [prefix], partitions=4)
+    await put(kafka, prefix, b'{"release_id":"a","x":1}', b'{"release_id":"a","x":2}')
+    with pytest.raises(FinalityError, match="partition 0, offset 1"):
+        [record async for record in consume(kafka.bootstrap, prefix, until_end=True)]
+
+
+@pytest.mark.kafka
+async def test_a_reader_from_the_end_sees_only_what_comes_later(kafka: Broker, prefix: str) -> None:
+    await create_topics(kafka.bootstrap, [prefix], partitions=4)
+    await put(kafka, prefix, b'{"release_id":"a"}')
+    following = consume(kafka.bootstrap, prefix, from_start=False)
+    waiting = asyncio.ensure_future(anext(following))
+    await asyncio.sleep(2)
+    await put(kafka, prefix, b'{"release_id":"b"}')
+    record = await asyncio.wait_for(waiting, 10)
+    assert record.value == b'{"release_id":"b"}'
+    await following.aclose()
+
+
+@pytest.mark.kafka
+async def test_the_last_snapshot_is_read_and_a_large_one_too(kafka: Broker, prefix: str) -> None:
+    await create_topics(kafka.bootstrap, [SNAPSHOT], partitions=4)
+    large = bytes(range(256)) * (60 << 10)  # 15 MiB
+    await put(kafka, SNAPSHOT, b"old", b"new", partition=1)
+    await put(kafka, SNAPSHOT, b"old", large, partition=2)
+    assert await last_snapshot(kafka.bootstrap, 1) == b"new"
+    found = await last_snapshots(kafka.bootstrap)
+    assert found[1] == b"new"
+    assert found[2] == large
+
+
+@pytest.mark.kafka
+async def test_a_range_read_is_whole_or_a_loss(kafka: Broker, prefix: str) -> None:
+    await create_topics(kafka.bootstrap, [prefix], partitions=2)
+    await put(kafka, prefix, b"0", b"1", b"2", partition=1)
+    assert await read_range(kafka.bootstrap, prefix, 1, 1) == ([b"1", b"2"], 3)
+    assert await read_range(kafka.bootstrap, prefix, 1, 3) == ([], 3)
+    with pytest.raises(LossError, match=r"offset 4 is needed, the log holds \[0, 3\)"):
+        await read_range(kafka.bootstrap, prefix, 1, 4)

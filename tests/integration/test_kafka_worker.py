@@ -1,0 +1,215 @@
+"""The worker process: what it listens on, how it stops, and what it does about bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from integration.chain_engine import Topics, chain
+from integration.chain_storm import PARTITIONS, SITES, Worker, reference, start, verify
+from integration.kafka_ground import Broker
+from integration.storm import Report, records
+
+from connectors.kafka import partition_of
+from connectors.topics import create_topics
+
+pytestmark = pytest.mark.kafka
+LISTEN = "0A"
+
+
+@pytest.fixture
+async def topics(kafka: Broker, prefix: str) -> Topics:
+    topics = Topics.of(prefix)
+    await create_topics(kafka.bootstrap, topics, partitions=PARTITIONS)
+    return topics
+
+
+@pytest.fixture
+def worker(kafka: Broker, prefix: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Start worker processes; none of them outlives the test."""
+    started: list[Worker] = []
+
+    def run(session: float = 30) -> Worker:
+        arguments = [kafka.bootstrap, prefix, str(session)]
+        started.append(start("integration.chain_worker", *arguments, log=tmp_path / "log", folder=tmp_path / "cwd"))
+        return started[-1]
+
+    (tmp_path / "cwd").mkdir()
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+async def send(broker: Broker, topic: str, *messages: tuple[str, bytes | None]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, linger_ms=5)
+    await producer.start()
+    for site, value in messages:
+        await producer.send(topic, value, key=site.encode(), partition=partition_of(site, PARTITIONS))
+    await producer.stop()
+
+
+def numbered(site: str, numbers: range) -> list[tuple[str, bytes | None]]:
+    return [(site, orjson.dumps({"n": number})) for number in numbers]
+
+
+async def wait_for(broker: Broker, topic: str, count: int) -> None:
+    async with asyncio.timeout(30):
+        while len(await records(broker.bootstrap, topic)) < count:
+            await asyncio.sleep(0.1)
+
+
+async def published(broker: Broker, topics: Topics) -> dict[str, str]:
+    bodies = [orjson.loads(record.value) for record in await records(broker.bootstrap, topics.private)]
+    return {body["release_id"]: body["head"] for body in bodies}
+
+
+def sockets(pid: int) -> tuple[set[str], set[str]]:
+    """Return what a process listens on (TCP) or is bound to (UDP), from the kernel's tables."""
+    links = [link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+    own = {name.removeprefix("socket:[").rstrip("]") for name in links if name.startswith("socket:[")}
+
+    def rows(table: str) -> list[list[str]]:
+        lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        return [fields for fields in map(str.split, lines) if fields[9] in own]
+
+    tcp = [row for table in ("tcp", "tcp6") for row in rows(table)]
+    udp = [row for table in ("udp", "udp6") for row in rows(table)]
+    assert tcp, "the worker's connections to the broker must be seen, else nothing is shown"
+    return {row[1] for row in tcp if row[3] == LISTEN}, {row[1] for row in udp}
+
+
+async def test_nothing_listens_and_no_file_is_written(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    await send(kafka, topics.source, *numbered("s", range(10)))
+    process = worker()
+    await wait_for(kafka, topics.private, 2)
+    assert sockets(process.pid) == (set(), set())
+    assert list((tmp_path / "cwd").iterdir()) == []
+
+
+async def members(broker: Broker, group: str) -> list[object]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    (answer,) = await admin.describe_consumer_groups([group])
+    await admin.close()
+    return list(answer.groups[0][5])
+
+
+async def test_sigterm_checkpoints_leaves_the_group_and_exits_0_at_once(
+    kafka: Broker, prefix: str, topics: Topics, worker: Callable[..., Worker]
+) -> None:
+    await send(kafka, topics.source, *numbered("s", range(13)))
+    first = worker()
+    await wait_for(kafka, topics.private, 2)
+    assert len(await members(kafka, prefix)) == 1
+    asked = time.monotonic()
+    first.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(first.wait, 10) == 0
+    assert time.monotonic() - asked < 10
+    saved = [orjson.loads(record.value) for record in await records(kafka.bootstrap, topics.snapshot)]
+    assert saved[-1]["next"] == 13  # not only up to the last window
+    assert await members(kafka, prefix) == []  # it is not waited for until its session of 30 s is over
+
+
+async def test_sigterm_under_load_loses_and_repeats_nothing(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
+) -> None:
+    load = [message for number in range(300) for site in SITES for message in numbered(site, range(number, number + 1))]
+    await send(kafka, topics.source, *load)
+    wanted = len(await reference(kafka.bootstrap, topics))
+    for done in (50, 150):
+        process = worker()
+        await wait_for(kafka, topics.private, done)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 10) == 0
+    worker()
+    await wait_for(kafka, topics.private, wanted)
+    report = Report()
+    assert await verify(kafka, topics, report) == wanted
+    assert set(report.copies.values()) == {0}
+
+
+async def test_sigterm_while_the_broker_is_away_still_ends_within_10_seconds(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
+) -> None:
+    if not kafka.killable:
+        pytest.skip("the broker was given and is not ours to kill")
+    await send(kafka, topics.source, *numbered("s", range(8)))
+    process = worker()
+    await wait_for(kafka, topics.private, 1)
+    kafka.kill()
+    try:
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 10) in {0, 1}
+    finally:
+        kafka.start()
+
+
+async def test_a_worker_that_starts_before_the_broker_waits_for_it(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
+) -> None:
+    if not kafka.killable:
+        pytest.skip("the broker was given and is not ours to kill")
+    await send(kafka, topics.source, *numbered("s", range(10)))
+    kafka.kill()
+    process = worker()
+    await asyncio.sleep(4)
+    kafka.start()
+    await wait_for(kafka, topics.private, 2)
+    assert process.poll() is None
+
+
+async def test_what_cannot_be_decoded_goes_to_quarantine_and_the_stream_goes_on(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
+) -> None:
+    good = numbered("s", range(10))
+    await send(kafka, topics.source, *good[:3], ("s", b"?"), ("s", None), *good[3:])
+    worker()
+    await wait_for(kafka, topics.private, 2)
+    assert await published(kafka, topics) == {name: head.hex() for name, head in chain("s", range(10))}
+    assert [record.value for record in await records(kafka.bootstrap, topics.quarantine)] == [b"3", b"4"]
+
+
+async def test_any_other_error_stops_the_worker_with_nothing_of_it_acknowledged(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker], tmp_path: Path
+) -> None:
+    await send(kafka, topics.source, *numbered("s", range(7)), ("s", b"!"), *numbered("s", range(7, 20)))
+    for _ in range(2):  # the second run meets it again: it was not stepped over
+        process = worker()
+        assert await asyncio.to_thread(process.wait, 30) == 1
+    saved = [orjson.loads(record.value)["next"] for record in await records(kafka.bootstrap, topics.snapshot)]
+    assert max(saved, default=0) <= 7
+    assert set(await published(kafka, topics)) <= {"s/5"}
+    assert (tmp_path / "log").read_text().count("worker stopped: RuntimeError") == 2
+
+
+async def test_a_window_that_was_published_otherwise_is_not_published_again(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
+) -> None:
+    await send(kafka, topics.audit, ("s", orjson.dumps({"release_id": "s/10", "head": "00"})))
+    await send(kafka, topics.source, *numbered("s", range(20)))
+    assert await asyncio.to_thread(worker().wait, 30) == 1
+    assert set(await published(kafka, topics)) <= {"s/5"}
+
+
+async def test_two_workers_share_the_partitions_and_one_takes_over_when_the_other_is_killed(
+    kafka: Broker, topics: Topics, worker: Callable[..., Worker]
+) -> None:
+    first, second = worker(6), worker(6)
+    await asyncio.sleep(5)
+    await send(kafka, topics.source, *[message for site in SITES for message in numbered(site, range(10))])
+    await wait_for(kafka, topics.private, 2 * len(SITES))
+    first.kill()
+    await send(kafka, topics.source, *[message for site in SITES for message in numbered(site, range(10, 20))])
+    await wait_for(kafka, topics.private, 4 * len(SITES))
+    assert second.poll() is None
+    await verify(kafka, topics, Report())

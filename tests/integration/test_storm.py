@@ -1,0 +1,82 @@
+"""Workers killed and paused, brokers killed: nothing lost, nothing twice with other bytes.
+
+Two engines stand in the storm: the whole one, against what one process makes of the same messages, and a hash
+chain under a much higher load, in which one lost, doubled or reordered message shows in every later output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from integration.chain_storm import chain_storm, share_out, verify
+from integration.engine_storm import AUDIENCES, EngineStorm
+from integration.kafka_ground import Broker
+from integration.storm import Plan
+
+from stream.schemas import AUDIT, private_topic
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.mark.timeout(400)
+async def test_short_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
+    plan = Plan(seed=20261121, faults=10, calm=(1.0, 4.0))
+    ground = EngineStorm(kafka, tmp_path, plan)
+    report = await ground.run()
+    compared = await ground.verify(report)
+    print(f"short storm: {compared} records, {report}")
+    assert report.faults == ({"kill": 5, "pause": 3, "broker": 2} if kafka.killable else report.faults)
+    assert report.exits == [0, 0]
+    wanted = ground.reference().topics
+    windows = ground.movement.tick * len(ground.policy.site)
+    assert len(wanted[AUDIT]) > windows * len(AUDIENCES) * 0.9
+    assert len(wanted[private_topic("public", "occupancy")]) > windows * 0.9
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(3600)
+async def test_long_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
+    plan = Plan(seed=11, faults=200, calm=(1.0, 4.0))
+    ground = EngineStorm(kafka, tmp_path, plan, on_disk=False)
+    report = await ground.run()
+    compared = await ground.verify(report)
+    print(f"long storm: {compared} records, {report}")
+    assert report.faults.total() >= 200
+    assert report.exits == [0, 0]
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(3600)
+async def test_long_storm_under_load_loses_repeats_and_reorders_nothing(
+    kafka: Broker, prefix: str, tmp_path: Path
+) -> None:
+    plan = Plan(seed=7, faults=200, calm=(1.0, 4.0))
+    report, topics = await chain_storm(kafka, prefix, plan, tmp_path, module="integration.chain_worker", per_second=400)
+    outputs = await verify(kafka, topics, report)
+    print(f"long storm under load: {outputs} outputs, {report}")
+    assert report.faults.total() >= 200
+    assert report.exits == [0, 0]
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(1800)
+async def test_the_same_storm_on_fausts_own_consumer_loses_messages(kafka: Broker, prefix: str, tmp_path: Path) -> None:
+    async def twin(name: str, plan: Plan) -> float:
+        """Run the twin; return the share of outputs that are there, or raise what is wrong with them."""
+        report, topics = await chain_storm(
+            kafka, name, plan, tmp_path, module="integration.plain_worker", per_second=400, until_read=True
+        )
+        share = await share_out(kafka, topics)
+        print(f"twin: {share:.2%} of the outputs, {report}")
+        assert share > 0.5, "the twin must work at all"
+        with contextlib.suppress(AssertionError):
+            await verify(kafka, topics, report)
+            return 1.0
+        return share
+
+    in_peace = Plan(seed=7, faults=0, rest=15.0)
+    assert await twin(f"{prefix}-peace", in_peace) == 1.0
+    in_storm = Plan(seed=7, faults=40, calm=(1.0, 5.0), weights=(7, 3, 0))
+    assert await twin(f"{prefix}-storm", in_storm) < 1.0

@@ -1,0 +1,269 @@
+"""Delivery has no holes and no repeats, and the snapshot alone says where to go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from faust.types import TP
+from integration.chain_engine import Topics, chain
+from integration.chain_storm import PARTITIONS, Worker, start
+from integration.kafka_ground import Broker
+from integration.storm import records
+
+from connectors.kafka import partition_of
+from connectors.strict import HOLE_TRIES, StrictConsumer
+from connectors.topics import create_topics
+from stream.tenure import LossError
+
+# --- delivery, without a broker -------------------------------------------------------------------------
+
+
+class FakeTenure:
+    partition = 0
+    ended = False
+
+    def __init__(self, delivered: int) -> None:
+        self.delivered = delivered
+
+
+def consumer(tenure: FakeTenure, *, begin: int = 0, abandon: int | None = None) -> Any:
+    """A strict consumer with nothing around it; ``abandon`` is the offset whose delivery is given up."""
+    strict: Any = object.__new__(StrictConsumer)
+    given: list[tuple[int, int]] = []
+    sought: list[int] = []
+
+    async def callback(message: Any) -> None:
+        given.append((message.follows, message.offset))
+
+    async def wait_first(handing: Any, suspended: Any) -> Any:
+        suspended.close()
+        if abandon is not None and handing.cr_frame.f_locals["message"].offset == abandon:
+            handing.close()
+            return SimpleNamespace(done=[])
+        await handing
+        return SimpleNamespace(done=[handing])
+
+    async def seek_wait(partitions: dict[TP, int]) -> None:
+        sought.extend(partitions.values())
+
+    async def earliest_offsets(*tps: TP) -> dict[TP, int]:
+        return dict.fromkeys(tps, begin)
+
+    strict.__dict__.update(
+        callback=callback, wait_first=wait_first, seek_wait=seek_wait, earliest_offsets=earliest_offsets,
+        given=given, sought=sought, flow_active=True, suspend_flow=asyncio.Event(), _holes={},
+        _tenures=SimpleNamespace(held={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
+    )  # fmt: skip
+    return strict
+
+
+def fetched(*offsets: int) -> list[Any]:
+    return [
+        SimpleNamespace(
+            topic="t", partition=0, offset=offset, timestamp=0, timestamp_type=0,
+            headers=(), key=b"", value=b"", checksum=None,
+        )
+        for offset in offsets
+    ]  # fmt: skip
+
+
+async def test_only_the_next_offset_is_handed_on_and_older_ones_are_dropped() -> None:
+    strict = consumer(FakeTenure(5))
+    assert await strict._deliver(TP("t", 0), fetched(3, 4, 5, 6))
+    assert strict.given == [(5, 5), (6, 6)]
+
+
+async def test_a_fetch_that_skips_is_dropped_and_fetched_again_from_the_expected_offset() -> None:
+    tenure = FakeTenure(5)
+    strict = consumer(tenure)
+    assert await strict._deliver(TP("t", 0), fetched(5, 8, 9))
+    assert strict.given == [(5, 5)]
+    assert strict.sought == [6]
+    assert tenure.delivered == 6
+
+
+async def test_a_delivery_that_was_given_up_does_not_move_the_position() -> None:
+    tenure = FakeTenure(5)
+    strict = consumer(tenure, abandon=6)
+    assert not await strict._deliver(TP("t", 0), fetched(5, 6, 7))
+    assert tenure.delivered == 6
+    assert strict.given == [(5, 5)]
+
+
+async def test_nothing_is_handed_on_for_an_ended_tenure_or_while_flow_is_stopped() -> None:
+    tenure = FakeTenure(5)
+    strict = consumer(tenure)
+    tenure.ended = True
+    assert not await strict._deliver(TP("t", 0), fetched(5))
+    tenure.ended, strict.flow_active = False, False
+    assert not await strict._deliver(TP("t", 0), fetched(5))
+    assert strict.given == []
+
+
+async def test_messages_deleted_before_they_were_read_are_a_loss() -> None:
+    strict = consumer(FakeTenure(5), begin=8)
+    with pytest.raises(LossError, match="partition 0 of the observations: 3 messages were deleted"):
+        await strict._deliver(TP("t", 0), fetched(8))
+
+
+async def test_a_hole_is_believed_only_when_the_broker_skips_it_again_and_again() -> None:
+    strict = consumer(FakeTenure(5))
+    for _ in range(HOLE_TRIES - 1):
+        await strict._deliver(TP("t", 0), fetched(7))
+        assert strict.given == []
+    await strict._deliver(TP("t", 0), fetched(7))
+    assert strict.given == [(5, 7)]
+
+
+# --- position, on a broker ------------------------------------------------------------------------------
+
+
+async def send(broker: Broker, topic: str, numbers: range, *, transactional: str | None = None) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=transactional)
+    await producer.start()
+    try:
+        for number in numbers:
+            if transactional:
+                async with producer.transaction():
+                    await _send_one(producer, topic, number)
+            else:
+                await _send_one(producer, topic, number)
+    finally:
+        await producer.stop()
+
+
+async def _send_one(producer: Any, topic: str, number: int) -> None:
+    value, partition = orjson.dumps({"n": number}), partition_of("s", PARTITIONS)
+    await producer.send_and_wait(topic, value, key=b"s", partition=partition)
+
+
+async def wait_for(broker: Broker, topic: str, count: int, seconds: float = 30.0) -> list[Any]:
+    """Return the topic's records as soon as there are that many."""
+    async with asyncio.timeout(seconds):
+        while len(found := await records(broker.bootstrap, topic)) < count:
+            await asyncio.sleep(0.2)
+    return found
+
+
+async def finish(process: Worker) -> int:
+    process.terminate()
+    return await asyncio.to_thread(process.wait, 10)
+
+
+async def heads(broker: Broker, topics: Topics) -> list[tuple[str, str]]:
+    bodies = [orjson.loads(record.value) for record in await records(broker.bootstrap, topics.private)]
+    return [(body["release_id"], body["head"]) for body in bodies]
+
+
+def expected(numbers: range) -> list[tuple[str, str]]:
+    return [(release_id, head.hex()) for release_id, head in chain("s", numbers)]
+
+
+@pytest.fixture
+def worker(kafka: Broker, prefix: str, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
+    """Start worker processes; none of them outlives the test."""
+    started: list[Worker] = []
+
+    def run(*options: str) -> Worker:
+        arguments = [kafka.bootstrap, prefix, "10", *options]
+        started.append(start("integration.chain_worker", *arguments, log=tmp_path / "log"))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+async def topics(kafka: Broker, prefix: str) -> Topics:
+    topics = Topics.of(prefix)
+    await create_topics(kafka.bootstrap, topics, partitions=PARTITIONS)
+    return topics
+
+
+@pytest.mark.kafka
+async def test_the_group_offset_is_not_believed(
+    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
+) -> None:
+    await send(kafka, topics.source, range(10))
+    first = worker()
+    await wait_for(kafka, topics.private, 2)
+    assert await finish(first) == 0
+    await send(kafka, topics.source, range(10, 20))
+    at = TopicPartition(topics.source, partition_of("s", PARTITIONS))
+    meddler = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap, group_id=prefix, enable_auto_commit=False)
+    await meddler.start()
+    meddler.assign([at])
+    assert await meddler.committed(at) == 10  # the worker's figure for lag displays
+    await meddler.commit({at: 17})
+    await meddler.stop()
+    second = worker()
+    await wait_for(kafka, topics.private, 4)
+    assert await finish(second) == 0
+    assert await heads(kafka, topics) == expected(range(20))
+
+
+async def delete_before(broker: Broker, topic: str, offset: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    await admin.start()
+    at = TopicPartition(topic, partition_of("s", PARTITIONS))
+    await admin.delete_records({at: RecordsToDelete(before_offset=offset)})
+    await admin.close()
+
+
+@pytest.mark.kafka
+async def test_deleted_input_stops_the_worker_by_name_and_accept_loss_goes_on(
+    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
+) -> None:
+    await send(kafka, topics.source, range(10))
+    first = worker()
+    await wait_for(kafka, topics.private, 2)
+    assert await finish(first) == 0
+    await send(kafka, topics.source, range(10, 20))
+    await delete_before(kafka, topics.source, 13)
+
+    second = worker()
+    assert await asyncio.to_thread(second.wait, 20) == 1
+    log = (tmp_path / "log").read_text()
+    assert f"partition {partition_of('s', PARTITIONS)} of the observations: offset 10 is next" in log
+    assert "3 messages are gone" in log
+    assert len(await records(kafka.bootstrap, topics.private)) == 2
+
+    third = worker("--accept-loss")
+    await wait_for(kafka, topics.private, 3)
+    assert await finish(third) == 0
+    assert (await heads(kafka, topics))[2] == expected([*range(10), *range(13, 18)])[2]  # type: ignore[arg-type]
+
+
+@pytest.mark.kafka
+async def test_a_deleted_snapshot_stops_the_worker(
+    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
+) -> None:
+    await send(kafka, topics.source, range(10))
+    first = worker()
+    await wait_for(kafka, topics.private, 2)
+    assert await finish(first) == 0
+    await delete_before(kafka, topics.snapshot, -1)
+    second = worker()
+    assert await asyncio.to_thread(second.wait, 20) == 1
+    assert "its snapshot was deleted" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.kafka
+async def test_the_marks_of_a_transactional_producer_are_holes_and_no_loss(
+    kafka: Broker, prefix: str, topics: Topics, tmp_path: Path, worker: Callable[..., Worker]
+) -> None:
+    await send(kafka, topics.source, range(10), transactional=f"{prefix}-tx")
+    running = worker()
+    await wait_for(kafka, topics.private, 2)
+    assert await finish(running) == 0
+    assert await heads(kafka, topics) == expected(range(10))

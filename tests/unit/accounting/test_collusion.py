@@ -1,0 +1,111 @@
+"""Coalitions, the pairwise product where it is right and where it is not, and kinds of release together."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from stream.accounting.collusion import (
+    coalition_epsilon,
+    colluding_factor,
+    composed_factor,
+    habit_days,
+    habit_factor,
+    pairwise_factors,
+)
+from stream.accounting.dependence import factors
+from stream.accounting.joint import declared
+from stream.errors import UsageError
+
+TRIPLE = declared(
+    {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
+)
+
+
+def product(joint, epsilon, queries, released):
+    return pairwise_factors(joint, np.array(epsilon, float), np.array(queries), np.array(released))
+
+
+def test_theorem_4_reproduces_the_worked_example():
+    assert colluding_factor(0.75, 1 / 3, 1.0, 0.5, released_i=False) == pytest.approx(2.399250781, abs=5e-10)
+    assert colluding_factor(0.75, 1 / 3, 1.0, 0.5, released_i=True) == pytest.approx(0.618270477, abs=5e-10)
+
+
+def test_the_product_differs_from_the_truth_for_three_attributes():
+    found = product(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [0, 0, 0])
+    assert found == pytest.approx([4.493556, 4.400724, 3.298230], abs=5e-7)
+    assert product(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [1, 0, 0])[2] == pytest.approx(0.693735, abs=5e-7)
+
+
+@pytest.mark.parametrize("released", [[0, 0, 0], [1, 1, 0]])
+def test_the_product_sees_nothing_in_an_exclusive_or(released):
+    xor = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
+    assert product(xor, [3, 3, 3], [1, 1, 0], released)[2] == pytest.approx(1.0, abs=1e-15)
+    exact = factors(xor, np.full(3, 3.0), np.array([1, 1, 0]), np.array(released))[2]
+    assert exact > 10
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(0.5, 1.807766), (1.0, 3.123301), (3.0, 11.405612)])
+def test_the_product_counts_copies_twice(epsilon, factor):
+    copies = declared({"000": 0.4, "110": 0.1, "001": 0.1, "111": 0.4})
+    assert product(copies, [epsilon] * 3, [1, 1, 0], [0, 0, 0])[2] == pytest.approx(factor, abs=5e-7)
+
+
+def naive_bayes(third, first, second):
+    """Joint with X_1, X_2 independent given X_3; arguments Pr(X_3=0), Pr(X_1=0|X_3), Pr(X_2=0|X_3)."""
+    joint = np.empty((2, 2, 2))
+    for x in np.ndindex(2, 2, 2):
+        p3 = third if x[2] == 0 else 1 - third
+        p1 = first[x[2]] if x[0] == 0 else 1 - first[x[2]]
+        p2 = second[x[2]] if x[1] == 0 else 1 - second[x[2]]
+        joint[x] = p1 * p2 * p3
+    return joint
+
+
+@pytest.mark.parametrize("third", [0.2, 0.5, 0.9])
+def test_the_product_is_exact_when_the_others_are_independent_given_the_target(third):
+    joint = naive_bayes(third, (0.8, 0.3), (0.6, 0.1))
+    arguments = [1, 0.7, 0.5], [1, 2, 1], [0, 0, 0]
+    exact = factors(joint, np.array(arguments[0]), np.array(arguments[1]), np.array(arguments[2]))[2]
+    assert exact == pytest.approx(5.606247763, abs=5e-10)
+    assert product(joint, *arguments)[2] == pytest.approx(exact, rel=1e-12)
+
+
+def test_the_product_is_exact_for_two_attributes_on_random_models(seeded):
+    rng = seeded(7)
+    for _ in range(300):
+        joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
+        epsilon, queries = rng.uniform(0.1, 3, 2), rng.integers(0, 4, 2)
+        released = np.array([rng.integers(0, n + 1) for n in queries])
+        exact = factors(joint, epsilon, queries, released)
+        assert pairwise_factors(joint, epsilon, queries, released) == pytest.approx(exact, rel=1e-12)
+
+
+def test_with_nested_coins_a_coalition_knows_what_its_largest_epsilon_shows():
+    assert coalition_epsilon([[1.0, 0.0], [0.2, 0.5]]).tolist() == [1.0, 0.5]
+
+
+def test_with_own_coins_the_epsilons_of_a_coalition_add():
+    assert coalition_epsilon([[1.0, 0.0], [0.2, 0.5]], nested=False).tolist() == [1.2, 0.5]
+
+
+def test_members_must_speak_of_the_same_attributes():
+    for members in ([], [[1.0], [1.0, 2.0]]):
+        with pytest.raises(UsageError, match="members"):
+            coalition_epsilon(members)
+
+
+def test_counts_of_the_same_zone_weaken_an_attribute():
+    assert composed_factor(0.5, [0.1, 0.05], ticks=12, devices=3) == pytest.approx(math.exp(0.5 + 36 * 0.15))
+    assert composed_factor(0.5, [], ticks=12, devices=3) == pytest.approx(math.exp(0.5))
+
+
+@pytest.mark.parametrize(("days", "factor"), [(5, math.exp(1)), (20, math.exp(4)), (0, 1.0)])
+def test_a_habit_costs_epsilon_a_day(days, factor):
+    assert habit_factor(0.2, days) == pytest.approx(factor)
+
+
+def test_the_days_that_fit_are_counted_exactly():
+    assert habit_days(Fraction("0.1"), Fraction("0.3")) == 3
+    assert habit_days(Fraction("0.1"), Fraction("0.29")) == 2

@@ -1,0 +1,211 @@
+"""Exact factors over dependent attributes against enumeration in rational arithmetic, and the theorems."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from stream.accounting.collusion import colluding_factor
+from stream.accounting.dependence import deltas, factors, implications, prior_odds, value_factors
+from stream.accounting.exclusion import (
+    dependent_release_factor,
+    dependent_suppression_factor,
+    suppression_factor,
+)
+from stream.accounting.joint import declared
+from stream.errors import UsageError
+
+PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})
+TRIPLE = declared(
+    {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
+)
+XOR = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
+
+
+def ask(joint, epsilon, queries, released):
+    return factors(joint, np.array(epsilon, float), np.array(queries), np.array(released))
+
+
+def enumerated(joint, epsilon, queries, released, target):
+    """Return the factor by summing P(x) times every coin, in rationals with e^-epsilon as a rational."""
+    keep = [Fraction(math.exp(-e)) for e in epsilon]
+    sums, prior = [Fraction(0), Fraction(0)], [Fraction(0), Fraction(0)]
+    for x in itertools.product((0, 1), repeat=joint.ndim):
+        weight = Fraction(float(joint[x]))
+        prior[x[target]] += weight
+        for a, bit in enumerate(x):
+            u, refused = released[a], queries[a] - released[a]
+            weight *= (1 - keep[a]) ** u * keep[a] ** refused if bit else Fraction(int(u == 0))
+        sums[x[target]] += weight
+    if sums[1] == 0:
+        return math.inf
+    return float(sums[0] / sums[1] / (prior[0] / prior[1]))
+
+
+def random_models(rng, number, largest):
+    for _ in range(number):
+        k = int(rng.integers(1, largest + 1))
+        joint = rng.dirichlet(np.full(2**k, rng.choice([0.2, 1.0, 5.0]))).reshape((2,) * k)
+        queries = rng.integers(0, 4, k)
+        yield joint, rng.uniform(0.01, 3.0, k), queries, np.array([rng.integers(0, n + 1) for n in queries])
+
+
+def test_factors_equal_enumeration_on_2000_random_models(seeded):
+    for joint, epsilon, queries, released in random_models(seeded(1), 2000, 4):
+        found = factors(joint, epsilon, queries, released)
+        for j in range(joint.ndim):
+            expected = enumerated(joint, epsilon, queries.tolist(), released.tolist(), j)
+            assert found[j] == pytest.approx(expected, rel=1e-12)
+
+
+def test_theorems_1_to_4_and_corollary_1_are_the_case_of_two_attributes_on_2000_random_models(seeded):
+    rng = seeded(2)
+    for _ in range(2000):
+        joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
+        e_i, e_j = rng.uniform(0.01, 4.0, 2)
+        n = int(rng.integers(1, 6))
+        d1, d2 = deltas(joint, 0, 1)
+        theorem_1 = suppression_factor(e_j, n)
+        corollary_1 = dependent_suppression_factor(d1, d2, e_i, n)
+        assert ask(joint, [e_i, e_j], [0, n], [0, 0])[1] == pytest.approx(theorem_1, rel=1e-12)
+        assert ask(joint, [e_i, e_j], [n, 0], [0, 0])[1] == pytest.approx(corollary_1, rel=1e-12)
+        assert ask(joint, [e_i, e_j], [1, 0], [1, 0])[1] == pytest.approx(dependent_release_factor(d1, d2), rel=1e-12)
+        for released in (False, True):
+            expected = colluding_factor(d1, d2, e_i, e_j, released_i=released)
+            found = ask(joint, [e_i, e_j], [1, 1], [int(released), 0])[1]
+            assert found == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("queries", "released", "factor"),
+    [
+        ([1, 0], [0, 0], 1.455219159),
+        ([3, 0], [0, 0], 2.080205622),
+        ([1, 0], [1, 0], 0.375),
+        ([1, 1], [0, 0], 2.399250781),
+        ([1, 1], [1, 0], 0.618270477),
+        ([5, 0], [2, 0], 0.375),
+    ],
+)
+def test_worked_example_of_two_attributes(queries, released, factor):
+    assert prior_odds(PAIR)[1] == pytest.approx(2 / 3)
+    assert ask(PAIR, [1, 0.5], queries, released)[1] == pytest.approx(factor, abs=5e-10)
+
+
+def test_worked_example_of_three_attributes():
+    found = ask(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [0, 0, 0])
+    assert found == pytest.approx([4.470115722, 4.371384810, 3.182283054], abs=5e-10)
+    assert ask(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [1, 0, 0])[2] == pytest.approx(0.663888485, abs=5e-10)
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(0.5, 1.127626), (1.0, 1.543081), (3.0, 10.067662)])
+def test_two_refusals_tell_of_their_exclusive_or(epsilon, factor):
+    assert ask(XOR, [epsilon] * 3, [1, 1, 0], [0, 0, 0])[2] == pytest.approx(factor, abs=5e-7)
+
+
+def test_two_releases_prove_their_exclusive_or_sensitive():
+    assert ask(XOR, [1, 1, 1], [1, 1, 0], [1, 1, 0])[2] == math.inf
+
+
+@pytest.mark.parametrize(("epsilon", "factor"), [(0.5, 1.767286), (1.0, 2.682946), (3.0, 3.963184)])
+def test_two_copies_count_as_one_attribute_asked_twice(epsilon, factor):
+    copies = declared({"000": 0.4, "110": 0.1, "001": 0.1, "111": 0.4})
+    assert ask(copies, [epsilon] * 3, [1, 1, 0], [0, 0, 0])[2] == pytest.approx(factor, abs=5e-7)
+
+
+def test_a_released_record_was_not_sensitive():
+    assert ask(PAIR, [1, 0.5], [2, 1], [1, 0])[0] == 0.0
+
+
+def test_a_record_that_is_always_released_when_it_may_be_can_be_released():
+    assert ask(PAIR, [math.inf, 0.5], [2, 1], [2, 0])[1] == pytest.approx(0.375 * math.exp(0.5))
+    with pytest.raises(UsageError, match="released"):
+        ask(PAIR, [math.inf, 0.5], [2, 1], [1, 0])
+
+
+def test_ten_years_of_refusals_stay_finite_where_they_should():
+    found = ask(PAIR, [1.0, 0.5], [3650, 0], [0, 0])
+    assert found[0] == math.inf
+    assert found[1] == pytest.approx(0.75 / (1 / 3), rel=1e-12)
+
+
+def test_a_certain_attribute_has_nothing_to_lose():
+    certain = declared({"00": 0.5, "01": 0.5})
+    found = ask(certain, [1, 1], [2, 1], [0, 0])
+    assert found == pytest.approx([1.0, math.e])
+    assert prior_odds(certain)[0] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("joint", "epsilon", "queries", "released"),
+    [(PAIR, [1, 1], [1, 1], [2, 0]), (PAIR, [0, 1], [1, 1], [1, 0]), (declared({"00": 1.0}), [1, 1], [1, 1], [1, 0])],
+)
+def test_outcomes_that_cannot_happen_are_refused(joint, epsilon, queries, released):
+    with pytest.raises(UsageError, match="released"):
+        ask(joint, epsilon, queries, released)
+
+
+# --- the released value ---
+
+ARRIVAL_SENSITIVE = np.array([False, False, True])  # early, usual, late
+LEVEL_SENSITIVE = np.array([True, False])
+
+
+def enumerated_values(joint, masks, epsilon, queries, observed, target):
+    sums, prior = [0.0, 0.0], [0.0, 0.0]
+    for x in itertools.product(*[range(s) for s in joint.shape]):
+        likelihood = 1.0
+        for a, v in enumerate(x):
+            p = 0.0 if masks[a][v] else 1.0 - math.exp(-epsilon[a])
+            if observed[a] is None:
+                likelihood *= (1.0 - p) ** queries[a]
+            else:
+                likelihood *= p * (1.0 - p) ** (queries[a] - 1) * (v == observed[a])
+        side = 0 if masks[target][x[target]] else 1
+        sums[side] += joint[x] * likelihood
+        prior[side] += joint[x]
+    return sums[0] / sums[1] / (prior[0] / prior[1])
+
+
+def test_factors_of_released_values_equal_enumeration(seeded):
+    rng = seeded(3)
+    masks = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE, np.array([False, True, False, True])]
+    for _ in range(300):
+        joint = rng.dirichlet(np.ones(24)).reshape(3, 2, 4)
+        epsilon, queries = rng.uniform(0.1, 2, 3), rng.integers(1, 4, 3)
+        observed = [rng.choice([None, 0, 1]), rng.choice([None, 1]), rng.choice([None, 0, 2])]
+        found = value_factors(joint, masks, epsilon, queries, observed)
+        for j in range(3):
+            if observed[j] is None:
+                expected = enumerated_values(joint, masks, epsilon, queries, observed, j)
+                assert found[j] == pytest.approx(expected, rel=1e-12)
+            else:
+                assert found[j] == 0.0
+
+
+def test_the_value_says_more_than_that_it_was_released():
+    joint = np.array([[0.05, 0.25], [0.25, 0.05], [0.2, 0.2]])
+    masks, epsilon, queries = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE], np.array([1.0, 1.0]), np.array([1, 0])
+    early = value_factors(joint, masks, epsilon, queries, [0, None])[1]
+    usual = value_factors(joint, masks, epsilon, queries, [1, None])[1]
+    binary = np.array([[0.2, 0.2], [0.3, 0.3]])
+    assert ask(binary, epsilon, queries, [1, 0])[1] == pytest.approx(1.0)
+    assert (early, usual) == (pytest.approx(0.2), pytest.approx(5.0))
+
+
+def test_a_sensitive_value_is_never_released():
+    with pytest.raises(UsageError, match=r"observed\[0\]"):
+        value_factors(
+            np.full((3, 2), 1 / 6), [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE], np.ones(2), np.array([1, 1]), [2, None]
+        )
+
+
+def test_values_that_prove_another_sensitive_are_found():
+    joint = np.array([[0.2, 0.0], [0.3, 0.2], [0.3, 0.0]])
+    masks = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE]
+    assert implications(joint, masks) == [(0, 0, 1)]
+    assert implications(joint.T, masks[::-1]) == [(1, 0, 0)]
+    assert value_factors(joint, masks, np.ones(2), np.array([1, 0]), [0, None])[1] == math.inf
+    assert implications(np.full((3, 2), 1 / 6), masks) == []

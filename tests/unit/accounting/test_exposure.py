@@ -1,0 +1,202 @@
+"""What one day's attributes have given away, figure by figure."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from stream.accounting.attribute_model import day_model
+from stream.accounting.exposure import AttributeAccount, Habit
+from stream.policy import AttributeRelease
+from stream.records import Charge
+
+READERS = {"fine": frozenset({"fine"}), "coarse": frozenset({"coarse"}), "all": frozenset({"fine", "coarse"})}
+PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
+W = {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
+RULES = {
+    "arrival": {"after": "10:00"},
+    "departure": {"before": "16:00"},
+    "breaks": {"above": 2},
+}
+OPEN = {"arrival": "09:00", "departure": "18:00", "breaks": 1}
+
+
+def release(joint, **more):
+    names = list(RULES)[: len(next(iter(joint)))]
+    attributes = {name: {"epsilon": {"fine": "1"}, "sensitive": RULES[name]} for name in names}
+    body = {"name": "day", "query": "attributes", "attributes": attributes, "model": {"joint": joint}}
+    return AttributeRelease.model_validate(body | more)
+
+
+def books(joint=None, *, targets=None, counts=None):
+    models = {} if joint is None else {"day": day_model(release(joint))}
+    return AttributeAccount(models=models, targets=targets or {}, count_exponents=counts or {})
+
+
+def charge(attribute, epsilon, *, audience="fine", shown=False, zone="x", day="2026-03-02", of="day", reason=""):
+    return Charge(
+        of, audience, "osdprr", Fraction(epsilon), reason=reason, zone=zone, attribute=attribute, day=day,
+        shown=OPEN[attribute] if shown else None,
+    )  # fmt: skip
+
+
+def told(account, charges, readers=READERS, habits=None):
+    return account.of_day(charges, readers, {} if habits is None else habits)
+
+
+def figures(account, charges, attribute, reader="fine", readers=READERS):
+    record = told(account, charges, readers)["attributes"][f"2026-03-02/x/{attribute}"]
+    return {name: by_reader[reader] for name, by_reader in record.items()}
+
+
+def test_a_withheld_attribute_alone_has_the_factor_of_theorem_1_everywhere():
+    found = figures(books(), [charge("arrival", "0.7")], "arrival")
+    assert found == dict.fromkeys(("theorem_1", "bound", "with_counts"), pytest.approx(math.exp(0.7)))
+
+
+def test_a_shown_attribute_has_factor_zero():
+    found = figures(books(PAIR), [charge("arrival", "0.7", shown=True)], "arrival")
+    assert set(found.values()) == {0}
+
+
+def test_exact_is_the_factor_of_the_declared_model():
+    both = [charge("arrival", "1"), charge("departure", "0.5")]
+    assert figures(books(PAIR), both, "departure")["exact"] == pytest.approx(2.399250781, abs=2e-9)
+    shown = [charge("arrival", "1", shown=True), charge("departure", "0.5")]
+    assert figures(books(PAIR), shown, "departure")["exact"] == pytest.approx(0.618270477, abs=2e-9)
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [("000", (3.74086680, 2.65137891, 2.63411080)), ("001", (1.13341242, 0.94650727, 0)),
+     ("010", (1.51714524, 0, 0.91000537)), ("100", (0, 0.88993159, 0.54540100)), ("110", (0, 0, 0.25104343))],
+)  # fmt: skip
+def test_exact_of_three_attributes(shown, expected):
+    parts = zip(RULES, ("1", "0.5", "0.25"), shown, strict=True)
+    charges = [charge(name, epsilon, shown=bit == "1") for name, epsilon, bit in parts]
+    for name, factor in zip(RULES, expected, strict=True):
+        assert figures(books(W), charges, name)["exact"] == pytest.approx(factor, abs=1e-8)
+
+
+def test_an_attribute_that_was_not_asked_is_given_away_by_those_that_were():
+    found = figures(books(PAIR), [charge("arrival", "1")], "departure")
+    assert found["theorem_1"] == 1
+    assert found["exact"] == found["with_counts"] == pytest.approx(1.455219159, abs=2e-9)
+    assert found["bound"] == pytest.approx(math.e)
+
+
+def test_without_a_model_nothing_is_said_of_attributes_that_were_not_asked():
+    assert list(told(books(), [charge("arrival", "1")])["attributes"]) == ["2026-03-02/x/arrival"]
+
+
+def test_the_bound_adds_up_everything_withheld_over_all_releases_of_the_zone():
+    charges = [charge("arrival", "1"), charge("departure", "0.5", of="other"), charge("breaks", "9", zone="y")]
+    assert figures(books(), charges, "arrival")["bound"] == pytest.approx(math.exp(1.5))
+
+
+def test_no_bound_holds_for_every_model_beside_a_shown_record():
+    charges = [charge("arrival", "1", shown=True), charge("departure", "0.5", of="other")]
+    assert figures(books(), charges, "departure")["bound"] == "inf"
+
+
+def test_the_bound_is_reached_and_never_passed_by_models():
+    copies = {"00": 0.5, "11": 0.5}
+    both = [charge("arrival", "1"), charge("departure", "0.5")]
+    for joint in (PAIR, copies, {"00": 0.1, "01": 0.4, "10": 0.4, "11": 0.1}):
+        found = figures(books(joint), both, "arrival")
+        assert found["exact"] <= found["bound"] + 1e-9
+    found = figures(books(copies), both, "arrival")
+    assert found["exact"] == found["bound"]
+
+
+def test_all_together_know_what_the_largest_epsilon_shows():
+    charges = [
+        charge("arrival", "1"), charge("arrival", "0.4", audience="coarse"),
+        charge("departure", "0.8", audience="coarse"), charge("departure", "0.5"),
+    ]  # fmt: skip
+    largest = [charge("arrival", "1"), charge("departure", "0.8")]
+    for attribute in ("arrival", "departure"):
+        assert figures(books(PAIR), charges, attribute, "all") == figures(books(PAIR), largest, attribute)
+    assert figures(books(PAIR), charges, "arrival", "coarse")["theorem_1"] == pytest.approx(math.exp(0.4))
+
+
+def test_a_value_shown_to_one_of_them_is_known_to_all_together():
+    charges = [charge("arrival", "1", shown=True), charge("arrival", "0.4", audience="coarse")]
+    assert figures(books(), charges, "arrival", "all")["theorem_1"] == 0
+    assert figures(books(), charges, "arrival", "coarse")["theorem_1"] == pytest.approx(math.exp(0.4))
+
+
+def test_counts_of_the_same_zone_multiply_the_exact_factor():
+    counts = {"x": {"fine": Fraction(3, 2), "coarse": Fraction(0), "all": Fraction(2)}}
+    charges = [charge("arrival", "1"), charge("departure", "0.5")]
+    found = figures(books(PAIR, counts=counts), charges, "departure")
+    assert found["with_counts"] == pytest.approx(2.399250781 * math.exp(1.5), abs=1e-7)
+    alone = figures(books(counts=counts), charges, "departure", "all")
+    assert alone["with_counts"] == pytest.approx(math.exp(0.5 + 2))
+
+
+def test_counts_of_other_zones_do_not_matter():
+    counts = {"y": {"fine": Fraction(9)}}
+    assert figures(books(counts=counts), [charge("arrival", "1")], "arrival")["with_counts"] == pytest.approx(math.e)
+
+
+def test_a_refused_record_is_no_evidence():
+    refused = [charge("arrival", "1"), charge("departure", "0", reason="month")]
+    alone = [charge("arrival", "1")]
+    assert told(books(PAIR), refused)["attributes"] == told(books(PAIR), alone)["attributes"]
+
+
+def test_a_day_that_contradicts_the_model_has_no_exact_factor():
+    charges = [charge("arrival", "1", shown=True), charge("departure", "1", shown=True)]
+    found = figures(books({"00": 0.4, "01": 0.3, "10": 0.3}), charges, "departure")
+    assert found["exact"] is None
+    assert found["with_counts"] == found["bound"] == 0
+
+
+def test_a_habit_grows_with_every_day_on_which_it_was_asked_about():
+    habits = {}
+    for day in range(1, 21):
+        charges = [charge("arrival", "0.2", day=f"2026-03-{day:02d}", zone=zone) for zone in "xy"]
+        if day == 7:
+            charges = [charge("arrival", "0", reason="month")]
+        record = told(books(), charges, habits=habits)["habit"]
+        if day == 5:
+            assert record["day/arrival"]["fine"] == {"days": 5, "factor": pytest.approx(math.e, abs=1e-8)}
+        if day == 7:
+            assert record == {}
+    assert record["day/arrival"]["all"] == {"days": 19, "factor": pytest.approx(math.exp(3.8), abs=1e-8)}
+    assert habits["day/arrival/fine"] == Habit(19, Fraction(19, 5))
+
+
+def test_each_reader_has_the_habit_of_its_own_days_and_epsilons():
+    habits = {}
+    told(books(), [charge("arrival", "1")], habits=habits)
+    told(books(), [charge("arrival", "0.5"), charge("arrival", "2", audience="coarse")], habits=habits)
+    assert habits == {
+        "day/arrival/fine": Habit(2, Fraction(3, 2)),
+        "day/arrival/coarse": Habit(1, Fraction(2)),
+        "day/arrival/all": Habit(2, Fraction(3)),
+    }
+
+
+def test_a_habit_beyond_any_number_is_infinite():
+    habits = {"day/arrival/fine": Habit(800, Fraction(800)), "day/arrival/all": Habit(800, Fraction(800))}
+    record = told(books(), [charge("arrival", "1")], habits=habits)["habit"]["day/arrival"]
+    assert record["fine"] == {"days": 801, "factor": "inf"}
+
+
+def test_information_is_told_in_bits_beside_its_target():
+    charges = [charge("arrival", "1"), charge("departure", "0.5")]
+    found = told(books(PAIR, targets={"day": 0.5}), charges)["information"]["day"]
+    nats = 0.335817322444 + 0.161786685061
+    assert found["fine"] == {"bits": pytest.approx(nats / math.log(2), abs=1e-8), "target": 0.5}
+    assert "coarse" not in found
+    assert "target" not in told(books(PAIR), charges)["information"]["day"]["fine"]
+
+
+def test_information_counts_only_what_was_asked():
+    charges = [charge("arrival", "1"), charge("departure", "0", reason="guard")]
+    bits = told(books(PAIR), charges)["information"]["day"]["fine"]["bits"]
+    assert bits == pytest.approx(0.335817322444 / math.log(2), abs=1e-8)

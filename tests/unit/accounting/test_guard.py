@@ -1,0 +1,121 @@
+"""The release guard: static and adaptive, and what a blocked round may say (nothing)."""
+
+import math
+
+import numpy as np
+import pytest
+
+from stream.accounting.dependence import factors
+from stream.accounting.guard import may_ask, permitted, releasable
+from stream.accounting.joint import declared
+from stream.accounting.patterns import worst_factors
+from stream.errors import UsageError
+
+XOR = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
+PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})
+REVEALING = declared({"00": 0.05, "01": 0.45, "10": 0.4, "11": 0.1})  # a release of 0 says 1 is sensitive
+
+
+def test_the_static_rule_cuts_exactly_at_the_factor_of_a_release():
+    factor = (0.4 / 0.45) / (0.1 / 0.55)  # Pr(X_0=1 | X_1=0) / Pr(X_0=1 | X_1=1)
+    assert 0 not in releasable(REVEALING, cap=math.log(factor) - 1e-6)
+    assert 0 in releasable(REVEALING, cap=math.log(factor) + 1e-6)
+
+
+def test_the_static_rule_sees_releases_together():
+    assert releasable(XOR, cap=5.0) == (0,)
+    assert releasable(XOR, cap=5.0, order=[2, 0, 1]) == (2,)
+
+
+def test_outside_the_static_set_the_smallest_epsilon_breaks_the_cap(seeded):
+    rng = seeded(8)
+    for _ in range(100):
+        joint, cap = rng.dirichlet(np.full(8, 0.6)).reshape(2, 2, 2), float(rng.uniform(0.1, 1.5))
+        inside = releasable(joint, cap)
+        for left_out in set(range(3)) - set(inside):
+            queries = np.array([int(a in (*inside, left_out)) for a in range(3)])
+            assert worst_factors(joint, np.full(3, 1e-9), queries).max() > math.exp(cap)
+        queries = np.array([int(a in inside) for a in range(3)])
+        assert worst_factors(joint, np.full(3, 1e-9), queries).max() <= math.exp(cap) * (1 + 1e-6)
+
+
+def test_permitted_attributes_keep_the_cap_and_no_other_can_join(seeded):
+    rng = seeded(9)
+    for _ in range(100):
+        joint, cap = rng.dirichlet(np.full(8, 0.6)).reshape(2, 2, 2), float(rng.uniform(0.3, 2.0))
+        epsilon = rng.uniform(0.05, 1.0, 3)
+        inside = permitted(joint, epsilon, np.ones(3, dtype=np.int64), cap)
+        for extra in (None, *sorted(set(range(3)) - set(inside))):
+            queries = np.array([int(a in inside or a == extra) for a in range(3)])
+            worst = worst_factors(joint, epsilon, queries).max()
+            assert (worst <= math.exp(cap) * (1 + 1e-9)) == (extra is None)
+
+
+def walk(joint, epsilon, cap, schedule, likelihood, path=(), queries=None, released=None):
+    """Yield every run of the adaptive guard over a schedule: its likelihood per x, and its public counts."""
+    k = joint.ndim
+    queries = np.zeros(k, dtype=np.int64) if queries is None else queries
+    released = np.zeros(k, dtype=np.int64) if released is None else released
+    yield likelihood, queries, released
+    if len(path) == len(schedule):
+        return
+    attribute = schedule[len(path)]
+    if not may_ask(joint, epsilon, queries, released, attribute=attribute, cap=cap):
+        yield from walk(joint, epsilon, cap, schedule, likelihood, (*path, "blocked"), queries, released)
+        return
+    step = np.eye(k, dtype=np.int64)[attribute]
+    keep = math.exp(-epsilon[attribute])
+    for outcome, chance in ((0, (1.0, keep)), (1, (0.0, 1.0 - keep))):
+        shape = [1] * k
+        shape[attribute] = 2
+        new = likelihood * np.array(chance).reshape(shape)
+        if (joint * new).sum() > 0:
+            yield from walk(
+                joint, epsilon, cap, schedule, new, (*path, outcome), queries + step, released + outcome * step
+            )
+
+
+def test_every_run_of_the_adaptive_rule_keeps_the_cap_and_blocked_rounds_are_no_evidence(seeded):
+    rng = seeded(10)
+    blocked_runs = 0
+    for _ in range(25):
+        joint = rng.dirichlet(np.full(8, 0.6)).reshape(2, 2, 2)
+        epsilon, cap = rng.uniform(0.2, 0.8, 3), float(rng.uniform(0.7, 1.6))
+        schedule = [0, 1, 2, 0, 1]
+        for likelihood, queries, released in walk(joint, epsilon, cap, schedule, np.ones((2, 2, 2))):
+            posterior = joint * likelihood
+            counted = factors(joint, epsilon, queries, released)
+            for j, axes in enumerate([(1, 2), (0, 2), (0, 1)]):
+                after, before = posterior.sum(axis=axes), joint.sum(axis=axes)
+                truth = math.inf if after[1] == 0 else (after[0] / after[1]) / (before[0] / before[1])
+                assert truth <= math.exp(cap) * (1 + 1e-9)
+                assert counted[j] == pytest.approx(truth, rel=1e-12)
+            blocked_runs += queries.sum() < len(schedule)
+    assert blocked_runs > 100
+
+
+def test_a_question_is_blocked_for_the_answer_that_would_break_the_cap_whichever_comes():
+    epsilon, none = np.array([0.1, 0.1]), np.zeros(2, dtype=np.int64)
+    assert not may_ask(REVEALING, epsilon, none, none, attribute=0, cap=1.0)
+    assert may_ask(PAIR, epsilon, none, none, attribute=0, cap=1.0)
+
+
+def test_an_attribute_is_blocked_once_its_own_refusals_use_up_the_cap():
+    epsilon, none = np.array([0.4, 0.4]), np.zeros(2, dtype=np.int64)
+    asked = [may_ask(PAIR, epsilon, np.array([n, 0]), none, attribute=0, cap=1.0) for n in range(4)]
+    assert asked == [True, True, False, False]
+
+
+@pytest.mark.parametrize("order", [[0], [0, 0, 1], [1, 2, 3]])
+def test_an_order_must_name_every_attribute_once(order):
+    with pytest.raises(UsageError, match="order"):
+        releasable(XOR, cap=1.0, order=order)
+
+
+def test_a_negative_cap_is_refused():
+    for call in (
+        lambda: releasable(XOR, cap=-1),
+        lambda: may_ask(XOR, np.ones(3), np.zeros(3, int), np.zeros(3, int), attribute=0, cap=-1),
+    ):
+        with pytest.raises(UsageError, match="cap"):
+            call()

@@ -1,0 +1,237 @@
+"""Both problems to their global optimum: worked values, random feasible points, brute-force grids."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from stream.accounting.epsilon_sum import maximise_epsilon
+from stream.accounting.information import Channel, attribute_curve, attribute_information, channel, limit_information
+from stream.accounting.joint import declared
+from stream.accounting.optimiser import optimise
+from stream.errors import UsageError
+
+TRIPLE = declared(
+    {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
+)
+ONES, EVEN = np.array([1, 1, 1]), np.ones(3)
+OBJECTIVES = ["releases", "epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "p"),
+    [
+        (0.05, (0.0202, 0.0757, 0.0306)),
+        (0.2, (0.1395, 0.1907, 0.1469)),
+        (0.4, (0.2798, 0.3256, 0.2838)),
+    ],
+)
+def test_expected_releases_reproduce_the_worked_values(budget, p):
+    best = optimise(TRIPLE, ONES, EVEN, budget=budget)
+    assert 1 - np.exp(-best.epsilon) == pytest.approx(p, abs=5e-5)
+    assert best.leakage_total == pytest.approx(budget, rel=1e-9)
+    assert best.leakage_total <= budget * (1 + 1e-12)
+    assert best.objective == best.expected_releases
+    assert best.objective <= best.upper_bound <= best.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("budget", "value"), [(0.05, 0.1339), (0.2, 0.5584), (0.4, 1.2183)])
+def test_the_sum_of_epsilons_goes_to_one_attribute(budget, value):
+    best = optimise(TRIPLE, ONES, EVEN, budget=budget, objective="epsilon", cap=5.0)
+    assert best.objective == pytest.approx(value, abs=5e-5)
+    assert best.epsilon.tolist() == [0.0, pytest.approx(value, abs=5e-5), 0.0]
+    assert best.objective <= best.upper_bound <= best.objective * 1.002
+
+
+def test_without_a_cap_the_sum_is_unbounded_once_one_attribute_fits_whole():
+    least = float(limit_information(TRIPLE).min())
+    below = optimise(TRIPLE, ONES, EVEN, budget=least * 0.999, objective="epsilon")
+    above = optimise(TRIPLE, ONES, EVEN, budget=least * 1.001, objective="epsilon")
+    assert math.isfinite(below.objective)
+    assert math.isfinite(below.upper_bound)
+    assert (above.objective, above.upper_bound) == (math.inf, math.inf)
+    assert above.leakage_total <= least * 1.001 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_budget_for_everything_releases_everything(objective):
+    total = float(limit_information(TRIPLE).sum())
+    assert optimise(TRIPLE, ONES, EVEN, budget=total * 1.01, objective=objective).epsilon.tolist() == [math.inf] * 3
+    capped = optimise(TRIPLE, ONES, EVEN, budget=total, objective=objective, cap=0.7)
+    assert capped.epsilon.tolist() == [0.7] * 3
+    assert capped.upper_bound == pytest.approx(capped.objective, rel=1e-12)
+
+
+def random_problem(rng):
+    k = int(rng.integers(1, 5))
+    joint = rng.dirichlet(np.full(2**k, rng.choice([0.3, 1.0]))).reshape((2,) * k)
+    queries, weights = rng.integers(1, 4, k), rng.choice([0.5, 1.0, 2.0], k)
+    cap = float(rng.choice([0.3, 1.0, 4.0]))
+    full = attribute_information(joint, np.full(k, cap), queries).sum()
+    return joint, queries, weights, cap, float(rng.uniform(0.05, 0.9) * full)
+
+
+def feasible_points(rng, problem, number):
+    """Random points scaled onto the budget along their ray (in p) or cut off at random."""
+    joint, queries, _, cap, budget = problem
+    model = channel(joint)
+    k = joint.ndim
+    direction = rng.uniform(0, 1, (number, k)) ** rng.choice([0.3, 1, 4, 12], (number, 1))
+    direction *= rng.uniform(0, 1, (number, k)) < rng.choice([0.4, 1.0], (number, 1))
+    low, high = np.zeros(number), np.ones(number)
+    for _ in range(40):
+        middle = (low + high) / 2
+        p = -np.expm1(-queries * cap * direction * middle[:, None])
+        fits = sum(attribute_curve(model, i, p[:, i]) for i in range(k)) <= budget
+        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
+    return cap * direction * low[:, None]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_optimum_is_below_any_of_10000_random_feasible_points(objective, seeded):
+    rng = seeded(19)
+    for _ in range(20):
+        problem = random_problem(rng)
+        joint, queries, weights, cap, budget = problem
+        best = optimise(joint, queries, weights, budget=budget, objective=objective, cap=cap)
+        points = feasible_points(rng, problem, 500)
+        if objective == "releases":
+            values = (-np.expm1(-queries * points)) @ (weights * channel(joint).release)
+        else:
+            values = points @ weights
+        assert best.objective >= values.max() * (1 - 1e-9)
+        assert best.upper_bound >= values.max()
+        assert best.leakage_total <= budget * (1 + 1e-12)
+        assert (best.epsilon <= cap).all()
+        assert best.upper_bound <= best.objective * (1.01 if objective == "epsilon" else 1 + 1e-8)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_optima_match_brute_force_grids(objective, seeded):
+    rng = seeded(20)
+    for _ in range(6):
+        joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
+        cap = 2.0
+        model, axis = channel(joint), np.linspace(0, cap, 801)
+        p = -np.expm1(-axis)
+        spent = np.add.outer(attribute_curve(model, 0, p), attribute_curve(model, 1, p))
+        worth = [axis, axis] if objective == "epsilon" else [model.release[0] * p, model.release[1] * p]
+        budget = float(spent[-1, -1]) * 0.4
+        grid = np.where(spent <= budget, np.add.outer(*worth), -1.0).max()
+        best = optimise(joint, np.array([1, 1]), np.ones(2), budget=budget, objective=objective, cap=cap)
+        step = 2 * cap / 800
+        assert grid <= best.objective * (1 + 1e-12) <= grid + step
+        assert best.upper_bound >= grid
+
+
+def test_the_bound_of_the_sum_of_epsilons_is_above_every_vertex_and_its_answer_not_below(seeded):
+    """Vertices: all attributes at 0 or the cap but one, which takes what is left."""
+    rng = seeded(32)
+    for _ in range(6):
+        joint, queries, weights, cap, budget = random_problem(rng)
+        model, k = channel(joint), joint.ndim
+        epsilon, upper = maximise_epsilon(model, queries, weights, budget=budget, cap=cap)
+        best = 0.0
+        for at_cap in itertools.product((0.0, cap), repeat=k):
+            for j in range(k):
+                low, high = 0.0, cap
+                for _ in range(60):
+                    point = np.array(at_cap)
+                    point[j] = (low + high) / 2
+                    fits = attribute_information(joint, point, queries).sum() <= budget
+                    low, high = (point[j], high) if fits else (low, point[j])
+                point[j] = low
+                if attribute_information(joint, point, queries).sum() <= budget:
+                    best = max(best, float(weights @ point))
+        assert weights @ epsilon >= best * (1 - 1e-12)
+        assert upper >= best
+
+
+def s_shaped_channel():
+    """Three attributes alike, released nine times in ten, each weakly dependent on six others."""
+    k = 9
+    given = np.full((k, k, 2), 0.5)
+    given[:3] = 0.9
+    for i in range(3):
+        given[i, i] = (0.0, 1.0)
+        given[i, 3:] = (0.95, 0.85)
+    release = np.array([0.9] * 3 + [0.5] * 6)
+    return Channel(release, given, np.column_stack([1 - release, release]))
+
+
+def test_at_a_vertex_attributes_stand_exactly_at_the_cap():
+    joint = np.array([7, 9, 8, 5, 9, 9, 9, 1]).reshape(2, 2, 2) / 57
+    best = optimise(joint, ONES, EVEN, budget=0.255, objective="epsilon", cap=0.5)
+    assert best.epsilon.tolist() == [0.5, pytest.approx(0.240374, abs=1e-6), 0.0]
+    assert best.leakage_total == pytest.approx(0.255, rel=1e-12)
+
+
+def test_beside_a_capped_attribute_the_rest_of_the_budget_is_used_to_the_last():
+    """The dear attribute goes to its cap; the other two share, as their informations are convex there."""
+    model, cap = s_shaped_channel(), 0.5
+    at_cap, at_share = (float(attribute_curve(model, 0, np.array(-math.expm1(-e)))) for e in (cap, 0.31))
+    weights = np.array([10.0, 1.0, 1.0] + [0.0] * 6)
+    budget = at_cap + 2 * at_share
+    epsilon, _ = maximise_epsilon(model, np.ones(9, dtype=np.int64), weights, budget=budget, cap=cap)
+    assert epsilon[:3] == pytest.approx([cap, 0.31, 0.31], abs=1e-3)
+    assert epsilon[0] == pytest.approx(cap, rel=1e-6)
+    assert weights @ epsilon == pytest.approx(10 * cap + 0.62, rel=1e-7)
+
+
+@pytest.mark.parametrize("budget", [0.02, 0.1, 0.3])
+def test_an_interior_optimum_of_s_shaped_informations_is_found(budget):
+    """A grid over all divisions agrees, and no equal division among one, two or three is better."""
+    model = s_shaped_channel()
+    weights = np.array([1.0] * 3 + [0.0] * 6)
+    epsilon, upper = maximise_epsilon(model, np.ones(9, dtype=np.int64), weights, budget=budget, cap=3.0)
+    axis = np.linspace(0, 3, 121)
+    curve = attribute_curve(model, 0, -np.expm1(-axis))
+    spent = curve[:, None, None] + curve[None, :, None] + curve[None, None, :]
+    sums = axis[:, None, None] + axis[None, :, None] + axis[None, None, :]
+    grid = float(np.where(spent <= budget, sums, 0).max())
+    assert grid * (1 - 1e-9) <= epsilon.sum() <= grid + 3 * 3 / 120
+    assert grid <= upper <= epsilon.sum() * 1.01
+    fine = np.linspace(0, 3, 100_001)
+    for shares in (1, 2, 3):
+        fits = attribute_curve(model, 0, -np.expm1(-fine)) <= budget / shares
+        assert epsilon.sum() >= shares * float(fine[fits].max()) * (1 - 1e-9)
+
+
+def test_an_attribute_that_gives_nothing_away_is_always_released():
+    joint = declared({"01": 0.5, "11": 0.5})
+    best = optimise(joint, np.array([1, 1]), np.ones(2), budget=0.01, cap=2.0)
+    assert best.epsilon[1] == 2.0
+    assert optimise(joint, np.array([1, 1]), np.ones(2), budget=0.01).epsilon[1] == math.inf
+
+
+def test_an_attribute_of_no_worth_gets_no_budget():
+    for objective in OBJECTIVES:
+        weights = np.array([1.0, 0.0, 1.0])
+        best = optimise(TRIPLE, ONES, weights, budget=0.2, objective=objective, cap=5.0)
+        assert best.epsilon[1] == 0.0
+
+
+def test_optima_grow_with_the_budget():
+    for objective in OBJECTIVES:
+        values = [
+            optimise(TRIPLE, ONES, EVEN, budget=b, objective=objective, cap=2.0).objective for b in (0.1, 0.3, 0.8)
+        ]
+        assert all(a < b for a, b in itertools.pairwise(values))
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"budget": 0.0}, "budget"),
+        ({"budget": math.nan}, "budget"),
+        ({"cap": -1.0}, "cap"),
+        ({"objective": "utility"}, "objective"),
+        ({"queries": np.array([1, 0, 1])}, r"queries\[1\]"),
+        ({"weights": np.array([1, 1, -1.0])}, r"weights\[2\]"),
+    ],
+)
+def test_arguments_out_of_range_are_named(change, field):
+    arguments = {"queries": ONES, "weights": EVEN, "budget": 0.1} | change
+    with pytest.raises(UsageError, match=field):
+        optimise(TRIPLE, arguments.pop("queries"), arguments.pop("weights"), **arguments)

@@ -1,0 +1,204 @@
+"""Temporal leakage against brute force over subsets and against the published code's values."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from stream.accounting.mobility import learn_transitions, reversed_in_time, stationary
+from stream.accounting.temporal import (
+    NONE,
+    backward_leakage,
+    constant_allocation,
+    forward_leakage,
+    loss,
+    next_epsilon,
+    quantified_allocation,
+    supremum,
+    thinned,
+    total_leakage,
+    total_supremum,
+)
+from stream.errors import UsageError
+
+M3 = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]])
+ABSORBING = np.array([[1.0, 0.0], [0.1, 0.9]])
+
+
+def sticky(stay):
+    return np.array([[stay, 1 - stay], [1 - stay, stay]])
+
+
+def brute(matrix, alpha):
+    """Maximise over all ordered pairs of rows and all subsets of columns."""
+    worst, factor = 0.0, math.expm1(alpha)
+    for q, d in itertools.permutations(matrix, 2):
+        for size in range(1, len(matrix) + 1):
+            for chosen in itertools.combinations(range(len(matrix)), size):
+                q_j, d_j = math.fsum(q[list(chosen)]), math.fsum(d[list(chosen)])
+                worst = max(worst, math.log((q_j * factor + 1) / (d_j * factor + 1)))
+    return worst
+
+
+def test_one_step_equals_all_subsets_to_1e_12_on_2000_random_cases(seeded):
+    rng = seeded(28)
+    for _ in range(400):
+        n = int(rng.integers(2, 5))
+        matrix = rng.dirichlet(np.full(n, rng.choice([0.3, 1.0])), n)
+        if rng.uniform() < 0.3:
+            matrix = np.where(matrix < 0.2, 0.0, matrix)
+            matrix /= matrix.sum(axis=1, keepdims=True)
+        carry = loss(matrix)
+        for alpha in rng.uniform(0.01, 6, 5):
+            assert carry(alpha) == pytest.approx(brute(matrix, alpha), rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "value"),
+    [
+        (0.1, 0.050220), (0.5, 0.252399), (1, 0.494334), (2, 0.939752), (5, 1.557279), (10, 1.609075),
+        (math.inf, 1.609438),
+    ],
+)  # fmt: skip
+def test_one_step_values(alpha, value):
+    assert loss(M3)(alpha) == pytest.approx(value, abs=5e-7)
+
+
+def test_a_step_carries_at_most_what_there_was(seeded):
+    rng = seeded(29)
+    for _ in range(100):
+        carry = loss(rng.dirichlet(np.full(3, 0.3), 3))
+        for alpha in (0.0, 1e-9, 0.3, 5.0, 800.0):
+            assert 0.0 <= carry(alpha) <= alpha
+    assert loss(np.full((3, 3), 1 / 3))(2.0) == pytest.approx(0.0, abs=1e-15)
+    assert loss(np.eye(3))(2.0) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(("epsilon", "value"), [(0.01, 0.020020), (0.1, 0.201532), (0.5, 0.989510), (1, 1.892917)])
+def test_supremum_is_the_limit_of_the_recursion(epsilon, value):
+    carry = loss(M3)
+    assert supremum(carry, epsilon) == pytest.approx(value, abs=5e-7)
+    assert backward_leakage(carry, [epsilon] * 2000)[-1] == pytest.approx(supremum(carry, epsilon), rel=1e-12)
+
+
+def test_recursion_values():
+    assert backward_leakage(loss(M3), [0.5] * 4) == pytest.approx([0.5, 0.752399, 0.877211, 0.937062], abs=5e-7)
+    carry = loss(sticky(0.9))
+    assert backward_leakage(carry, [0.1] * 5) == pytest.approx([0.1, 0.179976, 0.243841, 0.294725, 0.335166], abs=5e-7)
+    assert total_leakage(carry, carry, [0.1] * 5) == pytest.approx(
+        [0.335166, 0.374701, 0.387682, 0.374701, 0.335166], abs=5e-7
+    )
+
+
+def test_later_releases_raise_the_leakage_of_earlier_ones():
+    carry = loss(sticky(0.9))
+    assert forward_leakage(carry, [0.1, 0.2, 0.3])[0] > forward_leakage(carry, [0.1, 0.2])[0] > 0.1
+    assert forward_leakage(carry, [0.1, 0.2, 0.3]) == backward_leakage(carry, [0.3, 0.2, 0.1])[::-1]
+
+
+def test_some_chains_have_no_supremum():
+    carry = loss(ABSORBING)
+    assert supremum(carry, 0.05) == pytest.approx(0.668856, abs=5e-7)
+    for epsilon in (math.log(1 / 0.9) + 1e-12, 0.2, 5.0, 500.0):
+        assert supremum(carry, epsilon) == math.inf
+    assert math.isfinite(supremum(carry, math.log(1 / 0.9) - 1e-6))
+    assert supremum(loss(np.eye(2)), 0.1) == math.inf
+    assert backward_leakage(loss(np.eye(2)), [0.1] * 50)[-1] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("stay", "tenth", "one"),
+    [
+        (0.5, 0.1, 1.0), (0.8, 0.3975, 2.9615), (0.9, 0.8724, 4.4995), (0.95, 1.6917, 5.9766),
+        (0.98, 3.2578, 7.8671), (0.99, 4.6060, 9.2731),
+    ],
+)  # fmt: skip
+def test_sticky_presence_leaks_many_times_epsilon(stay, tenth, one):
+    carry = loss(sticky(stay))
+    assert total_supremum(carry, carry, 0.1) == pytest.approx(tenth, abs=5e-5)
+    assert total_supremum(carry, carry, 1.0) == pytest.approx(one, abs=5e-5)
+
+
+@pytest.mark.parametrize(("epsilon", "value"), [(0.1, 4.853), (0.5, 8.979), (1.0, 10.52)])
+def test_a_days_presence(epsilon, value):
+    forward = np.array([[0.95, 0.05], [0.005, 0.995]])
+    backward = reversed_in_time(forward, stationary(forward))
+    worst = max(total_leakage(loss(backward), loss(forward), [epsilon] * 288))
+    assert worst == pytest.approx(value, rel=2e-4)
+
+
+@pytest.mark.parametrize(("every", "value"), [(1, 1.6917), (3, 0.6279), (6, 0.3255), (12, 0.1786), (24, 0.1173)])
+def test_thinning_is_a_cheap_defence(every, value):
+    carry = loss(thinned(sticky(0.95), every))
+    assert total_supremum(carry, carry, 0.1) == pytest.approx(value, abs=5e-5)
+
+
+def test_small_epsilons_have_a_supremum_of_epsilon_over_twice_the_chance_to_leave():
+    assert supremum(loss(sticky(0.9)), 1e-6) == pytest.approx(1e-6 / (2 * 0.1), rel=1e-3)
+
+
+def test_allocations_reach_the_target_and_no_more():
+    carry = loss(sticky(0.95))
+    constant = constant_allocation(carry, carry, 1.0, 4)
+    assert constant == pytest.approx([0.054845] * 4, abs=5e-7)
+    assert total_supremum(carry, carry, constant[0]) == pytest.approx(1.0, rel=1e-9)
+    quantified = quantified_allocation(carry, carry, 1.0, 5)
+    assert quantified == pytest.approx([0.527423, *[0.054845] * 3, 0.527423], abs=5e-7)
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 3, 10])
+def test_the_quantified_allocation_leaks_exactly_the_target_at_every_time(horizon, seeded):
+    rng = seeded(30)
+    for _ in range(50):
+        forward = loss(rng.dirichlet(np.ones(3), 3))
+        backward = NONE if rng.uniform() < 0.2 else loss(rng.dirichlet(np.ones(3), 3))
+        target = float(rng.uniform(0.1, 3))
+        epsilon = quantified_allocation(backward, forward, target, horizon)
+        assert min(epsilon) >= 0
+        assert total_leakage(backward, forward, epsilon) == pytest.approx([target] * horizon, rel=1e-9)
+        constant = constant_allocation(backward, forward, target, horizon)
+        assert max(total_leakage(backward, forward, constant)) <= target * (1 + 1e-9)
+
+
+def test_a_deterministic_chain_leaves_no_constant_epsilon():
+    frozen = loss(np.eye(2))
+    assert constant_allocation(frozen, frozen, 1.0, 3) == pytest.approx([0.0] * 3, abs=1e-12)
+
+
+def test_the_next_epsilon_keeps_the_backward_leakage_at_its_goal():
+    carry, leaked = loss(sticky(0.9)), 0.3
+    epsilon = next_epsilon(carry, 0.4, leaked)
+    assert carry(leaked) + epsilon == pytest.approx(0.4)
+    assert next_epsilon(carry, 0.1, 5.0) == 0.0
+
+
+def test_without_knowledge_of_movement_a_release_costs_its_epsilon():
+    assert total_leakage(NONE, NONE, [0.1, 0.3]) == pytest.approx([0.1, 0.3])
+    assert supremum(NONE, 0.3) == 0.3
+
+
+def test_turning_a_stationary_chain_twice_gives_it_back(seeded):
+    rng = seeded(31)
+    forward = rng.dirichlet(np.ones(4), 4)
+    pi = stationary(forward)
+    assert pi @ forward == pytest.approx(pi)
+    backward = reversed_in_time(forward, pi)
+    assert backward.sum(axis=1) == pytest.approx(np.ones(4))
+    assert reversed_in_time(backward, pi) == pytest.approx(forward)
+
+
+def test_a_chain_without_one_stationary_distribution_is_refused():
+    with pytest.raises(UsageError, match="stationary"):
+        stationary(np.eye(2))
+    with pytest.raises(UsageError, match="state 1"):
+        reversed_in_time(ABSORBING, stationary(ABSORBING))
+
+
+def test_learnt_transitions_have_no_zeros():
+    assert learn_transitions(np.array([[3, 0], [1, 1]])).tolist() == [[0.875, 0.125], [0.5, 0.5]]
+
+
+def test_thinning_needs_a_positive_number_of_windows():
+    with pytest.raises(UsageError, match="every"):
+        thinned(M3, 0)

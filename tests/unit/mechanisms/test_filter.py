@@ -1,0 +1,250 @@
+from dataclasses import replace
+from fractions import Fraction
+from hashlib import sha256
+from random import Random
+
+import numpy as np
+import pytest
+
+from stream.errors import DataError, UsageError
+from stream.mechanisms.exact import Floats
+from stream.mechanisms.filter import (
+    Estimate,
+    FilterItem,
+    FilterState,
+    RegimeFilter,
+    Slot,
+    marginal,
+    predict,
+    quantiles,
+)
+from stream.mechanisms.filter_model import bin_edges, kernels, moves, stationary, transitions
+from stream.mechanisms.noise import discrete_laplace
+
+F = Fraction
+MORNING = Slot(18, 9, False)
+CORE = RegimeFilter((6,), F(1), calendar=False)
+CALENDAR = RegimeFilter((12,), F(1, 2))
+
+
+def run(stage: RegimeFilter, stream: list[list[int]], slot: Slot = MORNING) -> tuple[list[FilterState], list[Estimate]]:
+    states, estimates, state = [], [], stage.initial()
+    for noisy in stream:
+        state, [estimate] = stage.step(state, FilterItem(np.array(noisy), slot))
+        states.append(state)
+        estimates.append(estimate)
+    return states, estimates
+
+
+def single(*stream: int) -> list[list[int]]:
+    return [[noisy] for noisy in stream]
+
+
+def posterior(state: FilterState) -> Floats:
+    return marginal(state.cells[0].astype(np.float64))[:, 0]
+
+
+def means(states: list[FilterState]) -> list[float]:
+    return [float((posterior(s) * np.arange(len(posterior(s)))).sum()) for s in states]
+
+
+# The model
+
+
+def test_kernels_have_their_published_values() -> None:
+    kernel = kernels(6)
+    found = [kernel.up[5, 10], kernel.down[4, 10], kernel.norm[3, 10], kernel.norm[0, 15]]
+    assert found == pytest.approx([0.506948, 0.480976, 0.376472, 0.207177], abs=5e-7)
+
+
+def test_every_row_of_the_transition_matrix_adds_up_to_one_exactly() -> None:
+    assert [sum(row) for row in transitions()] == [1] * 16
+    assert len(moves()) == 76
+
+
+def test_stationary_distribution_has_its_published_values() -> None:
+    pi = stationary()
+    assert pi[[0, 8, 15]] == pytest.approx([0.0625, 0.191664, 0.014986], abs=5e-7)
+    assert np.abs(pi @ np.array(transitions(), dtype=float) - pi).max() < 1e-16
+
+
+def test_bins_of_the_calendar_have_their_published_widths() -> None:
+    assert np.diff(bin_edges(12)).tolist() == [1, 1, 1, 1, 1, 2, 2, 3, 1]
+
+
+def test_prediction_moves_every_count_by_its_kernel_and_keeps_the_mass() -> None:
+    capacity, kernel = 9, kernels(9)
+    rng = Random(2)
+    p = np.array([[[[rng.random()] for _ in range(16)]] for _ in range(capacity + 1)])
+    switched = np.einsum("zk,kl->zl", p[:, 0, :, 0], np.array(transitions(), dtype=float))
+    expected = np.zeros_like(switched)
+    for k in range(16):
+        for z in range(capacity + 1):
+            weights = np.ones(capacity + 1)
+            for y in range(z + 1, capacity + 1):
+                weights[y] = weights[y - 1] * kernel.up[y, k]
+            for y in range(z - 1, -1, -1):
+                weights[y] = weights[y + 1] * kernel.down[y, k]
+            expected[:, k] += switched[z, k] * weights / weights.sum()
+    assert predict(p)[:, 0, :, 0] == pytest.approx(expected, rel=1e-12)
+
+
+# Published runs
+
+
+def test_core_gives_the_published_estimates() -> None:
+    states, estimates = run(CORE, single(2, 3, -1, 9, 4))
+    assert [int(e.median[0]) for e in estimates] == [2, 3, 1, 5, 4]
+    ranges = [[int(q[0]) for q in quantiles(posterior(s)[:, None], 0.025, 0.975)] for s in states]
+    assert ranges == [[0, 5], [1, 4], [0, 3], [1, 6], [2, 6]]
+    assert means(states) == pytest.approx([2.107313, 2.621927, 1.306396, 4.219363, 4.025878], abs=1e-6)
+    first = [0.065237, 0.177331, 0.482036, 0.177331, 0.065237, 0.023999, 0.008829]
+    last = [0.001897, 0.009435, 0.058110, 0.194738, 0.450686, 0.197538, 0.087596]
+    assert posterior(states[0]) == pytest.approx(first, abs=6e-7)
+    assert posterior(states[-1]) == pytest.approx(last, abs=6e-7)
+
+
+def test_calendar_gives_the_published_estimates() -> None:
+    states, estimates = run(CALENDAR, single(3, 5, 2, 4, 11, 9, 10, -2))
+    assert [int(e.median[0]) for e in estimates] == [3, 4, 3, 4, 5, 9, 10, 5]
+    expected = [3.459005, 4.175165, 3.142160, 3.497006, 6.123593, 8.010673, 9.387753, 4.997757]
+    assert means(states) == pytest.approx(expected, abs=1e-6)
+    copies = [float(s.cells[0][:, 1].sum(dtype=np.float64)) for s in states]
+    expected = [0.5, 0.500778, 0.511063, 0.520400, 0.468873, 0.393423, 0.339450, 0.392697]
+    assert copies == pytest.approx(expected, abs=6e-7)
+    levels = [float(s.calendars[0].sums[0, 0, 18, 0]) for s in states]
+    expected = [0.174, 0.395908, 0.546945, 0.747223, 1.051884, 1.512874, 2.005128, 2.178830]
+    assert levels == pytest.approx(expected, abs=6e-7)
+
+
+def test_half_width_reaches_the_one_and_ninety_nine_percent_quantiles() -> None:
+    states, estimates = run(CORE, single(2, 3, -1, 9, 4))
+    for state, estimate in zip(states, estimates, strict=True):
+        low, high = (int(q[0]) for q in quantiles(posterior(state)[:, None], 0.01, 0.99))
+        assert estimate.half_width[0] == max(high - estimate.median[0], estimate.median[0] - low)
+
+
+# Behaviour
+
+
+def test_jump_after_a_week_at_zero_is_followed_at_once() -> None:
+    stage, state = RegimeFilter((1000,), F(1)), RegimeFilter((1000,), F(1)).initial()
+    noise = discrete_laplace(b"k" * 32, b"a week at zero", F(1), 2016)
+    medians = []
+    for tick in range(2016):
+        slot = Slot(tick // 6 % 48, tick // 12 % 24, tick >= 5 * 288)
+        state, [estimate] = stage.step(state, FilterItem(noise[tick : tick + 1], slot))
+        medians.append(int(estimate.median[0]))
+    assert np.mean(medians) < 0.05
+    for noisy in (851, 849, 850):
+        state, [estimate] = stage.step(state, FilterItem(np.array([noisy]), MORNING))
+        assert abs(int(estimate.median[0]) - noisy) <= 5
+    for noisy in (1, 0, -1):
+        state, [estimate] = stage.step(state, FilterItem(np.array([noisy]), MORNING))
+        assert estimate.median[0] <= 3
+
+
+def test_noisy_values_beyond_the_grid_weigh_like_its_ends() -> None:
+    beyond, _ = run(CORE, single(2, -50, 700))
+    within, _ = run(CORE, single(2, 0, 6))
+    assert CORE.encode(beyond[-1]) == CORE.encode(within[-1])
+
+
+def test_estimates_stay_within_the_grid() -> None:
+    _, estimates = run(CORE, single(-100, 900, 900, -100))
+    assert all(0 <= e.median[0] <= 6 for e in estimates)
+
+
+def test_zones_of_any_capacity_do_not_influence_each_other() -> None:
+    rng, capacities = Random(5), (12, 30, 12, 7)
+    stream = [[rng.randrange(-3, c + 4) for c in capacities] for _ in range(30)]
+    together = run(RegimeFilter(capacities, F(1, 2)), stream)[1]
+    for zone, capacity in enumerate(capacities):
+        alone = run(RegimeFilter((capacity,), F(1, 2)), [[row[zone]] for row in stream])[1]
+        assert [int(e.median[zone]) for e in together] == [int(e.median[0]) for e in alone]
+        assert [int(e.half_width[zone]) for e in together] == [int(e.half_width[0]) for e in alone]
+
+
+def test_calendar_keeps_weekdays_and_weekends_and_half_hours_apart() -> None:
+    state, _ = CALENDAR.step(CALENDAR.initial(), FilterItem(np.array([5]), Slot(47, 23, True)))
+    memory = state.calendars[0]
+    assert np.argwhere(memory.sums[1, :, :, 0] > 0).tolist() == [[1, 47]]
+    assert np.argwhere(memory.history.sum(axis=(2, 3)) > 0).tolist() == [[1, 23], [2, 23]]
+
+
+def test_calendar_learns_what_an_hour_is_like() -> None:
+    night, noon = Slot(4, 2, False), Slot(24, 12, False)
+    state = CALENDAR.initial()
+    for _ in range(20):
+        for slot, count in ((night, 0), (noon, 9)):
+            for _ in range(12):
+                state, _ = CALENDAR.step(state, FilterItem(np.array([count]), slot))
+    at_noon = CALENDAR.step(state_copy(state), FilterItem(np.array([5]), noon))[1][0].median[0]
+    at_night = CALENDAR.step(state_copy(state), FilterItem(np.array([5]), night))[1][0].median[0]
+    assert at_noon > at_night
+
+
+def state_copy(state: FilterState) -> FilterState:
+    return CALENDAR.decode(CALENDAR.encode(state))
+
+
+# Byte form
+
+
+@pytest.mark.parametrize("calendar", [True, False])
+def test_state_survives_its_byte_form_at_every_step(calendar: bool) -> None:
+    stage, rng = RegimeFilter((12, 5, 12), F(1, 2), calendar), Random(9)
+    plain, through = stage.initial(), stage.initial()
+    for tick in range(40):
+        item = FilterItem(
+            np.array([rng.randrange(-3, 15) for _ in range(3)]), Slot(tick % 48, tick // 2, tick % 5 == 0)
+        )
+        plain, [expected] = stage.step(plain, item)
+        through, [estimate] = stage.step(stage.decode(stage.encode(through)), item)
+        assert estimate.median.tolist() == expected.median.tolist()
+        assert stage.encode(plain) == stage.encode(through)
+
+
+def test_state_is_the_same_bytes_on_every_machine() -> None:
+    stage, rng = RegimeFilter((40, 12), F(3, 10)), Random(1)
+    state = stage.initial()
+    for tick in range(200):
+        item = FilterItem(
+            np.array([rng.randrange(-5, 45), rng.randrange(-5, 15)]),
+            Slot(tick // 6 % 48, tick // 12 % 24, False),
+        )
+        state, _ = stage.step(state, item)
+    assert sha256(stage.encode(state)).hexdigest() == PINNED_STATE
+
+
+PINNED_STATE = "4bb61384ba2684b80f7486333834afe6eaf106cfd3a15b29561dee47f8899060"
+
+
+def test_state_keeps_negligible_cells_as_zero() -> None:
+    states, _ = run(RegimeFilter((300,), F(2)), single(*[0] * 12))
+    cells = states[-1].cells[0]
+    assert cells.dtype == np.float32
+    assert (cells == 0).any()
+    assert cells[cells > 0].min() >= np.float32(1e-30)
+
+
+def test_state_takes_four_bytes_a_cell() -> None:
+    stage = RegimeFilter((63,) * 10, F(1), calendar=False)
+    assert len(stage.encode(stage.initial())) == 10 + 10 * 64 * 16 * 4
+
+
+@pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b"X" + b[1:], lambda _: b""])
+def test_bytes_that_are_no_state_are_refused(spoil: object) -> None:
+    with pytest.raises(DataError, match="filter state"):
+        CORE.decode(spoil(CORE.encode(CORE.initial())))  # type: ignore[operator]
+
+
+def test_state_of_another_configuration_is_refused() -> None:
+    with pytest.raises(DataError):
+        replace(CORE, calendar=True).decode(CORE.encode(CORE.initial()))
+
+
+@pytest.mark.parametrize("capacities", [(), (0,), (5, -1), (2_000_000,)])
+def test_capacities_out_of_range_are_refused(capacities: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="capacities"):
+        RegimeFilter(capacities, F(1))

@@ -1,0 +1,248 @@
+from fractions import Fraction
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+
+from stream.errors import DataError, UsageError
+from stream.mechanisms import wevent
+from stream.mechanisms.counts import Tick
+from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.labels import Context
+from stream.mechanisms.noise import half_width_95
+from stream.mechanisms.wevent import W_EVENT, BudgetAbsorption, Publication, WEventMechanism, w_event_mechanism
+
+F = Fraction
+KEY = b"k" * 32
+SILENT = F(400)
+"""An epsilon whose noise is never seen."""
+each_mechanism = pytest.mark.parametrize("name", W_EVENT)
+
+
+def tick(window: int, *counts: int) -> Tick:
+    zones = tuple(f"z{i}" for i in range(len(counts)))
+    true = np.array(counts, dtype=np.int64)
+    return Tick(true, np.zeros_like(true), KEY, Context("dbh", "w", window, 1, zones), Slot(0, 0, False))
+
+
+def run(mechanism: WEventMechanism, stream: list[list[int] | None]) -> tuple[list[list[int]], list[Fraction]]:
+    """Return values and costs; None is a window that is not released. The state goes through its bytes."""
+    data, values, costs = mechanism.encode(mechanism.initial()), [], []
+    for window, counts in enumerate(stream):
+        state = mechanism.decode(data)
+        if counts is None:
+            state = mechanism.pause(state)
+            costs.append(F(0))
+        else:
+            state, [value] = mechanism.step(state, tick(window, *counts))
+            values.append(value.values.tolist())
+            costs.append(mechanism.spent(state))
+        data = mechanism.encode(state)
+    return values, costs
+
+
+def dearest(costs: list[Fraction], windows: int) -> Fraction:
+    """The largest sum over so many windows in a row."""
+    return max(sum(costs[i : i + windows], F(0)) for i in range(len(costs)))
+
+
+# Without noise
+
+
+def test_uniform_publishes_in_every_window() -> None:
+    stream = [[n] for n in (5, 5, 9, 20)]
+    values, costs = run(w_event_mechanism("uniform", zones=1, epsilon=SILENT, windows=4), stream)
+    assert values == stream
+    assert costs == [SILENT / 4] * 4
+
+
+def test_sample_publishes_in_every_wth_window_and_repeats_between() -> None:
+    values, costs = run(w_event_mechanism("sample", zones=1, epsilon=SILENT, windows=3), [[n] for n in range(1, 8)])
+    assert values == [[1], [1], [1], [4], [4], [4], [7]]
+    assert costs == [SILENT, 0, 0, SILENT, 0, 0, SILENT]
+
+
+def test_sample_does_not_count_a_window_that_is_not_released() -> None:
+    mechanism = w_event_mechanism("sample", zones=1, epsilon=SILENT, windows=2)
+    assert run(mechanism, [[1], None, [3], [4], None, None, [7], [8]])[0] == [[1], [1], [4], [4], [8]]
+
+
+def test_budget_absorption_publishes_when_counts_have_moved_then_passes_as_many_windows_as_it_absorbed() -> None:
+    """u = 50: k = 1, then 2 windows' units for the 9, so one window passes before 20 is seen."""
+    stream = [[n] for n in (5, 5, 9, 20, 20, 20, 20, 20, 20, 20, 3, 4, 4, 4, 4)]
+    values, costs = run(w_event_mechanism("ba", zones=1, epsilon=SILENT, windows=4), stream)
+    assert [v[0] for v in values] == [5, 5, 9, 9, 20, 20, 20, 20, 20, 20, 3, 3, 3, 3, 4]
+    units = [1, 1, 3, 0, 2, 1, 1, 1, 1, 1, 5, 0, 0, 0, 2]
+    assert costs == [n * SILENT / 8 for n in units]
+
+
+@pytest.mark.parametrize(("moved", "published"), [(9, 0), (10, 0), (11, 11)])
+def test_budget_absorption_wants_the_mean_distance_above_the_noise_of_the_publication(
+    moved: int, published: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two zones, u = 1/5, one unit absorbed: the distance has to exceed 1/u = 5 on average, 10 in sum."""
+    monkeypatch.setattr(wevent, "discrete_laplace", lambda _key, _label, _epsilon, n: np.zeros(n, np.int64))
+    values, _ = run(BudgetAbsorption(2, F(2), 5), [[0, 0], [moved, 0]])
+    assert values[1] == [published, 0]
+
+
+def test_first_window_is_published_without_a_test() -> None:
+    _, costs = run(w_event_mechanism("ba", zones=2, epsilon=F(1), windows=5), [[0, 0]])
+    assert costs == [F(1, 10)]
+
+
+# What it costs
+
+
+@each_mechanism
+@pytest.mark.parametrize("windows", [1, 2, 3, 12])
+def test_any_w_windows_of_a_long_stream_with_pauses_cost_at_most_epsilon(name: str, windows: int) -> None:
+    rng, epsilon = Random(windows), F(3)
+    stream: list[list[int] | None] = []
+    level = 0
+    for _ in range(1500):
+        level = rng.choice([level] * 6 + [rng.randrange(400)])
+        stream.append(None if rng.random() < 0.1 else [level, rng.randrange(3)])
+    _, costs = run(w_event_mechanism(name, zones=2, epsilon=epsilon, windows=windows), stream)
+    assert dearest(costs, windows) <= epsilon
+    assert dearest(costs, windows) > epsilon * F(2, 3)
+
+
+class Decided(BudgetAbsorption):
+    """BA whose tests come out as they are told to, without noise."""
+
+    decisions: tuple[bool, ...]
+
+    def _moved(self, state: Publication, item: Tick, units: int) -> bool:
+        return self.decisions[item.context.window]
+
+    def _noisy(self, item: Tick, units: int) -> np.ndarray:
+        return item.counts
+
+
+@pytest.mark.parametrize("windows", [1, 2, 3, 4, 5])
+def test_whatever_the_tests_of_budget_absorption_say_any_windows_cost_at_most_their_bound(windows: int) -> None:
+    """All 2^9 outcomes; the bound of w windows is epsilon and is reached."""
+    mechanism = Decided(1, F(1), windows)
+    items = [tick(window, 0) for window in range(10)]
+    largest = dict.fromkeys(range(1, 9), F(0))
+    for decisions in product((False, True), repeat=9):
+        object.__setattr__(mechanism, "decisions", (True, *decisions))
+        state, costs = mechanism.initial(), []
+        for item in items:
+            state, _ = mechanism.step(state, item)
+            costs.append(mechanism.spent(state))
+        for n in largest:
+            largest[n] = max(largest[n], dearest(costs, n))
+    assert all(largest[n] <= mechanism.cost_over(n) for n in largest)
+    assert mechanism.cost_over(windows) == largest[windows] == 1
+    assert largest[1] == mechanism.cost_over(1)
+
+
+@each_mechanism
+def test_bound_over_w_windows_is_epsilon_and_over_more_it_grows(name: str) -> None:
+    mechanism = w_event_mechanism(name, zones=1, epsilon=F(1, 3), windows=12)
+    assert mechanism.cost_over(12) == F(1, 3)
+    assert mechanism.cost_over(24) == F(2, 3)
+    assert [mechanism.cost_over(n) for n in (1, 13)] == {
+        "uniform": [F(1, 36), F(13, 36)],
+        "sample": [F(1, 3), F(2, 3)],
+        "ba": [F(13, 72), F(26, 72)],
+    }[name]
+
+
+@each_mechanism
+def test_noise_is_drawn_at_exactly_what_is_booked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Fraction] = []
+    true = wevent.discrete_laplace
+
+    def recorded(key: bytes, label: bytes, epsilon: Fraction, n: int) -> np.ndarray:
+        drawn.append(epsilon)
+        return true(key, label, epsilon, n)
+
+    monkeypatch.setattr(wevent, "discrete_laplace", recorded)
+    rng = Random(4)
+    stream = [[rng.choice([0, 200])] for _ in range(200)]
+    _, costs = run(w_event_mechanism(name, zones=1, epsilon=F(2), windows=6), stream)
+    assert sum(costs) == sum(drawn)
+    if name == "ba":
+        assert {F(k, 6) for k in (1, 2, 3)} <= set(drawn), "tests at u = 1/6, publications at several k u"
+
+
+# Noise, widths, values
+
+
+@each_mechanism
+def test_release_repeats_and_depends_on_key_and_window(name: str) -> None:
+    mechanism = w_event_mechanism(name, zones=3, epsilon=F(1, 2), windows=4)
+    item = tick(1, 10, 20, 30)
+    [value] = mechanism.step(mechanism.initial(), item)[1]
+    assert (mechanism.step(mechanism.initial(), item)[1][0].exact.numerator == value.exact.numerator).all()
+    others = (item._replace(key=b"o" * 32), tick(2, 10, 20, 30))
+    for other in others:
+        assert (mechanism.step(mechanism.initial(), other)[1][0].exact.numerator != value.exact.numerator).any()
+
+
+def test_each_draw_is_named_by_its_purpose_and_by_all_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With w = 1 a test and its publication are drawn at the same u in the same window."""
+    true, labels = wevent.discrete_laplace, []
+
+    def recorded(key: bytes, label: bytes, epsilon: Fraction, n: int) -> np.ndarray:
+        labels.append(label)
+        return true(key, label, epsilon, n)
+
+    monkeypatch.setattr(wevent, "discrete_laplace", recorded)
+    mechanism, zero = BudgetAbsorption(1, F(2), 1), np.zeros(1, np.int64)
+    for count, last in ((100, 0), (101, 0), (100, 1)):
+        mechanism.step(Publication(zero + last, 1, 0, 0, 0), tick(0, count))
+    tests, publications = labels[::2], labels[1::2]
+    assert all(b"w-event-test" in label for label in tests)
+    assert all(b"w-event-publish" in label for label in publications)
+    assert len(set(tests)) == 3, "a test reads the counts and what was published"
+    assert publications[0] == publications[2] != publications[1], "a publication reads the counts"
+
+
+@each_mechanism
+def test_half_width_is_that_of_the_noise_in_the_published_value(name: str) -> None:
+    mechanism = w_event_mechanism(name, zones=1, epsilon=F(1), windows=4)
+    [value] = mechanism.step(mechanism.initial(), tick(0, 5))[1]
+    assert value.half_width.tolist() == [half_width_95({"uniform": F(1, 4), "sample": F(1), "ba": F(1, 8)}[name])]
+
+
+@each_mechanism
+def test_values_are_not_negative_but_what_sums_are_made_of_may_be(name: str) -> None:
+    mechanism = w_event_mechanism(name, zones=50, epsilon=F(1, 2), windows=4)
+    [value] = mechanism.step(mechanism.initial(), tick(0, *[0] * 50))[1]
+    assert value.values.min() == 0
+    assert value.exact.numerator.min() < 0
+
+
+# Byte form, errors
+
+
+@each_mechanism
+def test_state_of_another_stage_is_refused(name: str) -> None:
+    mechanism = w_event_mechanism(name, zones=2, epsilon=F(1), windows=4)
+    data = mechanism.encode(mechanism.step(mechanism.initial(), tick(0, 5, 6))[0])
+    for broken in (b"", data[:-1], data + b"\0", b"X" + data[1:]):
+        with pytest.raises(DataError, match="header does not fit"):
+            mechanism.decode(broken)
+    with pytest.raises(DataError, match="counters must be within w"):
+        mechanism.decode(data[:12] + b"\xff\xff\xff\x7f" + data[16:])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"name": "bd"}, "mechanism must be one of uniform, sample, ba, got 'bd'"),
+        ({"zones": 0}, "zones must be at least 1, got 0"),
+        ({"windows": 0}, r"windows must be in 1 … 1048576, got 0"),
+        ({"epsilon": F(1, 10**9)}, "epsilon must be at least"),
+        ({"epsilon": 0.5}, "epsilon must be an exact Fraction, got float"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(changed: dict[str, object], message: str) -> None:
+    given = {"name": "ba", "zones": 1, "epsilon": F(1), "windows": 4} | changed
+    with pytest.raises(UsageError, match=message):
+        w_event_mechanism(given.pop("name"), **given)

@@ -1,0 +1,70 @@
+"""Who may send, with which community; what is refused at the door."""
+
+import pytest
+
+from connectors.snmp.admission import ANY, DROP_REASONS, AllowList, Counters, is_known, read_communities
+from connectors.snmp.informs import MEMORY, Informs
+from stream.errors import KeyFileError, UsageError
+
+
+def test_an_empty_list_refuses_unless_any_sender_was_asked_for():
+    with pytest.raises(UsageError, match="at least one sender"):
+        AllowList([])
+    assert AllowList([], allow_any=True).listed("10.9.9.9") == ANY
+
+
+def test_a_sender_is_listed_under_its_narrowest_entry():
+    allow = AllowList(["10.2.0.0/16", "10.2.0.5", "2001:db8::/32"])
+    hosts = ["10.2.0.5", "10.2.0.6", "10.3.0.1", "2001:db8::1", "::ffff:10.2.0.5", "fe80::1%eth0"]
+    for _ in range(2):  # the second time out of the cache
+        assert [allow.listed(host) for host in hosts] == [
+            "10.2.0.5", "10.2.0.0/16", None, "2001:db8::/32", "10.2.0.5", None,
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ["10.2.0.300", "10.2.0.1/16", "controller", ""])
+def test_what_is_no_address_or_block_is_refused_by_name(entry):
+    with pytest.raises(UsageError, match="CIDR"):
+        AllowList([entry])
+
+
+def test_communities_come_from_a_file_that_only_its_owner_reads(tmp_path):
+    path = tmp_path / "communities"
+    path.write_text("# old and new\ncanary-one\n\n  canary-two \n")
+    path.chmod(0o600)
+    assert read_communities(path) == (b"canary-one", b"canary-two")
+    for mode in (0o640, 0o604, 0o602):
+        path.chmod(mode)
+        with pytest.raises(KeyFileError, match="chmod 600") as refused:
+            read_communities(path)
+        assert "canary" not in str(refused.value)
+    path.chmod(0o600)
+    path.write_text("# none\n")
+    with pytest.raises(KeyFileError, match="at least one"):
+        read_communities(path)
+    with pytest.raises(KeyFileError, match="readable"):
+        read_communities(tmp_path / "missing")
+
+
+def test_any_of_several_communities_is_known_and_no_prefix_is():
+    allowed = (b"old", b"new")
+    assert [is_known(c, allowed) for c in (b"old", b"new", b"ne", b"", b"newer", b"NEW")] == [True, True] + [False] * 4
+
+
+def test_the_counters_notice_a_datagram_that_is_unaccounted_for():
+    counters = Counters(datagrams=3, accepted=1, waiting=1)
+    assert not counters.check()
+    counters.dropped["malformed"] += 1
+    assert counters.check()
+    assert len(set(DROP_REASONS)) == len(DROP_REASONS)
+
+
+def test_an_inform_is_remembered_for_a_minute():
+    informs = Informs()
+    assert informs.earlier(("a", 1), 0) is None
+    informs.remember(("a", 1), 0)
+    assert informs.earlier(("a", 1), MEMORY) is False
+    informs.is_durable(("a", 1))
+    assert informs.earlier(("a", 1), MEMORY) is True
+    assert informs.earlier(("a", 2), MEMORY) is None
+    assert informs.earlier(("a", 1), MEMORY + 1) is None

@@ -1,0 +1,341 @@
+"""The receiver on loopback: every datagram is accounted for, and no word is given before the append."""
+
+import asyncio
+import itertools
+import random
+import socket
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+import structlog
+
+from connectors.clock import AnchoredClock, ClockStepError
+from connectors.ingest import Ingest, SiteLimits
+from connectors.snmp.admission import AllowList
+from connectors.snmp.receiver import Receiver
+from connectors.snmp.sender import encode_associate, encode_keepalive, encode_notification, send
+from stream.errors import UsageError
+from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.sensing.pseudonyms import Pseudonyms
+
+RADIOS = [f"5c:52:1e:00:00:{n:02x}" for n in range(8)]
+OCTETS = [bytes.fromhex(mac.replace(":", "")) for mac in RADIOS]
+BASE = {"community": b"c0mm", "uptime": 100}
+
+
+class Log:
+    """A sink that remembers, and waits or fails when told to."""
+
+    def __init__(self):
+        self.messages, self.gate, self.failure = [], asyncio.Event(), None
+        self.gate.set()
+
+    async def append(self, message):
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.messages.append(message)
+
+    @property
+    def rows(self):
+        return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
+
+
+def clock():
+    return AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
+
+
+@asynccontextmanager
+async def receiving(sink, **more):
+    ingest = Ingest(
+        access_points={mac: ("dbh", f"zone{n}") for n, mac in enumerate(RADIOS)},
+        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000)},
+        pseudonyms=Pseudonyms.daily(bytes(32)),
+    )
+    settings = {
+        "ingest": ingest,
+        "sink": sink,
+        "allow": AllowList(["127.0.0.1"]),
+        "communities": [b"c0mm"],
+        "clock": clock(),
+    }
+    async with Receiver(("127.0.0.1", 0), **(settings | more)) as receiver:
+        yield receiver
+
+
+def client(n):
+    return bytes.fromhex("3c00") + n.to_bytes(4, "big")
+
+
+async def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        await asyncio.sleep(0.005)
+
+
+async def post(receiver, *datagrams, source="127.0.0.1"):
+    return await send(((0, d) for d in datagrams), receiver.address, None, source=source)
+
+
+@pytest.fixture
+def controller():
+    """A controller's socket, which hears answers."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.setblocking(False)
+        yield sock
+
+
+def answers(sock):
+    heard = []
+    try:
+        while True:
+            heard.append(sock.recv(65_535))
+    except BlockingIOError:
+        return heard
+
+
+async def test_every_datagram_is_accepted_once_or_dropped_for_one_reason():
+    rng, sink = random.Random(7), Log()
+    good = [encode_associate(client(n), OCTETS[n % 8], request_id=n, **BASE) for n in range(1, 401)]
+    kinds = {
+        "accepted": [*good, encode_keepalive(community=b"c0mm", uptime=1)],
+        "truncated": [d[:-3] for d in good[:31]],
+        "malformed": [d + b"\x00" for d in good[:17]],
+        "bad_community": [encode_associate(client(n), OCTETS[0], community=b"wrong", uptime=1) for n in range(1, 24)],
+        "unknown_access_point": [encode_associate(client(n), bytes(range(6)), **BASE) for n in range(1, 12)],
+        "no_client": [encode_associate(bytes(6), OCTETS[0], **BASE)] * 5,
+        "no_access_point": [encode_associate(client(1), bytes(6), **BASE)] * 3,
+        "unknown_trap": [encode_notification("1.3.6.1.4.1.99999.7", **BASE)] * 7,
+        "not_an_observation": [encode_notification("1.3.6.1.4.1.14179.2.6.3.1", **BASE)] * 9,
+        "unsupported_version": [good[0].replace(b"\x02\x01\x01\x04", b"\x02\x01\x03\x04", 1)] * 2,
+    }
+    sent = [d for datagrams in kinds.values() for d in datagrams]
+    rng.shuffle(sent)
+    async with receiving(sink) as receiver:
+        await post(receiver, *sent)
+        await post(receiver, *good[:13], source="127.0.0.2")
+        await until(lambda: receiver.counters.datagrams == len(sent) + 13)
+        assert receiver.counters.check()
+    expected = {reason: len(datagrams) for reason, datagrams in kinds.items()} | {"unknown_source": 13}
+    accepted = expected.pop("accepted")
+    assert receiver.counters.accepted == accepted
+    assert {r: n for r, n in receiver.counters.dropped.items() if n} == expected
+    assert receiver.counters.check()
+    assert len(sink.rows) == len(good)
+
+
+async def test_a_repeated_sighting_is_collapsed_and_counted():
+    sink = Log()
+    async with receiving(sink) as receiver:
+        await post(receiver, *[encode_associate(client(1), OCTETS[0], **BASE)] * 4)
+        await until(lambda: receiver.counters.datagrams == 4)
+    assert (receiver.counters.accepted, receiver.counters.dropped["collapsed"], len(sink.rows)) == (1, 3, 1)
+
+
+async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken():
+    sink = Log()
+    async with receiving(sink) as receiver:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        for n in range(1, 2_001):  # without giving the receiver a turn
+            sock.sendto(encode_associate(client(n), OCTETS[0], **BASE), receiver.address)
+        sock.close()
+        assert receiver.counters.datagrams == 0
+    assert receiver.counters.accepted == len(sink.rows) == 2_000
+    assert receiver.counters.kernel_drops == 0
+
+
+async def test_what_the_kernel_dropped_is_counted_exactly():
+    sink = Log()
+    async with receiving(sink, receive_buffer=20_000) as receiver:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for n in range(1, 501):
+                sock.sendto(encode_associate(client(n), OCTETS[0], **BASE), receiver.address)
+            await until(lambda: receiver.counters.datagrams > 0)
+            await asyncio.sleep(0.05)
+            sock.sendto(encode_associate(client(999), OCTETS[0], **BASE), receiver.address)
+            await until(lambda: receiver.counters.kernel_drops > 0)
+    counters = receiver.counters
+    assert counters.datagrams + counters.kernel_drops == 501
+    assert counters.check()
+
+
+async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise():
+    with structlog.testing.capture_logs() as logs:
+        async with receiving(Log(), receive_buffer=2**30 - 1) as receiver:
+            assert receiver.counters.receive_buffer < 2**30 - 1
+    [entry] = [entry for entry in logs if entry["event"] == "receive_buffer_small"]
+    assert entry["raise_with"] == "net.core.rmem_max"
+    assert entry["log_level"] == "warning"
+
+
+async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(controller):
+    sink = Log()
+    async with receiving(sink, queue_limit=10) as receiver:
+        for n in range(1, 31):
+            controller.sendto(
+                encode_associate(client(n), OCTETS[0], inform=True, request_id=n, **BASE), receiver.address
+            )
+        await until(lambda: receiver.counters.datagrams == 30)
+        dropped = receiver.counters.dropped["queue_full"]
+        await until(lambda: receiver.counters.informs_answered == 10)
+        assert receiver.counters.check()
+        # The controller tries again, and is heard now.
+        controller.sendto(encode_associate(client(30), OCTETS[0], inform=True, request_id=30, **BASE), receiver.address)
+        await until(lambda: receiver.counters.informs_answered == 11)
+    assert dropped == 20
+    assert [row.device for row in sink.rows] == [
+        Pseudonyms.daily(bytes(32)).name(client(n), sink.rows[0].time // (24 * 60 * MINUTE))
+        for n in [*range(1, 11), 30]
+    ]
+
+
+async def test_an_inform_is_answered_only_after_its_batch_is_durable(controller):
+    sink = Log()
+    inform = encode_associate(client(1), OCTETS[0], inform=True, request_id=5, **BASE)
+    async with receiving(sink) as receiver:
+        sink.gate.clear()
+        controller.sendto(inform, receiver.address)
+        await until(lambda: receiver.counters.accepted == 1)
+        await asyncio.sleep(0.6)
+        controller.sendto(inform, receiver.address)
+        await until(lambda: receiver.counters.dropped["duplicate_inform"] == 1)
+        await asyncio.sleep(0.05)
+        assert answers(controller) == []
+        sink.gate.set()
+        await until(lambda: receiver.counters.informs_answered == 1)
+        assert len(sink.rows) == 1
+        controller.sendto(inform, receiver.address)
+        await until(lambda: receiver.counters.informs_answered == 2)
+        await asyncio.sleep(0.02)
+        assert [a.count(b"\xa2") >= 1 for a in answers(controller)] == [True, True]
+    assert receiver.counters.dropped["duplicate_inform"] == 2
+    assert len(sink.rows) == 1
+
+
+async def test_an_inform_whose_append_fails_is_never_answered_and_the_failure_comes_out(controller):
+    sink = Log()
+    sink.failure = OSError("disk full")
+    with pytest.raises(OSError, match="disk full"):  # noqa: PT012
+        async with receiving(sink) as receiver:
+            controller.sendto(encode_associate(client(1), OCTETS[0], inform=True, **BASE), receiver.address)
+            await asyncio.wait_for(receiver.wait(), 5)
+    assert receiver.counters.informs_answered == 0
+    assert answers(controller) == []
+
+
+async def test_a_collapsed_inform_waits_for_the_sighting_that_it_repeats(controller):
+    sink = Log()
+    async with receiving(sink) as receiver:
+        sink.gate.clear()
+        for n in (1, 2):
+            controller.sendto(
+                encode_associate(client(1), OCTETS[0], inform=True, request_id=n, **BASE), receiver.address
+            )
+        await until(lambda: receiver.counters.dropped["collapsed"] == 1)
+        await asyncio.sleep(0.4)
+        assert answers(controller) == []
+        sink.gate.set()
+        await until(lambda: receiver.counters.informs_answered == 2)
+
+
+async def test_informs_that_store_nothing_are_answered_so_that_they_are_not_sent_again(controller):
+    async with receiving(Log()) as receiver:
+        controller.sendto(encode_notification("1.3.6.1.4.1.14179.2.6.3.1", inform=True, **BASE), receiver.address)
+        controller.sendto(encode_associate(client(1), bytes(range(6)), inform=True, **BASE), receiver.address)
+        await until(lambda: receiver.counters.informs_answered == 2)
+
+
+async def test_an_inform_with_a_wrong_community_is_not_answered(controller):
+    async with receiving(Log()) as receiver:
+        for trap in ("1.3.6.1.4.1.14179.2.6.3.1", "1.3.6.1.4.1.8072.2.3.0.1"):
+            controller.sendto(encode_notification(trap, inform=True, community=b"no", uptime=1), receiver.address)
+        await until(lambda: receiver.counters.dropped["bad_community"] == 2)
+        await asyncio.sleep(0.3)
+        assert answers(controller) == []
+
+
+async def test_heartbeats_come_on_the_grid_without_any_trap(monkeypatch):
+    monkeypatch.setattr("connectors.ingest.GRID", 100_000)
+    sink = Log()
+    async with receiving(sink):
+        await until(lambda: len(sink.messages) >= 4)
+    marks = [m.watermark for m in sink.messages]
+    assert all(isinstance(m, Heartbeat) for m in sink.messages)
+    assert [b - a for a, b in itertools.pairwise(marks)] == [100_000] * (len(marks) - 1)
+    assert all((mark + SECOND) % 100_000 == 0 for mark in marks)
+
+
+async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkeypatch):
+    monkeypatch.setattr("connectors.ingest.GRID", 20_000)
+    monkeypatch.setattr("connectors.ingest.WATERMARK_LAG", 0)
+    monkeypatch.setattr("connectors.snmp.receiver.CHUNK", 7)
+    sink = Log()
+    async with receiving(sink) as receiver:
+        for burst in range(20):
+            await post(
+                receiver,
+                *(encode_associate(client(100 * burst + n), OCTETS[0], **BASE) for n in range(1, 51)),
+            )
+            await asyncio.sleep(0.01)
+    watermark = 0
+    for message in sink.messages:
+        if isinstance(message, Heartbeat):
+            watermark = message.watermark
+        else:
+            assert all(row.time >= watermark for row in message.rows)
+    assert len(sink.rows) == 1000
+    assert watermark > sink.rows[0].time
+
+
+async def test_a_clock_that_was_set_stops_the_receiver():
+    wall = [0]
+    stepping = AnchoredClock(lambda: time.time_ns() // 1000 + wall[0], lambda: time.monotonic_ns() // 1000)
+    with pytest.raises(ClockStepError):  # noqa: PT012
+        async with receiving(Log(), clock=stepping) as receiver:
+            wall[0] = 6 * SECOND
+            await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
+            await asyncio.wait_for(receiver.wait(), 7)
+
+
+async def test_a_receiver_without_communities_does_not_start():
+    with pytest.raises(UsageError, match="communities"):
+        async with receiving(Log(), communities=[]):
+            pass
+
+
+async def test_nothing_of_a_trap_is_shown_by_the_receiver(caplog, capsys):
+    sink = Log()
+    trap = encode_associate(
+        bytes.fromhex("3c0c0a0e0a0f"),
+        OCTETS[0],
+        inform=True,
+        user=b"canary.person",
+        name=b"canary-ap",
+        **BASE,
+    )
+    async with receiving(sink) as receiver:
+        await post(receiver, trap, trap[:-1], trap + b"x")
+        await until(lambda: receiver.counters.datagrams == 3)
+        shown = repr(receiver._queue) + repr(receiver._informs) + repr(receiver._unanswered) + repr(receiver)
+    shown += repr(receiver.counters) + repr(sink.messages) + caplog.text + "".join(capsys.readouterr())
+    for secret in ("canary", "c0mm", "3c0c0a0e0a0f", "3c:0c"):
+        assert secret not in shown
+
+
+async def test_the_sender_keeps_its_pace_and_its_order():
+    sink = Log()
+    async with receiving(sink) as receiver:
+        timed = ((n * 20_000, encode_associate(client(n), OCTETS[0], **BASE)) for n in range(1, 11))
+        began = time.monotonic()
+        assert await send(timed, receiver.address, 2.0) == 10
+        assert 0.09 < time.monotonic() - began < 0.5
+        began = time.monotonic()
+        await send(((0, b"x") for _ in range(100)), receiver.address, None, max_rate=1000)
+        assert 0.09 < time.monotonic() - began < 0.5
+        await until(lambda: receiver.counters.datagrams == 110)
+    assert [row.device for row in sink.rows] == [
+        Pseudonyms.daily(bytes(32)).name(client(n), sink.rows[0].time // (24 * 60 * MINUTE)) for n in range(1, 11)
+    ]

@@ -1,0 +1,150 @@
+"""Budgets: by day, by run of windows, and by refresh."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from core_ground import SITE, account_of, audit_of, bodies, building, laboratory
+
+from stream.account_stage import account_stage
+from stream.errors import PolicyError
+from stream.records import DAY, MINUTE, OccupancyWindow, Spent
+from stream.release import Releases
+from stream.schemas import parse_time
+
+TICK = 15 * MINUTE
+FIRST = parse_time("2026-03-02T00:15:00Z")
+"""End of the first window of a UTC day."""
+
+
+def counts(budget, *, mechanism="laplace", epsilon='facilities = "0.5", public = "0.25"'):
+    return f"""
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "{mechanism}"
+zones = {{ kind = ["hall", "lobby"] }}
+epsilon = {{ {epsilon} }}
+{budget}
+"""
+
+
+def policy_of(budget, *, w=5, **more):
+    return building(releases=counts(budget, **more), head=f"privacy.w = {w}\n")
+
+
+def run(policy, windows, *, restart=False, count=0):
+    """Release so many windows; return everything that comes out, account records included."""
+    stage, books = Releases(policy, SITE, laboratory()), account_stage(policy, SITE, laboratory=True)
+    state, sums, outputs = stage.initial(), books.initial(), []
+    for number in range(windows):
+        window = OccupancyWindow(SITE, FIRST + number * TICK, (count,) * 6, Fraction(1))
+        state, made = stage.step(state, window)
+        for out in made:
+            if isinstance(out, Spent):
+                sums, told = books.step(sums, out)
+                outputs += told
+            else:
+                outputs.append(out)
+        if restart:
+            state, sums = stage.decode(stage.encode(state)), books.decode(books.encode(sums))
+    return outputs
+
+
+def paid(outputs, audience):
+    """Return per window whether the audience got it."""
+    return [entry["outcome"] == "released" for entry in audit_of(outputs) if entry["audience"] == audience]
+
+
+def reasons(outputs, audience):
+    return Counter(entry["outcome"] for entry in audit_of(outputs) if entry["audience"] == audience)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize(("budget", "each"), [("1", 2), ("1.4", 2), ("0.5", 1), ("2.5", 5), ("9", 5)])
+def test_no_run_of_w_windows_costs_more_than_its_budget_and_none_could_cost_more(budget, each, restart):
+    made = run(policy_of(f'w_budget = {{ facilities = "{budget}" }}'), 40, restart=restart)
+    got = paid(made, "facilities")
+    assert {sum(got[n : n + 5]) for n in range(36)} == {each}
+    assert reasons(made, "facilities")["w_budget"] == got.count(False)
+    assert all(paid(made, "public"))
+
+
+def test_a_sliding_budget_goes_on_over_midnight():
+    made = run(policy_of('w_budget = { facilities = "1" }', w=5), 2 * 96)
+    got = paid(made, "facilities")
+    assert max(sum(got[n : n + 5]) for n in range(len(got) - 4)) == 2
+
+
+def test_w_is_one_number_for_budget_and_account():
+    made = run(policy_of('w_budget = { facilities = "1" }', w=7), 30)
+    sums = [record["audiences"]["facilities"]["device_w_event"] for record in account_of(made)]
+    assert max(map(Fraction, sums)) == 1
+    assert sums[-1] == "1"
+
+
+def test_a_window_that_the_sliding_budget_refuses_has_the_shape_of_every_other():
+    made = run(policy_of('w_budget = { facilities = "0.5", public = "0.25" }'), 2)
+    released, refused = (body for body in bodies(made, "private") if body["audience"] == "facilities")
+    assert list(released) == list(refused)
+    assert (refused["released"], refused["reason"], refused["spend"]) == (False, "w_budget", "0")
+    assert refused["values"] is None
+    assert account_of(made)[-1]["refused"] == [
+        {"release": "plain/facilities", "reason": "w_budget"}, {"release": "plain/public", "reason": "w_budget"},
+    ]  # fmt: skip
+
+
+def test_refusals_do_not_depend_on_counts():
+    policy = policy_of('w_budget = { facilities = "1" }\ndaily_budget = { public = "3" }')
+    outcomes = [[e["outcome"] for e in audit_of(run(policy, 50, count=n))] for n in (0, 17)]
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+def test_a_budget_lasts_for_its_refresh_and_then_begins_anew(restart):
+    made = run(policy_of('daily_budget = { facilities = "10" }\nrefresh = "2d"'), 4 * 96, restart=restart)
+    got = paid(made, "facilities")
+    period = DAY // TICK * 2
+    # Periods are counted from 1970-01-01; 2026-03-02 is day 20514 of it, so a refresh of two days begins there.
+    assert FIRST // DAY % 2 == 0
+    assert [n for n, ok in enumerate(got) if ok] == [*range(20), *range(period, period + 20)]
+    left = [record["left"]["plain/facilities"] for record in account_of(made)]
+    assert left[:3] == [19, 18, 17]
+    assert left[19:96] == [0] * 77
+    assert left[period] == 19
+
+
+def test_without_a_refresh_a_budget_is_of_one_utc_day():
+    got = paid(run(policy_of('daily_budget = { facilities = "10" }'), 2 * 96), "facilities")
+    assert [n for n, ok in enumerate(got) if ok] == [*range(20), *range(96, 116)]
+
+
+def test_the_tighter_of_two_budgets_decides():
+    made = run(policy_of('daily_budget = { facilities = "4" }\nw_budget = { facilities = "1" }'), 96)
+    assert reasons(made, "facilities") == {"released": 8, "w_budget": 9, "budget": 79}
+
+
+@pytest.mark.parametrize(
+    ("budget", "rule"),
+    [
+        ('w_budget = { board = "3" }', "w_budget.board must belong to an audience that has an epsilon"),
+        ('w_budget = { facilities = "0.4" }', "w_budget.facilities must pay at least one release, got 0.4"),
+        ('w_budget = { facilities = "0" }', "w_budget.facilities: must be a positive decimal"),
+        ('refresh = "36h"', "refresh: must be whole days, such as '7d'"),
+        ('refresh = "0d"', "refresh"),
+        ('daily_budget = { facilities = "0.1" }', "daily_budget.facilities must pay at least one release, got 0.1"),
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused_at_load(budget, rule):
+    with pytest.raises(PolicyError) as refused:
+        policy_of(budget)
+    assert rule in str(refused.value)
+    assert "release[0]" in str(refused.value)
+
+
+@pytest.mark.parametrize("w", [0, 2017])
+def test_w_has_bounds(w):
+    with pytest.raises(PolicyError, match=r"privacy\.w"):
+        policy_of("", w=w)

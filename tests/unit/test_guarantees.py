@@ -1,0 +1,101 @@
+"""What a policy promises: every privacy unit, and no attribute weakened by counts of the same zone."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from core_ground import building, policy_text
+
+from connectors.simulation_policy import policy_text as simulated_policy
+from stream.errors import PolicyError
+from stream.guarantees import attribute_promises, check_promises, count_promises
+from stream.policy import load_policy
+from stream.sensing.simulator import SimulatorConfig, simulate
+
+OFFICES = 'zones = { kind = "office" }'
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(PolicyError) as caught:
+        check_promises(load_policy(text), "building.toml")
+    return str(caught.value)
+
+
+def counting_offices(epsilon: str, privacy: str = "") -> str:
+    return (
+        policy_text(head=f"[privacy]\n{privacy}\n")
+        + f"""
+[[release]]
+name = "door"
+query = "count"
+mechanism = "laplace"
+zones = {{ kind = ["office", "lobby"] }}
+epsilon = {{ board = "{epsilon}" }}
+"""
+    )
+
+
+def test_counts_over_offices_whose_attributes_are_released_are_refused():
+    text = refusal(counting_offices("1"))
+    assert text.startswith("building.toml: release 'office-day'")
+    assert "max_factor = 20.09" in text
+    assert f"got {math.exp(1 + 3 * 12 * 1):.4g}" in text
+
+
+def test_the_factor_is_epsilon_plus_devices_times_ticks_times_counts():
+    """exp(1 + 3 devices * 12 ticks * e) <= e^3 exactly where e <= 2/36."""
+    check_promises(load_policy(counting_offices("0.0555")))
+    assert "all" in refusal(counting_offices("0.0557"))
+    check_promises(load_policy(counting_offices("0.33", "ticks_per_attribute = 2")))
+    refusal(counting_offices("0.34", "ticks_per_attribute = 2"))
+    check_promises(load_policy(counting_offices("0.16", "devices_per_person = 1")))
+    refusal(counting_offices("0.17", "devices_per_person = 1"))
+
+
+def test_a_coalition_of_readers_who_see_only_one_each_is_bounded_too():
+    """The board sees counts only and facilities attributes only: together they break it."""
+    assert "for all at dbh" in refusal(counting_offices("1"))
+
+
+def test_the_example_policies_keep_their_promises():
+    check_promises(building())
+    check_promises(load_policy(simulated_policy(simulate(SimulatorConfig(scale=0.05)))))
+
+
+def test_the_simulated_policy_would_be_refused_with_its_offices_counted():
+    text = simulated_policy(simulate(SimulatorConfig(scale=0.05)))
+    assert 'kind = ["classroom", "open", "corridor"]' in text
+    refusal(text.replace('"corridor"] }', '"corridor", "office"] }'))
+
+
+def test_an_attribute_alone_above_the_limit_is_refused():
+    refusal(policy_text().replace('facilities = "1", public = "0.2"', 'facilities = "3.1", public = "0.2"'))
+
+
+def test_count_promises_hold_every_unit_for_every_reader_and_all_together():
+    promises = {(p.release, p.reader): p.units for p in count_promises(building(tick="5min"))}
+    assert {reader for release, reader in promises if release == "grouped"} == {"facilities", "public", "board", "all"}
+    units = promises["plain", "facilities"]
+    e = Fraction("0.5")
+    wanted = {
+        "presence_tuple": e, "tuple_moved": 2 * e, "observation": 4 * e, "observation_moved": 8 * e,
+        "device_day": 289 * e, "device_day_moved": 578 * e, "person_day": 3 * 289 * e,
+    }  # fmt: skip
+    assert {unit: units[unit] for unit in wanted} == wanted
+
+
+def test_a_coalition_pays_the_largest_epsilon_but_every_grouper():
+    promises = {(p.release, p.reader): p.units["presence_tuple"] for p in count_promises(building())}
+    assert promises["plain", "all"] == Fraction("0.5")
+    assert promises["grouped", "all"] == Fraction("0.8") + Fraction("0.2") * (1 + Fraction("0.1"))
+
+
+def test_attribute_promises_hold_factor_and_habit():
+    promises = {(p.attribute, p.reader): p for p in attribute_promises(building())}
+    arrival = promises["arrival", "public"]
+    assert arrival.factor == pytest.approx(math.exp(0.2))
+    assert arrival.with_counts == pytest.approx(math.exp(0.2))
+    assert arrival.habit[20] == pytest.approx(math.exp(4))
+    assert promises["arrival", "all"].epsilon == 1

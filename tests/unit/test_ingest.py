@@ -1,0 +1,367 @@
+"""The connector's core: what is kept, when it leaves, and what the clock says on its own."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.clock import AnchoredClock, ClockStepError
+from connectors.ingest import (
+    BATCH_DELAY,
+    COLLAPSED,
+    FOREIGN_SOURCE,
+    GRID,
+    NO_UPTIME,
+    TOO_MANY_DEVICES,
+    UNKNOWN_ACCESS_POINT,
+    UNKNOWN_LISTED,
+    Ingest,
+    SiteLimits,
+)
+from connectors.snmp.profiles import Kind
+from connectors.snmp.traps import Trap
+from stream.errors import TacetError, UsageError
+from stream.policy import Policy
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.sensing.pseudonyms import Pseudonyms
+
+KEY = bytes(range(32))
+NAMES = Pseudonyms.daily(KEY)
+LOBBY, LOBBY_TOO, ROOM, ELSEWHERE = ("5c:52:1e:00:00:0" + n for n in "1234")
+PLACES = {
+    LOBBY: ("dbh", "lobby"),
+    LOBBY_TOO: ("dbh", "lobby"),
+    ROOM: ("dbh", "room"),
+    ELSEWHERE: ("ics", "hall"),
+}
+CONTROLLER, OTHER = "10.2.0.5", "10.2.0.6"
+NOON = 17_563 * DAY + 12 * 60 * MINUTE
+ANNE, BERT = bytes.fromhex("3c0000000001"), bytes.fromhex("3c0000000002")
+
+
+def ingest(validity=10 * MINUTE, max_devices=100, **more):
+    sites = {
+        "dbh": SiteLimits((CONTROLLER,), validity, max_devices),
+        "ics": SiteLimits((CONTROLLER, OTHER), validity, max_devices),
+    }
+    return Ingest(access_points=PLACES, sites=sites, **({"pseudonyms": Pseudonyms.daily(KEY)} | more))
+
+
+def trap(client=ANNE, access_point=LOBBY, kind=Kind.ASSOCIATE, **more):
+    values = {
+        "kind": kind, "vendor": "cisco-aireos", "reason": "", "client": client,
+        "access_point": bytes.fromhex(access_point.replace(":", "")), "name": b"", "at_sender": False,
+        "uptime": 0, "version": 2, "inform": False, "request_id": 1, "community": b"c",
+    }  # fmt: skip
+    return Trap(**(values | more))
+
+
+def rows(messages):
+    return [row for m in messages if isinstance(m, ObservationBatch) for row in m.rows]
+
+
+class Connector:
+    """A core with its state, for the tests' convenience."""
+
+    def __init__(self, core=None, start=NOON):
+        self.core = core or ingest()
+        self.state = self.core.initial(start)
+
+    def hear(self, time, item=None, source=CONTROLLER, address=None):
+        return self.core.observe(self.state, time, source, address or source, item or trap())
+
+    def poll(self, time):
+        return self.core.poll(self.state, time)
+
+    def drain(self):
+        return self.core.drain(self.state)
+
+
+# ---- collapse ------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_duplicates_a_second_apart_keeps_one_every_five_seconds():
+    c = Connector()
+    outcomes = [c.hear(NOON + n * SECOND).dropped for n in range(12)]
+    assert [n for n, dropped in enumerate(outcomes) if dropped is None] == [0, 5, 10]
+    assert set(outcomes) == {None, COLLAPSED}
+
+
+def test_two_access_points_of_one_zone_collapse_and_two_zones_do_not():
+    c = Connector()
+    assert c.hear(NOON).dropped is None
+    assert c.hear(NOON + 1, trap(access_point=LOBBY_TOO)).dropped == COLLAPSED
+    assert c.hear(NOON + 2, trap(access_point=ROOM)).dropped is None
+    assert c.hear(NOON + 3).dropped is None, "back in the lobby: the last kept one was elsewhere"
+
+
+def test_devices_and_sites_collapse_apart():
+    c = Connector()
+    assert [c.hear(NOON, item).dropped for item in (trap(), trap(BERT), trap(access_point=ELSEWHERE))] == [None] * 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 3_000_000), st.sampled_from([LOBBY, LOBBY_TOO, ROOM])), max_size=40))
+def test_the_last_kept_sighting_is_the_only_anchor(steps):
+    c, time, anchor = Connector(), NOON, None
+    for gap, radio in steps:
+        time += gap
+        zone = PLACES[radio][1]
+        repeated = anchor is not None and anchor[1] == zone and time - anchor[0] < 5 * SECOND
+        assert c.hear(time, trap(access_point=radio)).dropped == (COLLAPSED if repeated else None)
+        anchor = anchor if repeated else (time, zone)
+
+
+# ---- places --------------------------------------------------------------------------------------------
+
+
+def test_unknown_access_points_are_counted_and_listed_up_to_a_bound():
+    c = Connector()
+    for n in range(UNKNOWN_LISTED + 3):
+        assert (
+            c.hear(NOON, trap(access_point=f"aa:00:00:00:{n // 256:02x}:{n % 256:02x}")).dropped == UNKNOWN_ACCESS_POINT
+        )
+    c.hear(NOON, trap(access_point="aa:00:00:00:00:00"))
+    assert c.state.unknown["aa:00:00:00:00:00"] == 2
+    assert len(c.state.unknown) == UNKNOWN_LISTED
+    assert c.state.unknown_unlisted == 3
+
+
+def test_names_and_senders_stand_for_access_points_where_the_vendor_gives_no_address():
+    c = Connector(ingest(aliases={"2065-clwa": ROOM, "10.2.9.9": LOBBY}))
+    assert c.hear(NOON, trap(access_point="", name=b"2065-clwa")).dropped is None
+    assert c.hear(NOON, trap(access_point="", at_sender=True), address="10.2.9.9").dropped is None
+    assert c.hear(NOON, trap(access_point="", name=b"2066-clwa")).dropped == UNKNOWN_ACCESS_POINT
+    assert [row.access_point for row in rows(c.drain())][:2] == [ROOM, LOBBY]
+    with pytest.raises(UsageError, match="alias"):
+        ingest(aliases={"x": "00:00:00:00:00:01"})
+
+
+def test_a_controller_that_a_site_does_not_list_places_nobody_there():
+    c = Connector()
+    assert c.hear(NOON, source=OTHER).dropped == FOREIGN_SOURCE
+    assert c.hear(NOON, trap(access_point=ELSEWHERE), source=OTHER).dropped is None
+
+
+def test_new_devices_beyond_the_sites_bound_are_dropped_until_old_ones_are_forgotten():
+    c = Connector(ingest(max_devices=1))
+    assert c.hear(NOON).dropped is None
+    assert c.hear(NOON + 1, trap(BERT)).dropped == TOO_MANY_DEVICES
+    assert c.hear(NOON + MINUTE).dropped is None, "the one that is known stays welcome"
+    assert c.hear(NOON + 12 * MINUTE, trap(BERT)).dropped is None
+
+
+# ---- epochs --------------------------------------------------------------------------------------------
+
+MIDNIGHT = NOON + DAY // 2
+
+
+def test_the_first_sighting_of_a_new_day_ends_the_old_name_at_the_same_time():
+    c = Connector()
+    c.hear(MIDNIGHT - MINUTE)
+    c.hear(MIDNIGHT + 1)
+    old, new = (NAMES.name(ANNE, day) for day in (MIDNIGHT // DAY - 1, MIDNIGHT // DAY))
+    assert rows(c.drain()) == [
+        (old, LOBBY, MIDNIGHT - MINUTE),
+        (old, None, MIDNIGHT + 1),
+        (new, LOBBY, MIDNIGHT + 1),
+    ]
+
+
+def test_a_duplicate_across_midnight_is_kept_because_its_name_is_new():
+    c = Connector()
+    c.hear(MIDNIGHT - 1)
+    assert c.hear(MIDNIGHT).dropped is None
+    assert c.hear(MIDNIGHT + 1).dropped == COLLAPSED
+
+
+@pytest.mark.parametrize(("gap", "ends"), [(10 * MINUTE, 1), (10 * MINUTE + 1, 0)])
+def test_an_old_name_that_can_hold_no_presence_is_not_ended(gap, ends):
+    c = Connector()
+    c.hear(MIDNIGHT - 1)
+    c.hear(MIDNIGHT - 1 + gap)
+    assert sum(row.access_point is None for row in rows(c.drain())) == ends
+
+
+def test_each_site_ends_the_old_name_for_itself():
+    c = Connector()
+    for radio in (LOBBY, ELSEWHERE):
+        c.hear(MIDNIGHT - MINUTE, trap(access_point=radio))
+    for radio in (ELSEWHERE, LOBBY):
+        c.hear(MIDNIGHT + MINUTE, trap(access_point=radio))
+    ended = [m.site for m in c.drain() for row in m.rows if row.access_point is None]
+    assert sorted(ended) == ["dbh", "ics"]
+
+
+def test_ttl_mode_ends_names_at_each_salt_life():
+    c = Connector(ingest(pseudonyms=Pseudonyms.rotating(KEY, MINUTE)))
+    for n in range(4):
+        c.hear(NOON + n * MINUTE)
+    found = rows(c.drain())
+    assert [row.access_point for row in found] == [LOBBY] + [None, LOBBY] * 3
+    assert len({row.device for row in found}) == 4
+
+
+def test_the_connector_forgets_a_device_after_its_validity_even_when_nobody_moves():
+    c = Connector()
+    c.hear(NOON)
+    c.poll(NOON + 10 * MINUTE)
+    assert ANNE in c.state.seen["dbh"]
+    c.poll(NOON + 10 * MINUTE + 2 * GRID)
+    assert not c.state.seen["dbh"]
+
+
+def test_no_address_leaves_and_random_addresses_are_counted():
+    c = Connector()
+    c.hear(NOON, trap(bytes.fromhex("da1234567890")))
+    c.hear(NOON, trap(bytes.fromhex("da1234567891")))
+    c.hear(NOON, trap())
+    assert c.state.locally_administered == 2
+    told = repr(c.drain())
+    assert "da1234567890" not in told
+    assert "12345678" not in told
+
+
+# ---- batches and heartbeats ----------------------------------------------------------------------------
+
+
+def test_a_batch_leaves_after_250_ms_or_a_thousand_rows():
+    c = Connector()
+    c.hear(NOON)
+    assert c.poll(NOON + BATCH_DELAY - 1) == []
+    assert c.core.next_due(c.state) == NOON + BATCH_DELAY
+    [first] = c.poll(NOON + BATCH_DELAY)
+    assert (first.site, first.source, first.session, first.sequence) == ("dbh", CONTROLLER, NOON, 0)
+    core = Connector(ingest(max_devices=10_000))
+    for n in range(2_500):
+        core.hear(NOON, trap(n.to_bytes(6, "big")))
+    batches = core.poll(NOON)
+    assert [b.sequence for b in batches] == [0, 1]
+    assert all(999 <= len(b.rows) <= 1000 for b in batches)
+    assert len(rows(batches)) + len(rows(core.drain())) == 2_500
+
+
+def test_an_end_and_its_sighting_share_a_batch_of_at_most_a_thousand_rows():
+    c = Connector(ingest(max_devices=10_000))
+    clients = [n.to_bytes(6, "big") for n in range(1_701)]
+    for time in (MIDNIGHT - MINUTE, MIDNIGHT + MINUTE):
+        for client in clients:
+            c.hear(time, trap(client))
+    for batch in c.drain():
+        assert len(batch.rows) <= 1000
+        ends = [n for n, row in enumerate(batch.rows) if row.access_point is None]
+        assert all(batch.rows[n + 1].access_point == LOBBY for n in ends)
+
+
+def test_sequences_count_from_zero_per_site_and_source():
+    c = Connector()
+    sent = []
+    for n in range(3):
+        c.hear(NOON + n * MINUTE)
+        c.hear(NOON + n * MINUTE, trap(access_point=ELSEWHERE), source=OTHER)
+        sent += c.drain()
+    told = [(m.site, m.source, m.sequence) for m in sent]
+    assert told == [(*pair, n) for n in range(3) for pair in (("dbh", CONTROLLER), ("ics", OTHER))]
+
+
+def beats(messages):
+    return [m for m in messages if isinstance(m, Heartbeat)]
+
+
+def test_heartbeats_are_the_same_whether_or_not_anyone_moved():
+    quiet, busy = Connector(), Connector()
+    told = {"quiet": [], "busy": []}
+    for n in range(1, 400):
+        time = NOON + n * 100_003
+        busy.hear(time, trap(access_point=[LOBBY, ROOM, ELSEWHERE][n % 3]))
+        told["quiet"] += quiet.poll(time)
+        told["busy"] += busy.poll(time)
+    assert told["quiet"] == beats(told["busy"])
+    assert rows(told["busy"])
+    pairs = [("dbh", CONTROLLER), ("ics", CONTROLLER), ("ics", OTHER)]
+    grid = range(NOON + GRID, NOON + 399 * 100_003 + 1, GRID)
+    expected = [Heartbeat(*pair, NOON, g - SECOND) for g in grid for pair in pairs]
+    assert told["quiet"] == expected
+
+
+def test_no_row_follows_a_heartbeat_that_is_later_than_it():
+    c, out = Connector(), []
+    for n in range(3_000):
+        time = NOON + n * 7_919
+        c.hear(time, trap((n % 50).to_bytes(6, "big"), [LOBBY, ROOM][n // 50 % 2]))
+        if n % 11 == 0:
+            out += c.poll(time)
+    watermark = 0
+    for message in out + c.drain():
+        if isinstance(message, Heartbeat):
+            watermark = message.watermark
+        else:
+            assert all(row.time > watermark for row in message.rows)
+
+
+def test_the_grid_is_aligned_to_the_epoch_and_starts_after_the_connector():
+    c = Connector(start=NOON + 3 * SECOND)
+    assert c.poll(NOON + GRID - 1) == []
+    assert {m.watermark for m in c.poll(NOON + GRID)} == {NOON + 4 * SECOND}
+
+
+# ---- the laboratory's clock ----------------------------------------------------------------------------
+
+
+def test_receive_time_counts_and_no_uptime_moves_it():
+    c = Connector()
+    c.hear(NOON, trap(uptime=4_075_268_204))
+    assert [row.time for row in rows(c.drain())] == [NOON]
+
+
+def test_uptime_mode_takes_time_from_the_trap_and_heartbeats_from_keep_alives():
+    start = 17_563 * DAY
+    c = Connector(ingest(start=start))
+    c.hear(NOON, trap(uptime=1234))
+    assert c.hear(NOON, trap(BERT, uptime=None)).dropped == NO_UPTIME
+    assert c.poll(NOON + BATCH_DELAY - 1) == []
+    c.hear(NOON + 1, trap(b"", kind=Kind.KEEPALIVE, uptime=6_001))
+    first = c.poll(NOON + 1)
+    assert [row.time for row in rows(first)] == [start + 12_340_000]
+    assert isinstance(first[0], ObservationBatch), "rows leave before the heartbeat that speaks for them"
+    assert [(m.site, m.watermark) for m in beats(first)] == [(s, start + 59 * SECOND) for s in ("dbh", "ics")]
+    c.hear(NOON + 2, trap(b"", kind=Kind.KEEPALIVE, uptime=12_000))
+    grid = [start + MINUTE + n * GRID - SECOND for n in range(1, 13)]
+    assert [m.watermark for m in beats(c.poll(NOON + 2)) if m.site == "dbh"] == grid
+    assert c.core.next_due(c.state) is None
+
+
+def test_in_uptime_mode_no_client_moves_the_grid_and_old_keep_alives_do_nothing():
+    c = Connector(ingest(start=NOON))
+    for uptime in (6_000, 600, 6_000):
+        c.hear(NOON, trap(b"", kind=Kind.KEEPALIVE, uptime=uptime))
+    c.hear(NOON, trap(uptime=60_000))
+    c.hear(NOON, trap(b"", kind=Kind.RESTART, uptime=90_000))
+    assert len(beats(c.poll(NOON + DAY))) == 2
+
+
+def test_a_clock_step_over_five_seconds_stops_loudly():
+    wall, ticks = [NOON], [77]
+    clock = AnchoredClock(lambda: wall[0], lambda: ticks[0])
+    ticks[0] += 9 * SECOND
+    wall[0] += 4 * SECOND
+    assert clock.now() == NOON + 9 * SECOND, "time goes on with the monotonic clock"
+    for step in (-SECOND, 12 * SECOND):
+        wall[0] += step
+        with pytest.raises(ClockStepError):
+            clock.now()
+    assert issubclass(ClockStepError, TacetError)
+
+
+def test_a_policy_describes_an_ingest():
+    policy = Policy.model_validate(
+        {
+            "site": {"dbh": {"sources": [CONTROLLER], "validity": "1min", "zones": [
+                {"id": "lobby", "capacity": 9, "access_points": [LOBBY.upper()]}]}},
+            "audience": [{"name": "a"}],
+            "release": [{"name": "r", "query": "count", "mechanism": "laplace", "epsilon": {"a": "1"},
+                         "zones": {"kind": "room"}, "daily_budget": {"a": "288"}}],
+        }
+    )  # fmt: skip
+    c = Connector(Ingest.of_policy(policy, KEY))
+    c.hear(NOON)
+    assert rows(c.drain()) == [(NAMES.name(ANNE, NOON // DAY), LOBBY, NOON)]
+    assert c.core.pairs == (("dbh", CONTROLLER),)

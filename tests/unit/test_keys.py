@@ -1,0 +1,176 @@
+"""Keys by day, and the files that hold them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from connectors import keyfile
+from stream.errors import KeyFileError
+from stream.keys import ForwardKeys, LaboratoryKeys, key_day, ratchet, subkey
+from stream.records import DAY, MINUTE
+
+
+@pytest.fixture
+def production(tmp_path):
+    keyfile.create(tmp_path / "key", laboratory=False)
+    return tmp_path / "key"
+
+
+@pytest.fixture
+def laboratory(tmp_path):
+    keyfile.create(tmp_path / "lab", laboratory=True)
+    return tmp_path / "lab"
+
+
+def test_a_key_day_is_the_utc_day_of_the_windows_start():
+    assert key_day(20_000 * DAY - 5 * MINUTE) == 19_999
+    assert key_day(20_000 * DAY) == 20_000
+
+
+def test_each_day_follows_from_the_one_before_and_none_from_the_one_after():
+    keys = ForwardKeys(10, bytes(32), "l", b"a")
+    assert keys.day(11) == ratchet(keys.day(10))
+    assert keys.day(13) == ratchet(keys.day(12))
+    assert keys.from_day(12).day(13) == keys.day(13)
+    with pytest.raises(KeyFileError, match="2 days before its oldest"):
+        keys.from_day(12).day(10)
+    assert keys.from_day(12).from_day(10).first == 12
+
+
+def test_days_purposes_and_roots_have_unrelated_keys():
+    keys = LaboratoryKeys(bytes(32), "l", b"a")
+    days = {keys.day(day) for day in range(50)} | {LaboratoryKeys(b"\1" * 32, "l", b"a").day(0)}
+    purposes = {subkey(keys.day(0), purpose) for purpose in ("noise", "coins", "commitment")}
+    assert len(days | purposes) == 54
+
+
+def test_a_key_file_is_private_and_never_written_over(production):
+    assert stat.S_IMODE(production.stat().st_mode) == 0o600
+    before = production.read_bytes()
+    with pytest.raises(KeyFileError, match="must not exist yet"):
+        keyfile.create(production, laboratory=True)
+    assert production.read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o610, 0o602])
+def test_a_key_file_that_others_can_reach_is_refused(production, mode):
+    production.chmod(mode)
+    with pytest.raises(KeyFileError, match=f"mode 0600.*got {mode:04o}"):
+        keyfile.FileKeys(production)
+    with pytest.raises(KeyFileError, match="mode 0600"):
+        keyfile.pseudonym_key(production)
+
+
+def test_the_three_keys_are_unrelated_and_new_each_time(tmp_path, production, laboratory):
+    secrets = set()
+    for path in (production, laboratory):
+        document = json.loads(path.read_text())
+        secrets |= {document["pseudonym"], document["audit"], *map(str, document["noise"].values()), document["ledger"]}
+    assert len(secrets - {"None"}) == 8
+
+
+def test_a_production_key_begins_with_the_first_day_asked_for(production):
+    keys = keyfile.FileKeys(production)
+    first = keys.day(20_000)
+    assert json.loads(production.read_text())["noise"] == {"day": 20_000, "key": first.hex()}
+    assert keyfile.FileKeys(production).day(20_000) == first
+    with pytest.raises(KeyFileError):
+        keyfile.FileKeys(production).day(19_999)
+
+
+def test_a_production_key_steps_forward_and_never_back(production):
+    keys = keyfile.FileKeys(production)
+    gone, kept = keys.day(20_000), keys.day(20_001)
+    keys.forget_before(20_001)
+    assert keys.day(20_001) == kept
+    for holder in (keys, keyfile.FileKeys(production)):
+        with pytest.raises(KeyFileError, match="must hold the day asked for"):
+            holder.day(20_000)
+    assert gone.hex() not in production.read_text()
+    assert stat.S_IMODE(production.stat().st_mode) == 0o600
+    keys.forget_before(20_000)
+    assert keyfile.FileKeys(production).day(20_001) == kept
+
+
+def test_a_process_that_lags_behind_does_not_bring_a_destroyed_day_back(production):
+    keyfile.FileKeys(production).day(20_000)
+    ahead, behind = keyfile.FileKeys(production), keyfile.FileKeys(production)
+    ahead.forget_before(20_005)
+    behind.forget_before(20_003)
+    assert json.loads(production.read_text())["noise"]["day"] == 20_005
+    assert behind.day(20_005) == ahead.day(20_005)
+
+
+def test_two_processes_that_begin_at_once_agree_on_the_first_day(production):
+    one, other = keyfile.FileKeys(production), keyfile.FileKeys(production)
+    first = one.day(20_000)
+    assert other.day(20_001) == one.day(20_001) == ratchet(first)
+    assert json.loads(production.read_text())["noise"]["day"] == 20_000
+
+
+def test_a_laboratory_key_keeps_every_day(laboratory):
+    keys = keyfile.FileKeys(laboratory)
+    before = keys.day(20_000)
+    keys.forget_before(30_000)
+    assert keyfile.FileKeys(laboratory).day(20_000) == before
+    assert keys.laboratory
+    assert keyfile.laboratory_keys(laboratory).day(20_000) == before
+
+
+def test_replaying_needs_a_laboratory_key(production):
+    with pytest.raises(KeyFileError, match="must be a laboratory key"):
+        keyfile.laboratory_keys(production)
+
+
+def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path, production):
+    with pytest.raises(KeyFileError, match="must know its first day before it is copied"):
+        keyfile.export(production, "worker", tmp_path / "worker")
+    keyfile.FileKeys(production).day(20_000)
+    keyfile.export(production, "worker", tmp_path / "worker")
+    assert keyfile.FileKeys(tmp_path / "worker").day(20_001) == keyfile.FileKeys(production).day(20_001)
+
+
+def test_an_exported_part_holds_that_part_alone(tmp_path):
+    production = tmp_path / "key"
+    keyfile.create(production, laboratory=False, first_day=20_000)
+    keyfile.export(production, "ingest", tmp_path / "ingest")
+    keyfile.export(production, "worker", tmp_path / "worker")
+    assert set(json.loads((tmp_path / "ingest").read_text())) & {"noise", "audit", "pseudonym"} == {"pseudonym"}
+    assert set(json.loads((tmp_path / "worker").read_text())) & {"noise", "audit", "pseudonym"} == {"noise", "audit"}
+    assert keyfile.pseudonym_key(tmp_path / "ingest") == keyfile.pseudonym_key(production)
+    with pytest.raises(KeyFileError, match="must hold the audit key"):
+        keyfile.FileKeys(tmp_path / "ingest")
+    with pytest.raises(KeyFileError, match="must hold the pseudonym key"):
+        keyfile.pseudonym_key(tmp_path / "worker")
+    assert stat.S_IMODE((tmp_path / "worker").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"tacet_key": 2}', '{"tacet_key": 1, "audit": "zz", "noise": {}, "ledger": "x", "laboratory": false}',
+     '{"tacet_key": 1, "audit": "00", "noise": {"day": 1}, "ledger": "x", "laboratory": false}'],
+)  # fmt: skip
+def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path, text):
+    path = tmp_path / "key"
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    os.write(handle, text.encode())
+    os.close(handle)
+    with pytest.raises(KeyFileError, match="must be a key file made by 'tacet key create'") as caught:
+        keyfile.FileKeys(path)
+    assert text not in str(caught.value) or not text
+
+
+def test_no_key_shows_itself(production, laboratory):
+    unpinned, lab, pinned = (keyfile.FileKeys(path) for path in (production, laboratory, production))
+    pinned.day(20_000)
+    for keys in (unpinned, lab, pinned):
+        told = f"{keys!r} {keys.held!r} {keys.held!s}"
+        for path in (production, laboratory):
+            document = json.loads(path.read_text())
+            for secret in (document["audit"], *map(str, document["noise"].values())):
+                assert secret not in told
+                assert repr(bytes.fromhex(secret))[2:-1] not in told if len(secret) == 64 else True

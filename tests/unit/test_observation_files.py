@@ -1,0 +1,292 @@
+"""Files of observations: what each row becomes, when windows close, and what a bad row may cost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core_ground import (
+    EVENING,
+    SITE,
+    SOURCES,
+    Seen,
+    access_point,
+    bodies,
+    building,
+    laboratory,
+    mac,
+    people,
+    policy_text,
+    write_csv,
+)
+
+from connectors.observations import COLUMNS, ObservationFile, bad_rows
+from stream.errors import UsageError
+from stream.pipeline import Options, Pipeline
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.schemas import AUDIT, parse_time, rfc3339
+from stream.sensing.pseudonyms import Pseudonyms
+
+POLICY = building()
+KEY = bytes(range(32))
+V = POLICY.site[SITE].validity
+TICK = POLICY.site[SITE].tick
+
+
+def read(path: Path, policy: Any = POLICY) -> tuple[ObservationFile, list[Any]]:
+    file = ObservationFile(path, policy, KEY)
+    return file, list(file.messages())
+
+
+def rows_of(messages: list[Any], site: str = SITE) -> list[Any]:
+    return [row for item in messages if isinstance(item, ObservationBatch) and item.site == site for row in item.rows]
+
+
+def text(tmp_path: Path, *lines: str, name: str = "o.csv", header: str = "time,device,access_point,site") -> Path:
+    path = tmp_path / name
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+GOOD = f"{rfc3339(EVENING)},{mac(1)},{access_point('a')},{SITE}"
+LATER = f"{rfc3339(EVENING + MINUTE)},{mac(2)},{access_point('b')},{SITE}"
+
+
+# --- time ----------------------------------------------------------------------------------------------
+
+
+def test_every_source_of_every_site_beats_at_each_tick_and_once_at_each_end(tmp_path):
+    policy = building(sites=(SITE, "dbh1"))
+    first, last = EVENING + 100 * SECOND, EVENING + 50 * MINUTE
+    _, made = read(
+        write_csv(tmp_path / "o.csv", [Seen(first, mac(1), access_point("a")), Seen(last, mac(1), access_point("a"))]),
+        policy,
+    )
+    beats = [(item.site, item.source, item.watermark - EVENING) for item in made if isinstance(item, Heartbeat)]
+    end = 50 * MINUTE + V + 30 * SECOND
+    for site in policy.site:
+        for source in SOURCES:
+            marks = [mark for of, by, mark in beats if (of, by) == (site, source)]
+            assert marks == [100 * SECOND, 15 * MINUTE, 30 * MINUTE, 45 * MINUTE, 60 * MINUTE, end]
+
+
+def test_rows_come_before_the_heartbeat_of_their_tick_and_not_before_the_last_one(tmp_path):
+    seen = people(hours=14)
+    _, made = read(write_csv(tmp_path / "o.csv", seen))
+    mark = 0
+    for item in made:
+        if isinstance(item, Heartbeat):
+            mark = item.watermark
+        else:
+            assert all(mark <= row.time <= mark // TICK * TICK + TICK for row in item.rows)
+
+
+@pytest.mark.parametrize(("offset", "first"), [(0, 0), (6 * MINUTE, TICK), (TICK - 1, TICK), (TICK, TICK)])
+def test_the_first_window_is_the_first_tick_at_or_after_the_first_row(tmp_path, offset, first):
+    path = write_csv(tmp_path / "o.csv", [Seen(EVENING + offset, mac(1), access_point("a"))])
+    made = Pipeline(POLICY, SITE, laboratory())
+    states, outputs = made.initial(), []
+    for item in read(path)[1]:
+        states, more = made.step(states, item)
+        outputs += more
+    ends = sorted({parse_time(body["window_end"]) for body in bodies(outputs, AUDIT)})
+    assert ends[0] == EVENING + first
+    assert ends[-1] <= EVENING + offset + V
+    assert ends == list(range(ends[0], EVENING + offset + V, TICK))
+
+
+def test_at_the_end_nobody_is_left(tmp_path):
+    seen = people(hours=14)
+    path = write_csv(tmp_path / "o.csv", seen)
+    made = Pipeline(building(tick="5min"), SITE, laboratory(), Options(occupancy=True))
+    states, outputs = made.initial(), []
+    for item in read(path, building(tick="5min"))[1]:
+        states, more = made.step(states, item)
+        outputs += more
+    windows = bodies(outputs, "tacet.occupancy.v1")
+    last = parse_time(windows[-1]["window_end"])
+    assert last < seen[-1].time + V <= last + 5 * MINUTE
+    assert sum(windows[-1]["counts"].values()) > 0
+    assert {window["coverage"] for window in windows} == {1.0}
+
+
+def test_the_same_file_gives_the_same_messages_and_its_session_is_its_first_row(tmp_path):
+    path = write_csv(tmp_path / "o.csv", people(hours=14))
+    one, other = read(path)[1], read(path)[1]
+    assert one == other
+    assert {item.session for item in one} == {EVENING + 1_000}
+    sequences = [item.sequence for item in one if isinstance(item, ObservationBatch)]
+    assert sequences == list(range(len(sequences)))
+
+
+def test_no_batch_holds_more_than_a_thousand_rows(tmp_path):
+    seen = [Seen(EVENING + n, mac(n), access_point("a")) for n in range(5000)]
+    batches = [item for item in read(write_csv(tmp_path / "o.csv", seen))[1] if isinstance(item, ObservationBatch)]
+    assert max(len(batch.rows) for batch in batches) <= 1000
+    assert len(rows_of(batches)) == 5000
+
+
+def test_a_gap_of_a_night_is_closed_window_by_window(tmp_path):
+    path = write_csv(
+        tmp_path / "o.csv", [Seen(EVENING, mac(1), access_point("a")), Seen(EVENING + DAY, mac(1), access_point("a"))]
+    )
+    beats = [item.watermark for item in read(path)[1] if isinstance(item, Heartbeat) and item.source == SOURCES[0]]
+    assert sorted({mark for mark in beats if mark % TICK == 0}) == list(range(EVENING, EVENING + DAY + 1, TICK))
+
+
+# --- names ---------------------------------------------------------------------------------------------
+
+
+def test_devices_are_named_and_addresses_do_not_pass(tmp_path):
+    _, made = read(write_csv(tmp_path / "o.csv", people(hours=14)))
+    names = {row.device for row in rows_of(made)}
+    assert all(len(name) == 16 and set(name) <= set("0123456789abcdef") for name in names)
+    assert "a4:00" not in repr(made)
+    assert "a40000" not in repr(made)
+
+
+def test_at_midnight_utc_the_old_name_ends_where_the_new_one_begins(tmp_path):
+    midnight = parse_time("2026-03-03T00:00:00Z")
+    seen = [Seen(midnight - MINUTE, mac(1), access_point("a")), Seen(midnight + MINUTE, mac(1), access_point("b"))]
+    names = Pseudonyms.daily(KEY)
+    day = midnight // DAY
+    address = bytes.fromhex(mac(1).replace(":", ""))
+    wanted = [
+        (names.name(address, day - 1), access_point("a"), midnight - MINUTE),
+        (names.name(address, day - 1), None, midnight + MINUTE),
+        (names.name(address, day), access_point("b"), midnight + MINUTE),
+    ]
+    assert rows_of(read(write_csv(tmp_path / "o.csv", seen))[1]) == wanted
+    late = [seen[0], seen[1]._replace(time=midnight - MINUTE + V + 1)]
+    assert len(rows_of(read(write_csv(tmp_path / "o.csv", late))[1])) == 2, "its presence has ended by itself"
+
+
+def test_a_name_ends_at_the_site_where_it_was_seen(tmp_path):
+    """Seen at two sites around midnight: at neither of them is the device there under two names."""
+    policy = building(sites=(SITE, "dbh1"))
+    midnight = parse_time("2026-03-03T00:00:00Z")
+    seen = [
+        Seen(midnight - 2 * MINUTE, mac(1), access_point("a")),
+        Seen(midnight + MINUTE, mac(1), access_point("a", 1), "dbh1"),
+        Seen(midnight + 3 * MINUTE, mac(1), access_point("a")),
+    ]
+    made = read(write_csv(tmp_path / "o.csv", seen), policy)[1]
+    assert [row.access_point is None for row in rows_of(made)] == [False, True, False]
+    assert [row.access_point is None for row in rows_of(made, "dbh1")] == [False]
+
+
+# --- bad rows ---------------------------------------------------------------------------------------------
+
+BAD = [
+    (f"yesterday,{mac(1)},{access_point('a')},{SITE}", "time"),
+    (f"2026-03-02T20:00:00,{mac(1)},{access_point('a')},{SITE}", "time"),
+    (f"1969-12-31T23:59:59Z,{mac(1)},{access_point('a')},{SITE}", "time"),
+    (f"9999-01-01T00:00:00Z,{mac(1)},{access_point('a')},{SITE}", "time"),
+    (f"{rfc3339(EVENING)},somebody,{access_point('a')},{SITE}", "device"),
+    (f"{rfc3339(EVENING)},a4-00-00-00-00-01,{access_point('a')},{SITE}", "device"),
+    (f"{rfc3339(EVENING)},{mac(1)},lobby,{SITE}", "access_point"),
+    (f"{rfc3339(EVENING)},{mac(1)},{access_point('a')},elsewhere", "site"),
+    (f"{rfc3339(EVENING)},{mac(1)},{access_point('a')}", "time"),
+    (f"{rfc3339(EVENING)},{mac(1)},{access_point('a')},{SITE},more", "time"),
+    ('"' + GOOD, "time"),
+    ('"' + "x" * 200_000 + '"' + GOOD, "time"),
+    ("\0\0\0", "time"),
+]
+
+
+@pytest.mark.parametrize(("line", "field"), BAD, ids=range(len(BAD)))
+def test_a_bad_row_loses_only_itself_and_is_named_by_line_and_field(tmp_path, line, field):
+    file, made = read(text(tmp_path, GOOD, line, LATER))
+    assert (file.tally.rows, file.tally.bad, file.tally.problems) == (3, 1, [f"line 3: {field}"])
+    assert [row.time for row in rows_of(made)] == [EVENING, EVENING + MINUTE]
+    problem = str(bad_rows(file.tally))
+    assert problem == f"1 bad rows were left out: line 3: {field}"
+
+
+def test_many_bad_rows_are_counted_and_the_first_ones_named(tmp_path):
+    file, _ = read(text(tmp_path, *["bad"] * 50, GOOD))
+    told = str(bad_rows(file.tally))
+    assert told.startswith("50 bad rows were left out: line 2: time;")
+    assert told.endswith("line 21: time and 30 more")
+    assert bad_rows(read(text(tmp_path, GOOD))[0].tally) is None
+
+
+@pytest.mark.parametrize("value", ["[1]", "5", "null", "{}", '"x"', "true", "1e400", "{"])
+@pytest.mark.parametrize("field", COLUMNS)
+def test_a_bad_value_in_json_lines_loses_only_its_row(tmp_path, field, value):
+    good = {"time": rfc3339(EVENING), "device": mac(1), "access_point": access_point("a"), "site": SITE}
+    bad = json.dumps(good | {field: "@"}).replace('"@"', value)
+    path = tmp_path / "o.jsonl"
+    path.write_text(f"{json.dumps(good)}\n\n{bad}\n{json.dumps(good)}\n")
+    file, made = read(path)
+    assert len(rows_of(made)) == 2
+    assert file.tally.bad == 1
+    assert file.tally.problems[0].startswith("line 3: ")
+
+
+def test_an_access_point_of_another_site_is_a_bad_row_and_an_unlisted_one_is_counted(tmp_path):
+    policy = building(sites=(SITE, "dbh1"))
+    foreign = f"{rfc3339(EVENING)},{mac(1)},{access_point('a', 1)},{SITE}"
+    unlisted = f"{rfc3339(EVENING)},{mac(1)},02:ff:ff:ff:ff:ff,{SITE}"
+    file, made = read(text(tmp_path, GOOD, foreign, unlisted), policy)
+    assert (file.tally.bad, file.tally.unknown_access_points, len(rows_of(made))) == (1, 1, 1)
+
+
+# --- forms ------------------------------------------------------------------------------------------------
+
+
+def test_columns_may_come_in_any_order_quoted_with_others_and_in_any_case(tmp_path):
+    path = text(
+        tmp_path, f'"x","{SITE}","{access_point("a").upper()}",{mac(1).upper()},{rfc3339(EVENING)}',
+        header="note,site,access_point,device,time",
+    )  # fmt: skip
+    assert rows_of(read(path)[1]) == rows_of(read(text(tmp_path, GOOD, name="p.csv"))[1])
+
+
+@pytest.mark.parametrize("prefix", ["\ufeff", ""])
+def test_marks_and_line_ends_of_other_systems_are_read(tmp_path, prefix):
+    path = tmp_path / "o.csv"
+    path.write_bytes((prefix + "time,device,access_point,site\r\n" + GOOD + "\r\n\r\n" + LATER).encode())
+    file, made = read(path)
+    assert (len(rows_of(made)), file.tally.bad) == (2, 0)
+
+
+def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path):
+    plain = write_csv(tmp_path / "o.csv", people(hours=14))
+    packed = tmp_path / "o.csv.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert read(packed)[1] == read(plain)[1]
+    packed.write_bytes(packed.read_bytes()[:-2000])
+    with pytest.raises(UsageError, match="cannot be read to its end"):
+        read(packed)
+
+
+def test_a_missing_column_or_file_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="must name the columns time, device, access_point, site; device is missing"):
+        read(text(tmp_path, header="time,mac,access_point,site"))
+    with pytest.raises(UsageError, match="cannot be read"):
+        read(tmp_path / "none.csv")
+    assert read(text(tmp_path))[1] == []
+
+
+def test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done(tmp_path):
+    path = text(tmp_path, GOOD, "nonsense,a4:5e:60:c0:ff:ee,x,y", LATER)
+    (tmp_path / "p.toml").write_text(policy_text())
+    tacet = [sys.executable, "-m", "connectors"]
+    subprocess.run(
+        [*tacet, "key", "create", "k", "--laboratory"], cwd=tmp_path, check=True, timeout=60, capture_output=True
+    )
+    done = subprocess.run(
+        [*tacet, "replay", str(path), "--policy", "p.toml", "--key-file", "k", "--out", "out"],
+        cwd=tmp_path, timeout=60, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert "line 3: time" in done.stderr
+    assert "nonsense" not in done.stderr + done.stdout
+    assert "c0:ff:ee" not in done.stderr + done.stdout
+    assert (tmp_path / "out" / "audit.jsonl").exists()

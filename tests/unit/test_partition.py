@@ -1,0 +1,364 @@
+"""One partition: what its snapshot brings back, what it refuses, and what it never lets out."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from core_ground import (
+    COUNTS,
+    EVENING,
+    SITE,
+    SOURCES,
+    Seen,
+    access_point,
+    building,
+    laboratory,
+    mac,
+    messages,
+    people,
+    policy_text,
+)
+
+from stream import partition as module
+from stream.accounting.ledger import verify_chain
+from stream.errors import FinalityError, UsageError
+from stream.keys import ForwardKeys, LaboratoryKeys, key_day
+from stream.partition import Emitted, Partition
+from stream.policy import Policy, load_policy
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
+from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record, parse_time
+
+POLICY = building()
+SEEN = people()[:1500]
+LOG = [encode_message(item) for item in messages(SEEN, POLICY)]
+CUT = len(LOG) * 2 // 3
+
+
+def fed(partition: Partition, log: list[bytes], first: int = 0) -> list[Emitted]:
+    return [out for offset, value in enumerate(log, first) for out in partition.feed(offset, None, value)]
+
+
+def audit(emitted: list[Emitted]) -> list[bytes]:
+    return [out.value for out in emitted if out.topic == AUDIT]
+
+
+STRAIGHT = fed(Partition(POLICY, laboratory()), LOG)
+
+
+def end_of(entry: bytes) -> int:
+    return parse_time(parse_record(entry)["window_end"])
+
+
+@pytest.fixture(scope="module")
+def snapshot() -> bytes:
+    partition = Partition(POLICY, laboratory())
+    fed(partition, LOG[:CUT])
+    return partition.snapshot(CUT, 17)
+
+
+# --- restart -------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_brings_back_position_and_state(snapshot):
+    straight = STRAIGHT
+    partition = Partition(POLICY, laboratory())
+    assert partition.restore(snapshot) == CUT
+    assert partition.audit_offset() == 17
+    rest = fed(partition, LOG[CUT:], CUT)
+    assert rest == straight[-len(rest) :]
+    assert len(rest) > 100
+
+
+def test_no_snapshot_is_a_beginning():
+    partition = Partition(POLICY, laboratory())
+    fed(partition, LOG[:50])
+    assert partition.restore(None) is None
+    assert partition.chains() == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('public = "0.5"', 'public = "0.6"'), ('board = "10"', 'board = "11"'), ('lateness = "30s"', 'lateness = "31s"'),
+     ('after = "10:00"', 'after = "11:00"'), ('mechanism = "filter"', 'mechanism = "laplace"')],
+)  # fmt: skip
+def test_a_changed_policy_is_refused_with_both_versions(snapshot, old, new):
+    assert old in policy_text()
+    other = load_policy(policy_text().replace(old, new))
+    with pytest.raises(UsageError, match=f"version {POLICY.version}.*got {other.version}; --accept-policy"):
+        Partition(other, laboratory()).restore(snapshot)
+
+
+def test_another_mechanism_version_is_refused(snapshot, monkeypatch):
+    monkeypatch.setattr(module, "MECHANISMS", "2")
+    with pytest.raises(UsageError, match="mechanism version: must be 1, got 2"):
+        Partition(POLICY, laboratory(), accept_policy=True).restore(snapshot)
+
+
+@pytest.mark.parametrize(
+    "keys", [laboratory(2), LaboratoryKeys(bytes([1]) * 32, "other", bytes([101]) * 32),
+             ForwardKeys(0, bytes(32), "ledger1", bytes([102]) * 32)],
+)  # fmt: skip
+def test_another_key_is_refused(snapshot, keys):
+    with pytest.raises(UsageError, match="key: must be the one this state was made with"):
+        Partition(POLICY, keys, accept_policy=True).restore(snapshot)
+
+
+def test_an_accepted_policy_goes_on_with_the_books(snapshot):
+    other = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))
+    partition = Partition(other, laboratory(), accept_policy=True)
+    assert partition.restore(snapshot) == CUT
+    before = audit(fed(Partition(POLICY, laboratory()), LOG[:CUT]))
+    after = audit(fed(partition, LOG[CUT:], CUT))
+    entries = [parse_record(value) for value in before + after]
+    verify_chain(entries, laboratory().audit)
+    ids = [entry["release_id"] for entry in entries]
+    assert len(ids) == len(set(ids)), "no window is released again under the new policy"
+    assert {entry["policy_version"] for entry in entries[len(before) :]} == {other.version}
+    board = [entry["nano"] for entry in entries if entry["audience"] == "board" and entry["release"] == "plain"]
+    assert board.count(0) > 0, "what was spent before counts: the budget of the day runs out all the same"
+    assert sum(nano for nano in board if nano) <= 2 * 10 * 10**9
+
+
+def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books():
+    two = building(sites=(SITE, "dbh1"))
+    partition = Partition(two, laboratory())
+    one_more = [encode_message(item) for item in messages_of("dbh1", two)]
+    fed(partition, LOG[:CUT] + one_more)
+    chains = partition.chains()
+    assert chains["dbh1"][0] > 10
+    without = Partition(POLICY, laboratory(), accept_policy=True)
+    without.restore(partition.snapshot(9, 0))
+    assert without.chains() == chains
+    again = Partition(two, laboratory(), accept_policy=True)
+    again.restore(without.snapshot(10, 0))
+    assert again.chains() == chains
+
+
+def messages_of(site: str, policy: Policy) -> list[ObservationBatch | Heartbeat]:
+    tick = policy.site[site].tick
+    first = -(-EVENING // tick) * tick
+    return [Heartbeat(site, source, 1, first + n * tick) for n in range(8) for source in SOURCES]
+
+
+def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid():
+    """From 15 to 30 minutes: the next window is the first of the new grid after the last one released."""
+    for cut in range(40, 56, 3):
+        partition = Partition(POLICY, laboratory())
+        before = fed(partition, LOG[:cut])
+        other = load_policy(policy_text(tick="30min"))
+        changed = Partition(other, laboratory(), accept_policy=True)
+        changed.restore(partition.snapshot(cut, 0))
+        after = fed(changed, LOG[cut:], cut)
+        ends = [sorted({end_of(value) for value in audit(part)}) for part in (before, after)]
+        assert all(end % (30 * MINUTE) == 0 for end in ends[1])
+        assert not ends[0] or ends[1][0] > ends[0][-1]
+        assert len(ends[1]) > 10
+
+
+def test_a_loss_gives_windows_of_coverage_0_until_the_next_heartbeat(snapshot):
+    partition = Partition(POLICY, laboratory())
+    partition.restore(snapshot)
+    partition.resume_after_loss(CUT + 40)
+    rest = fed(partition, LOG[CUT + 40 :], CUT + 40)
+    coverage = [parse_record(out.value)["coverage"] for out in rest if out.topic == "tacet.private.public.smooth.v1"]
+    assert coverage[0] == 0
+    assert coverage[-1] == 1
+    assert sorted(coverage) == coverage
+
+
+# --- finality --------------------------------------------------------------------------------------------
+
+
+def test_entries_that_come_out_again_alike_are_let_out(snapshot):
+    straight = STRAIGHT
+    partition = Partition(POLICY, laboratory())
+    partition.restore(snapshot)
+    rest = [value for value in audit(straight) if parse_record(value)["sequence"] >= partition.chains()[SITE][0]]
+    partition.published(audit(straight)[:3] + rest[:20])
+    assert partition.behind()
+    emitted = fed(partition, LOG[CUT:], CUT)
+    assert audit(emitted) == rest
+    assert not partition.behind()
+
+
+def changed_log() -> list[bytes]:
+    """The same log, but one person more in every batch after the snapshot."""
+    log = []
+    for value in LOG[CUT:]:
+        message, _ = module.decode_message(value)
+        if isinstance(message, ObservationBatch):
+            row = Row("f" * 16, access_point("a"), message.rows[-1].time)
+            message = ObservationBatch(SITE, message.source, message.session, message.sequence, (*message.rows, row))
+        log.append(encode_message(message))
+    return log
+
+
+def test_other_observations_for_a_published_window_let_nothing_out(snapshot):
+    straight = STRAIGHT
+    partition = Partition(POLICY, laboratory())
+    partition.restore(snapshot)
+    first = partition.chains()[SITE][0]
+    partition.published(audit(straight))
+    made: list[Emitted] = []
+    with pytest.raises(FinalityError, match=r"site dbh: ledger entry \d+ was published and would now differ"):  # noqa: PT012
+        for offset, value in enumerate(changed_log(), CUT):
+            made += partition.feed(offset, None, value)
+    published = {parse_record(value)["sequence"]: value for value in audit(straight)}
+    assert all(published[parse_record(value)["sequence"]] == value for value in audit(made))
+    assert all(parse_record(value)["sequence"] >= first for value in audit(made))
+
+
+def test_two_different_published_entries_of_one_number_are_refused(snapshot):
+    partition = Partition(POLICY, laboratory())
+    partition.restore(snapshot)
+    number = partition.chains()[SITE][0]
+    one, other = (orjson.dumps({"site": SITE, "sequence": number, "nano": nano}) for nano in (1, 2))
+    with pytest.raises(FinalityError):
+        partition.published([one, other])
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_for_it():
+    with_days, without = building(), building(releases=COUNTS)
+    needed = []
+    for policy in (with_days, without):
+        partition = Partition(policy, laboratory())
+        assert partition.oldest_day_needed() is None
+        days = []
+        for offset, item in enumerate(messages(SEEN, policy)):
+            if any(out.checkpoint for out in partition.feed(offset, None, encode_message(item))):
+                days.append(partition.oldest_day_needed())
+        assert days == sorted(days)
+        needed.append(days[-1])
+    assert needed == [key_day(parse_time("2026-03-03T08:00:00Z")), key_day(parse_time("2026-03-04T00:00:00Z"))]
+
+
+# --- what breaks a rule ------------------------------------------------------------------------------------
+
+SECRET = "a4:5e:60:c0:ff:ee"
+
+
+HEAD = b'{"v":1,"site":"dbh","source":"127.0.0.1","session":1,"kind":"heartbeat","watermark":5}'
+UNREADABLE = [
+    (b"", "json"),
+    (b"\xff\xfe", "json"),
+    (b"[1]", "json"),
+    (b'"x"', "json"),
+    (b"null", "json"),
+    (b"{}", "json"),
+    (b'{"v":2}', "version"),
+    (HEAD.replace(b'"session":1', b'"session":"1"'), "type"),
+    (HEAD.replace(b"heartbeat", SECRET.encode()), "kind"),
+    (HEAD.replace(b":5}", b":1.5}"), "type"),
+    (HEAD.replace(b":5}", b":-5}"), "type"),
+    (HEAD.replace(b":5}", b":99999999999999999}"), "type"),
+    (HEAD.replace(b"heartbeat", b"observations").replace(b'"watermark":5', b'"sequence":0,"rows":7'), "type"),
+    (HEAD.replace(b"dbh", SECRET.encode()), "unknown_site"),
+    (HEAD.replace(b"127.0.0.1", SECRET.encode()), "unknown_source"),
+]
+
+
+@pytest.mark.parametrize(("value", "reason"), UNREADABLE, ids=range(len(UNREADABLE)))
+def test_what_cannot_be_read_goes_to_quarantine_and_the_stream_goes_on(value, reason):
+    partition = Partition(POLICY, laboratory())
+    emitted = fed(partition, LOG[:120])
+    [out] = partition.feed(120, None, value)
+    body = parse_record(out.value)
+    assert (out.topic, body["reason"]) == (QUARANTINE, reason)
+    assert set(body) == {"v", "source", "reason", "place", "length", "digest"}
+    assert body["length"] % 64 == 0
+    assert 0 <= body["length"] - len(value) < 64
+    assert SECRET not in out.value.decode() + out.key.decode() + out.id
+    assert not out.checkpoint
+    emitted += fed(partition, LOG[120:150], 121)
+    assert emitted == STRAIGHT[: len(emitted)]
+
+
+def test_a_bad_row_loses_only_itself_and_is_named_by_place():
+    row = ["0" * 16, access_point("a"), EVENING + SECOND]
+    bad = [
+        ["", row[1], row[2]],
+        [SECRET * 9, row[1], row[2]],
+        [row[0], 5, row[2]],
+        [row[0], row[1], "now"],
+        [1],
+        SECRET,
+    ]
+    body = {"v": 1, "site": SITE, "source": SOURCES[0], "session": 1, "kind": "observations", "sequence": 0}
+    partition = Partition(POLICY, laboratory())
+    emitted = partition.feed(0, None, orjson.dumps(body | {"rows": [row, *bad, row]}))
+    places = [parse_record(out.value)["place"] for out in emitted]
+    assert places == ["rows[1].device", "rows[2].device", "rows[3].access_point", "rows[4].time", "rows[5]", "rows[6]"]
+    assert SECRET not in b"".join(out.value for out in emitted).decode()
+    assert partition.counters.rows == 2
+
+
+def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_their_content():
+    partition = Partition(POLICY, laboratory())
+    fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING)) for source in SOURCES])
+    rows = (Row("0" * 16, "02:de:ad:be:ef:00", EVENING), Row("1" * 16, access_point("a"), EVENING + DAY))
+    emitted = partition.feed(2, None, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, rows)))
+    told = [parse_record(out.value) for out in emitted]
+    assert [(body["reason"], body["place"]) for body in told] == [
+        ("unknown_access_point", "rows[0].access_point"), ("ahead", "rows[1].time"),
+    ]  # fmt: skip
+    assert "02:de:ad" not in b"".join(out.value for out in emitted).decode()
+
+
+def test_the_digest_of_a_quarantined_message_is_keyed():
+    values = [parse_record(Partition(POLICY, laboratory(seed)).feed(0, None, b"{}")[0].value) for seed in (1, 2)]
+    assert values[0]["digest"] != values[1]["digest"]
+
+
+# --- sense, as the pipeline sets it up ----------------------------------------------------------------------
+
+
+def test_late_rows_are_dropped_and_counted_and_change_nothing():
+    partition = Partition(POLICY, laboratory())
+    late = ObservationBatch(SITE, SOURCES[0], 2, 0, (Row("f" * 16, access_point("a"), SEEN[0].time),))
+    wanted = STRAIGHT
+    last = len(LOG) - 1
+    emitted = fed(partition, LOG[:last]) + partition.feed(last, None, encode_message(late))
+    assert emitted == wanted[: len(emitted)]
+    counters = partition._sites[SITE].states["sense"].counters
+    assert counters["late"] == 1
+    assert counters["rows"] == counters["accepted"] + counters["late"] == len(SEEN) + 1
+
+
+def test_windows_come_in_order_without_a_gap_from_the_first_tick_on():
+    ends = [end_of(value) for value in audit(STRAIGHT)]
+    tick = POLICY.site[SITE].tick
+    windows = sorted(set(ends))
+    assert ends == sorted(ends)
+    assert windows == list(range(-(-SEEN[0].time // tick) * tick, windows[-1] + 1, tick))
+
+
+def test_devices_beyond_the_most_that_a_site_may_hold_are_dropped_and_counted():
+    small = building(site="max_devices = 5")
+    partition = Partition(small, laboratory())
+    log = [encode_message(item) for item in messages(SEEN, small)]
+    fed(partition, log)
+    state = partition._sites[SITE].states["sense"]
+    assert state.counters["over_max_devices"] > 100
+    assert len(state.known) <= 5
+    assert state.counters["rows"] == len(SEEN)
+
+
+@pytest.mark.parametrize("tick", ["5min", "15min", "1h"])
+def test_no_row_between_two_ticks_is_taken_to_be_ahead_of_its_time(tick):
+    policy = building(tick=tick, releases=COUNTS)
+    partition = Partition(policy, laboratory())
+    fed(partition, [encode_message(item) for item in messages(SEEN, policy)])
+    counters = partition._sites[SITE].states["sense"].counters
+    assert counters["accepted"] == counters["rows"] == len(SEEN)
+
+
+def test_a_beginning_with_one_person_is_no_different_from_one_with_many():
+    one = [Seen(EVENING + 1_000, mac(0), access_point("a")), SEEN[-1]]
+    ends = []
+    for seen in (one, SEEN):
+        log = [encode_message(item) for item in messages(seen, POLICY)]
+        ends.append([parse_record(value)["release_id"] for value in audit(fed(Partition(POLICY, laboratory()), log))])
+    assert ends[0] == ends[1]

@@ -1,0 +1,182 @@
+"""The plan of a day: costs, releases that fit, expected errors."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+import orjson
+import pytest
+from click.testing import CliRunner
+from core_ground import ATTRIBUTES, COUNTS, building, policy_text
+
+from connectors.commands.admin import policy as policy_verbs
+from connectors.plan import plan, simulated_day
+from stream.policy import load_policy
+
+
+def count_release(mechanism="laplace", epsilon="1", more="", name="r"):
+    return f"""
+[[release]]
+name = "{name}"
+query = "count"
+mechanism = "{mechanism}"
+zones = {{ kind = ["hall", "lobby"] }}
+epsilon = {{ facilities = "{epsilon}" }}
+{more}
+"""
+
+
+def row(release, **changes):
+    [found] = plan(building(releases=release, **changes))["counts"]
+    return found
+
+
+def test_every_release_and_audience_has_a_row_with_every_field():
+    told = plan(building())
+    assert [(r["site"], r["release"], r["audience"]) for r in told["counts"]] == [
+        ("dbh", "grouped", "board"), ("dbh", "grouped", "facilities"), ("dbh", "grouped", "public"),
+        ("dbh", "plain", "board"), ("dbh", "plain", "facilities"), ("dbh", "smooth", "public"),
+    ]  # fmt: skip
+    for each in told["counts"]:
+        assert set(each) == {
+            "site", "release", "audience", "mechanism", "epsilon", "windows_per_day", "daily_budget", "refresh_days",
+            "w_budget", "releases_that_fit", "cost", "expected_mean_absolute_error",
+        }  # fmt: skip
+        assert {"window", "day", "presence_tuple", "observation", "device_w_event", "device_day", "person_day"} <= set(
+            each["cost"]
+        )
+    assert {(a["attribute"], a["audience"]) for a in told["attributes"]} == {
+        ("arrival", "facilities"), ("arrival", "public"), ("occupancy_level", "facilities"),
+    }  # fmt: skip
+    assert [c["release"] for c in told["coalitions"]] == ["grouped", "plain", "smooth"]
+
+
+@pytest.mark.parametrize("epsilon", ["0.1", "0.5", "1"])
+def test_laplace_errs_by_the_mean_of_its_noise(epsilon):
+    """E|DLap| = 2a / (1 - a^2), a = e^-epsilon; 288 x 4 draws: six standard errors on both sides."""
+    found = row(count_release("laplace", epsilon))["expected_mean_absolute_error"]
+    a = math.exp(-float(epsilon))
+    mean, second = 2 * a / (1 - a * a), 2 * a / (1 - a) ** 2
+    assert found == pytest.approx(mean, abs=6 * math.sqrt((second - mean**2) / (288 * 4)))
+
+
+def test_smoothing_mechanisms_err_less_than_laplace_where_noise_is_large():
+    errors = {
+        mechanism: row(count_release(mechanism, "0.1"))["expected_mean_absolute_error"]
+        for mechanism in ("laplace", "pegasus", "filter")
+    }
+    assert errors["pegasus"] < errors["laplace"] / 1.3
+    assert errors["filter"] < errors["pegasus"]
+
+
+def test_the_simulated_day_is_a_whole_day_of_public_zones():
+    times, counts = simulated_day()
+    assert len(times) == 288
+    assert counts.shape[0] == 288
+    assert counts.sum() > 0
+    assert counts.min() == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "fit"),
+    [
+        ("", 96),
+        ('daily_budget = { facilities = "10" }', 10),
+        ('daily_budget = { facilities = "10.9" }', 10),
+        ('daily_budget = { facilities = "10" }\nrefresh = "7d"', 10),
+        ('daily_budget = { facilities = "700" }\nrefresh = "7d"', 96),
+        ('w_budget = { facilities = "3" }', 24),
+        ('w_budget = { facilities = "30" }', 96),
+        ('w_budget = { facilities = "3" }\ndaily_budget = { facilities = "20" }', 20),
+    ],
+)
+def test_releases_that_fit_are_what_the_budgets_pay_on_a_day_that_begins_with_them_whole(more, fit):
+    found = row(count_release(more=more))
+    assert found["windows_per_day"] == 96
+    assert found["releases_that_fit"] == fit
+    assert found["cost"]["day"] == str(fit)
+    assert found["cost"]["device_day"] == str(fit)
+    assert found["cost"]["person_day"] == str(3 * fit)
+
+
+def test_a_device_that_counts_longer_than_a_tick_reaches_into_the_next_day():
+    found = row(count_release(), tick="5min")
+    assert found["cost"]["day"] == "288"
+    assert (found["cost"]["device_day"], found["cost"]["device_day_moved"]) == ("289", "578")
+    capped = row(count_release(more='daily_budget = { facilities = "10" }'), tick="5min")
+    assert capped["cost"]["device_day"] == "11"
+
+
+def test_a_sliding_budget_bounds_the_w_event():
+    found = row(count_release(more='w_budget = { facilities = "3" }'))["cost"]
+    assert (found["device_w_event"], found["person_w_event"]) == ("3", "9")
+    assert row(count_release())["cost"]["device_w_event"] == "12"
+
+
+def test_all_together_pay_for_separate_groupers():
+    told = {c["release"]: c["cost"] for c in plan(building())["coalitions"]}
+    assert told["grouped"]["presence_tuple"] == "1.02"  # 0.8 x 1 + 0.2 (1 + 0.1)
+    assert told["plain"]["presence_tuple"] == "0.5"
+    assert Decimal(told["grouped"]["observation"]) == 2 * Decimal("1.02")
+
+
+def test_attributes_tell_their_factors_with_counts_and_model():
+    model = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
+    text = ATTRIBUTES.replace('zones = { kind = "office" }', model)
+    told = {(a["attribute"], a["audience"]): a for a in plan(building(releases=COUNTS + text))["attributes"]}
+    arrival = told["arrival", "facilities"]
+    assert arrival["factor"] == pytest.approx(math.e)
+    assert arrival["exact"] >= arrival["factor"]
+    assert arrival["with_counts"] == arrival["exact"]
+    assert arrival["habit"]["5"] == pytest.approx(math.exp(5))
+    assert arrival["zones"] == 2
+    assert told["arrival", "public"]["exact"] == pytest.approx(math.exp(0.2))  # the public sees no level
+
+
+def invoke(tmp_path, text, *arguments):
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    return CliRunner().invoke(policy_verbs, [*arguments, str(path)])
+
+
+def test_the_verb_prints_one_object_or_a_table(tmp_path):
+    text = policy_text(count_release())
+    told = orjson.loads(invoke(tmp_path, text, "plan", "--json").output)
+    assert told == orjson.loads(orjson.dumps(plan(load_policy(text))))
+    table = invoke(tmp_path, text, "plan").output
+    assert "96 of 96" in table
+    assert max(map(len, table.splitlines())) <= 80
+
+
+MODELS = """
+[privacy.mobility]
+forward = [[0.95, 0.05], [0.05, 0.95]]
+[[privacy.meetings]]
+size = 5
+correlation = 0.5
+presence = 0.3
+"""
+
+
+def test_show_tells_the_declared_models_and_what_they_leak(tmp_path):
+    release = ATTRIBUTES.replace(
+        'zones = { kind = "office" }',
+        'zones = { kind = "office" }\ncap = 1.05\ndays_per_month = 20\n'
+        'model.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }',
+    )
+    more = 'w_budget = { facilities = "3" }\nrefresh = "7d"'
+    text = policy_text(count_release(epsilon="0.5", more=more) + release + MODELS)
+    told = orjson.loads(invoke(tmp_path, text, "show", "--json").output)
+    assert told["w"] == 12
+    assert told["mobility"] == [[0.95, 0.05], [0.05, 0.95]]
+    assert told["meetings"] == [{"size": 5, "correlation": 0.5, "presence": 0.3}]
+    assert told["w_budgets"] == {"r/facilities": "3"}
+    assert told["refresh_days"] == {"r": 7}
+    assert told["counts"][0]["meeting"] == pytest.approx(1.535885, abs=1e-6)
+    model = told["models"]["office-day"]
+    assert (model["asked"], model["left_out"], model["cap"]) == (["arrival"], ["occupancy_level"], 1.05)
+    shown = invoke(tmp_path, text, "show").output
+    for words in ("knows how", "1.536", "static guard", "never asked: occupancy_level", "at most 20 days of any 30"):
+        assert words in shown
+    assert max(map(len, shown.splitlines())) <= 100

@@ -1,0 +1,253 @@
+"""The policy file: what is refused, and with which words."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+import pytest
+from core_ground import policy_text
+
+from connectors.simulation_policy import policy_text as simulated_policy
+from stream.errors import PolicyError
+from stream.guarantees import check_promises
+from stream.policy import decimal_string, load_policy, parse_duration, parse_epsilon
+from stream.records import DAY, MINUTE, SECOND
+from stream.sensing.simulator import SimulatorConfig, simulate
+
+TEXT = policy_text()
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(PolicyError) as caught:
+        load_policy(text, "building.toml")
+    return str(caught.value)
+
+
+def changed(old: str, new: str) -> str:
+    assert old in TEXT, old
+    return TEXT.replace(old, new, 1)
+
+
+RULES = [
+    (
+        'timezone = "America/Los_Angeles"',
+        'timezone = "Mars/Olympus"',
+        "site.dbh.timezone",
+        "time zone",
+        "'Mars/Olympus'",
+    ),
+    ('tick = "15min"', 'tick = "7min"', "site.dbh.tick", "divide a day", "'7min'"),
+    ('tick = "15min"', 'tick = "30s"', "site.dbh.tick", "whole minutes", "'30s'"),
+    ('tick = "15min"', "tick = 15", "site.dbh.tick", "duration such as", "15"),
+    ('tick = "15min"', 'tick = "0min"', "site.dbh.tick", "greater than 0", "'0min'"),
+    ('validity = "10min"', 'validity = "ten"', "site.dbh.validity", "duration such as", "'ten'"),
+    ('lateness = "30s"', "lateness = 30", "site.dbh.lateness", "duration such as", "30"),
+    ('lateness = "30s"', 'lateness = "30s"\ncolour = "red"', "site.dbh.colour", "not permitted", "'red'"),
+    ('lateness = "30s"', 'lateness = "30s"\nmax_devices = 0', "site.dbh.max_devices", "greater than 0", "0"),
+    (
+        'lateness = "30s"',
+        'lateness = "30s"\nworking_hours = ["18:00", "08:00"]',
+        "site.dbh.working_hours",
+        "begin before",
+        "",
+    ),
+    (
+        'lateness = "30s"',
+        'lateness = "30s"\nworking_hours = ["08:00", "24:30"]',
+        "working_hours[1]",
+        "match pattern",
+        "'24:30'",
+    ),
+    ('sources = ["127.0.0.1", "127.0.0.2"]', "sources = []", "site.dbh.sources", "at least 1", ""),
+    ('"127.0.0.2"]', '"127.0.0.1"]', "site.dbh.sources", "unique", "127.0.0.1 twice"),
+    ('id = "b"', 'id = "a"', "site.dbh.zones", "unique within their site", "a twice"),
+    ('id = "b"', 'id = "b/c"', "site.dbh.zones[1].id", "match pattern", "'b/c'"),
+    ("capacity = 6", "capacity = 0", "site.dbh.zones[0].capacity", "greater than 0", "0"),
+    ('["02:00:00:00:00:02"]', '["02:00:00:00:00:01"]', "policy", "one zone only", "02:00:00:00:00:01 twice"),
+    ('["02:00:00:00:00:02"]', '["02-00-00-00-00-02"]', "zones[1].access_points[0]", "match pattern", "02-00"),
+    (
+        '[[audience]]\nname = "board"',
+        '[[audience]]\nname = "public"',
+        "policy",
+        "audience names must be unique",
+        "public twice",
+    ),
+    ('[[audience]]\nname = "board"', '[[audience]]\nname = "all"', "policy", "all audiences together", "'all'"),
+    ('[[audience]]\nname = "board"', '[[audience]]\nname = "Board"', "audience[2].name", "match pattern", "'Board'"),
+    ('name = "plain"', 'name = "grouped"', "policy", "release and query names must be unique", "grouped twice"),
+    (
+        'mechanism = "pegasus"',
+        'mechanism = "magic"',
+        "release[0].mechanism",
+        "'laplace', 'pegasus', 'filter'",
+        "'magic'",
+    ),
+    ('query = "count"', 'query = "sum"', "release[0]", "query", ""),
+    (
+        'facilities = "1", public',
+        'facilities = "0", public',
+        "release[0].epsilon.facilities",
+        "positive decimal",
+        "'0'",
+    ),
+    (
+        'facilities = "1", public',
+        'facilities = "-1", public',
+        "release[0].epsilon.facilities",
+        "positive decimal",
+        "'-1'",
+    ),
+    ('facilities = "1", public', "facilities = 1.0, public", "release[0].epsilon.facilities", "in quotes", "1.0"),
+    (
+        'facilities = "1", public',
+        'facilities = "nan", public',
+        "release[0].epsilon.facilities",
+        "positive decimal",
+        "'nan'",
+    ),
+    ('facilities = "1", public', 'facilities = "101", public', "release[0].epsilon.facilities", "at most 100", "'101'"),
+    (
+        'facilities = "1", public',
+        'facilities = "0.0000000001", public',
+        "release[0].epsilon.facilities",
+        "nine decimals",
+        "0.0000000001",
+    ),
+    ('facilities = "1", public', 'facilities = "0.00001", public', "release[0]", "with pegasus", "got 0.00001"),
+    ('facilities = "1", public', 'managers = "1", public', "policy", "not declared", "managers"),
+    (
+        'daily_budget = { board = "10" }',
+        'daily_budget = { board = "0.2" }',
+        "release[1]",
+        "pay at least one release",
+        "got 0.2",
+    ),
+    ('daily_budget = { board = "10" }', 'daily_budget = { public = "10" }', "release[1]", "has an epsilon", "public"),
+    ('levels = ["zone", "building"]', 'levels = ["building"]', "release[1].levels", "must include 'zone'", "building"),
+    (
+        'levels = ["zone", "building"]',
+        'levels = ["zone", "wing"]',
+        "release[1].levels[1]",
+        "'floor' or 'building'",
+        "'wing'",
+    ),
+    ('levels = ["zone", "building"]', 'levels = ["zone", "zone"]', "release[1].levels", "unique", "zone twice"),
+    ('zones = { kind = "hall" }', 'zones = { kind = "kitchen" }', "policy", "selects no zone", "'smooth'"),
+    ('kind = ["hall", "lobby"]', 'kind = ["hall", "loby"]', "policy", "no zone bears", "kind loby"),
+    (
+        "[release.attributes.arrival]",
+        "[release.attributes.lunch]",
+        "release[3].attributes.lunch",
+        "'arrival'",
+        "'lunch'",
+    ),
+    (
+        'sensitive = { after = "10:00" }',
+        "sensitive = { above = 3 }",
+        "release[3].attributes",
+        "after or before",
+        "above",
+    ),
+    (
+        'sensitive = { after = "10:00" }',
+        "sensitive = { }",
+        "release[3].attributes.arrival.sensitive",
+        "at least one",
+        "",
+    ),
+    (
+        'sensitive = { after = "10:00" }',
+        'sensitive = { after = "25:00" }',
+        "arrival.sensitive.after",
+        "match pattern",
+        "'25:00'",
+    ),
+    ("sensitive = { below = 0.3 }", "sensitive = { below = nan }", "occupancy_level.sensitive.below", "finite", "nan"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "place", "rule", "value"), RULES, ids=[rule[1][-40:] for rule in RULES])
+def test_a_broken_rule_is_refused_with_file_key_rule_and_value(old, new, place, rule, value):
+    text = refusal(changed(old, new))
+    assert text.startswith("building.toml: ")
+    for part in (place, rule, value):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("head", "place"),
+    [("max_factor = inf", "privacy.max_factor"), ("max_factor = 1", "privacy.max_factor"),
+     ("devices_per_person = 0", "privacy.devices_per_person"), ("ticks_per_attribute = 0", "ticks_per_attribute")],
+)  # fmt: skip
+def test_bounds_that_bound_nothing_are_refused(head, place):
+    assert place in refusal(policy_text(head=f"[privacy]\n{head}\n"))
+
+
+def test_an_attribute_of_a_zone_belongs_to_one_release():
+    """Under two tests of what is sensitive, one release would show what the other withholds."""
+    second = """
+[[release]]
+name = "also"
+query = "attributes"
+zones = { ids = "x" }
+[release.attributes.arrival]
+epsilon = { public = "1" }
+sensitive = { before = "07:00" }
+"""
+    assert "dbh/x/arrival twice" in refusal(TEXT + second)
+    load_policy(TEXT + second.replace("attributes.arrival", "attributes.departure"))
+
+
+def test_what_is_not_toml_is_refused_with_its_line():
+    assert re.match(r"building.toml: not TOML: .*line 3", refusal("\n\n[site\n"))
+
+
+def test_a_policy_with_several_errors_tells_each_on_its_line():
+    text = changed('tick = "15min"', 'tick = "7min"').replace('mechanism = "filter"', 'mechanism = "x"')
+    lines = refusal(text).splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith("building.toml: ") for line in lines)
+
+
+def test_the_version_is_the_meaning_not_the_writing():
+    policy = load_policy(TEXT)
+    assert load_policy("# a comment\n" + TEXT.replace('"0.5"', '"0.50"')).version == policy.version
+    others = [
+        TEXT.replace('public = "0.1"', 'public = "0.11"'),
+        TEXT.replace('lateness = "30s"', 'lateness = "31s"'),
+        TEXT.replace('after = "10:00"', 'after = "10:01"'),
+        TEXT.replace('floor = "1"', 'floor = "3"', 1),
+        policy_text(head="[privacy]\ndevices_per_person = 4\n"),
+    ]
+    assert len({load_policy(text).version for text in [TEXT, *others]}) == 6
+
+
+def test_epsilons_are_kept_exactly():
+    policy = load_policy(TEXT.replace('"0.25"', '"0.123456789"').replace('board = "10"', 'board = "28.8"'))
+    plain = policy.release[1]
+    assert plain.epsilon["board"] == Fraction(123456789, 1_000_000_000)
+    assert decimal_string(plain.epsilon["board"]) == "0.123456789"
+    assert plain.daily_budget["board"] == Fraction("28.8")
+    assert decimal_string(parse_epsilon("1e-9")) == "0.000000001"
+
+
+def test_durations_have_units():
+    assert [parse_duration(text) for text in ("500ms", "30s", "5min", "1h", "1d")] == [
+        500_000, 30 * SECOND, 5 * MINUTE, 60 * MINUTE, DAY,
+    ]  # fmt: skip
+
+
+def test_addresses_of_access_points_are_read_in_any_case():
+    policy = load_policy(TEXT.replace("02:00:00:00:00:02", "02:AB:00:00:00:02"))
+    assert policy.access_points()["02:ab:00:00:00:02"] == ("dbh", "b")
+
+
+def test_the_largest_count_is_ten_times_the_capacity_and_twenty():
+    policy = load_policy(TEXT.replace("capacity = 6", "capacity = 6\nmax_count = 33", 1))
+    assert [zone.largest for zone in policy.site["dbh"].zones] == [33, 80, 80, 80, 30, 30]
+
+
+def test_the_simulated_building_comes_with_a_policy_that_keeps_its_promises():
+    policy = load_policy(simulated_policy(simulate(SimulatorConfig(scale=0.05))))
+    check_promises(policy)

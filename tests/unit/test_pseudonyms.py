@@ -1,0 +1,73 @@
+"""Names of devices: keyed, 64 bits, new each UTC day or each salt life."""
+
+import hashlib
+import hmac
+from datetime import UTC, datetime
+
+import pytest
+
+from stream.errors import UsageError
+from stream.records import DAY, SECOND
+from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
+
+KEY = bytes(range(32))
+MAC = bytes.fromhex("5c521e002011")
+NOON = int(datetime(2018, 2, 1, 12, tzinfo=UTC).timestamp()) * SECOND
+
+
+def test_name_is_hmac_sha256_under_the_key_of_the_day():
+    day_key = hmac.new(KEY, b"tacet pseudonym v1 day 2018-02-01", hashlib.sha256).digest()
+    expected = hmac.new(day_key, MAC, hashlib.sha256).hexdigest()[:16]
+    names = Pseudonyms.daily(KEY)
+    assert names.name(MAC, names.epoch(NOON)) == expected
+
+
+def test_name_holds_within_a_utc_day_and_changes_at_midnight():
+    names = Pseudonyms.daily(KEY)
+    midnight = NOON // DAY * DAY
+    first, last, before = (names.name(MAC, names.epoch(t)) for t in (midnight, midnight + DAY - 1, midnight - 1))
+    assert first == last
+    assert first != before
+
+
+def test_ttl_changes_names_every_salt_life():
+    names = Pseudonyms.rotating(KEY, 300 * SECOND)
+    start = NOON // (300 * SECOND) * 300 * SECOND
+    seen = [names.name(MAC, names.epoch(start + n * 60 * SECOND)) for n in range(10)]
+    assert len(set(seen[:5])) == 1
+    assert len(set(seen[5:])) == 1
+    assert seen[0] != seen[5]
+
+
+def test_other_keys_other_devices_and_other_modes_give_other_names():
+    day = NOON // DAY
+    given = {
+        Pseudonyms.daily(KEY).name(MAC, day),
+        Pseudonyms.daily(bytes(32)).name(MAC, day),
+        Pseudonyms.daily(KEY).name(bytes(6), day),
+        Pseudonyms.rotating(KEY, DAY).name(MAC, day),
+    }
+    assert len(given) == 4
+    assert all(len(name) == 16 and int(name, 16) >= 0 for name in given)
+
+
+def test_the_bounded_caches_change_no_name(monkeypatch):
+    monkeypatch.setattr("stream.sensing.pseudonyms._CACHED_NAMES", 3)
+    names = Pseudonyms.daily(KEY)
+    asked = [(n.to_bytes(6, "big"), day) for day in (5, 9, 5, 7, 8, 6, 5) for n in (1, 2, 3, 4, 5, 1)]
+    assert [names.name(*a) for a in asked] == [Pseudonyms.daily(KEY).name(*a) for a in asked]
+    assert len(names._names) <= 3
+    assert len(names._keys) <= 4
+
+
+def test_a_short_key_or_an_empty_salt_life_is_refused_without_telling_the_key():
+    with pytest.raises(UsageError, match="16 octets, got 6") as refused:
+        Pseudonyms.daily(b"secret")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(UsageError, match="length"):
+        Pseudonyms.rotating(KEY, 0)
+
+
+@pytest.mark.parametrize(("mac", "random"), [("020000000001", True), ("5c521e002011", False), ("da0000000000", True)])
+def test_locally_administered_bit(mac, random):
+    assert is_locally_administered(bytes.fromhex(mac)) is random

@@ -1,0 +1,223 @@
+"""Every kind of count release through the real release stage: what it charges, what it publishes."""
+
+from fractions import Fraction
+
+import orjson
+import pytest
+
+from stream.account_stage import account_stage
+from stream.errors import PolicyError
+from stream.keys import LaboratoryKeys
+from stream.operators import scan
+from stream.policy import Policy, load_policy
+from stream.records import MINUTE, OccupancyWindow, Published, Spent
+from stream.release import Releases
+from stream.schemas import AUDIT
+
+TICK = 5 * MINUTE
+START = 1_520_000_100 * 1_000_000 // TICK * TICK
+KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
+
+SITE = """
+[site.dbh]
+sources = ["10.0.0.1"]
+
+[[site.dbh.zones]]
+id = "101"
+floor = "1"
+capacity = 20
+access_points = ["02:00:00:00:01:01"]
+
+[[site.dbh.zones]]
+id = "102"
+floor = "1"
+capacity = 20
+access_points = ["02:00:00:00:01:02"]
+
+[[site.dbh.zones]]
+id = "201"
+floor = "2"
+capacity = 20
+access_points = ["02:00:00:00:02:01"]
+
+[[audience]]
+name = "a"
+[[audience]]
+name = "b"
+
+[[release]]
+name = "r"
+query = "count"
+"""
+
+
+def policy(release: str) -> Policy:
+    return load_policy(SITE + release, "p.toml")
+
+
+def windows(n: int, counts: tuple[int, int, int] = (5, 7, 0)) -> list[OccupancyWindow]:
+    return [OccupancyWindow("dbh", START + i * TICK, counts, Fraction(1)) for i in range(n)]
+
+
+def released(release: str, n: int, counts: tuple[int, int, int] = (5, 7, 0)) -> list[dict]:
+    _, outputs = scan(Releases(policy(release), "dbh", KEYS), windows(n, counts))
+    return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
+
+
+def entries(release: str, n: int) -> list[dict]:
+    _, outputs = scan(Releases(policy(release), "dbh", KEYS), windows(n))
+    return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == AUDIT]
+
+
+UNIFORM = 'mechanism = "uniform"\nw = 4\nepsilon = { a = "1" }\n'
+SAMPLE = 'mechanism = "sample"\nw = 4\nepsilon = { a = "100" }\n'
+BA = 'mechanism = "ba"\nw = 4\nepsilon = { a = "1" }\n'
+STATES = (
+    'mechanism = "laplace"\nstates = { low = ["101", "102"], all = ["101", "102", "201"] }\nepsilon = { a = "100" }\n'
+)
+SHARES = """mechanism = "laplace"
+levels = ["zone", "floor", "building"]
+shares = { zone = "0.5", floor = "0.25", building = "0.25" }
+epsilon = { a = "100", b = "50" }
+"""
+QUERIES = """mechanism = "pegasus"
+epsilon = { a = "100" }
+queries = [
+  { name = "sum", kind = "window-sum", windows = 3 },
+  { name = "move", kind = "jump", windows = 2, threshold = 50 },
+  { name = "quiet", kind = "low", windows = 2, threshold = 3 },
+]
+"""
+
+
+@pytest.mark.parametrize("release", [UNIFORM, SAMPLE, BA])
+def test_w_event_mechanism_charges_a_w_th_of_epsilon_each_window(release):
+    found = entries(release, 9)
+    epsilon = Fraction(found[0]["epsilon"])
+    assert [entry["nano"] for entry in found] == [int(epsilon / 4 * 10**9)] * 9
+
+
+def test_sample_publishes_once_in_w_windows_and_repeats():
+    found = [record["values"] for record in released(SAMPLE, 8)]
+    assert found[0] == found[1] == found[3]
+    assert found[4] == found[7]
+    assert found[0] == {"101": 5, "102": 7, "201": 0}
+
+
+def test_states_are_counted_instead_of_zones_at_a_share_of_epsilon():
+    (record,) = released(STATES, 1)
+    assert record["values"] == {"low": 12, "all": 12}
+    assert record["noise_scale"] == {"low": 0.02, "all": 0.02}
+
+
+def test_levels_with_shares_have_their_own_noise_and_add_up():
+    for record in released(SHARES, 5):
+        values, levels = record["values"], record["levels"]
+        assert levels["floor"] == {"1": values["101"] + values["102"], "2": values["201"]}
+        assert levels["building"] == sum(values.values())
+        assert record["noise_scale"]["101"] == pytest.approx(2 / float(record["epsilon"]))
+
+
+def test_queries_cost_nothing_and_have_topics_of_their_own():
+    _, outputs = scan(Releases(policy(QUERIES), "dbh", KEYS), windows(4))
+    topics = [o.topic for o in outputs if isinstance(o, Published)]
+    assert topics.count("tacet.private.a.sum.v1") == 4
+    assert topics.count(AUDIT) == 4
+    records = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and ".sum." in o.topic]
+    assert [record["spend"] for record in records] == ["0"] * 4
+    assert [record["reason"] for record in records] == ["too_early", "too_early", None, None]
+    assert records[-1]["values"] == {"101": 15, "102": 21, "201": 0}
+
+
+def test_jumps_and_low_signals_are_told_from_released_values():
+    _, outputs = scan(Releases(policy(QUERIES), "dbh", KEYS), [
+        *windows(2), OccupancyWindow("dbh", START + 2 * TICK, (80, 7, 0), Fraction(1)),
+        OccupancyWindow("dbh", START + 3 * TICK, (5, 7, 0), Fraction(1)),
+    ])  # fmt: skip
+    found = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
+    moves = [record["values"] for record in found if record["release"] == "move"]
+    assert moves[1:] == [
+        {"101": 0, "102": 0, "201": 0},
+        {"101": 1, "102": 0, "201": 0},
+        {"101": -1, "102": 0, "201": 0},
+    ]
+    quiet = [record["values"] for record in found if record["release"] == "quiet"]
+    assert quiet[1] == {"101": 0, "102": 0, "201": 1}
+
+
+@pytest.mark.parametrize("release", [UNIFORM, SAMPLE, BA, STATES, SHARES, QUERIES])
+def test_state_survives_its_byte_form_at_every_window(release):
+    stage = Releases(policy(release), "dbh", KEYS)
+    _, expected = scan(stage, windows(7))
+    state, made = stage.initial(), []
+    for window in windows(7):
+        state, outputs = stage.step(stage.decode(stage.encode(state)), window)
+        made += outputs
+    assert made == expected
+
+
+def test_budget_of_a_w_event_release_pays_in_w_ths():
+    found = entries(UNIFORM + 'daily_budget = { a = "1" }\n', 6)
+    assert [entry["outcome"] for entry in found] == ["released"] * 4 + ["budget"] * 2
+
+
+def test_charges_say_for_how_many_windows_an_epsilon_pays():
+    _, outputs = scan(Releases(policy(BA), "dbh", KEYS), windows(1))
+    (spent,) = [o for o in outputs if isinstance(o, Spent)]
+    assert [(charge.epsilon, charge.w) for charge in spent.charges] == [(Fraction(1), 4)]
+
+
+def accounts(release: str, n: int) -> list[dict]:
+    made = policy(release)
+    _, outputs = scan(Releases(made, "dbh", KEYS), windows(n))
+    stage = account_stage(made, "dbh", laboratory=True)
+    _, records = scan(stage, [o for o in outputs if isinstance(o, Spent)])
+    return [orjson.loads(record.value)["audiences"] for record in records]
+
+
+def test_account_of_a_w_event_release_adds_one_epsilon_for_every_begun_w_windows():
+    found = accounts(BA, 9)
+    assert [record["a"]["device_total"] for record in found] == ["1"] * 4 + ["2"] * 4 + ["3"]
+    assert [record["a"]["presence_tuple"] for record in found] == ["1"] * 9
+    assert found[-1]["a"]["device_w_event"] == "3"
+    assert {record["b"]["device_total"] for record in found} == {"0"}
+
+
+def test_a_w_event_release_that_begins_anew_pays_anew():
+    made = policy(SAMPLE)
+    stage = account_stage(made, "dbh", laboratory=True)
+    _, outputs = scan(Releases(made, "dbh", KEYS), windows(2))
+    first, second = [o for o in outputs if isinstance(o, Spent)]
+    state, _ = stage.step(stage.initial(), first)
+    state.break_off()
+    _, (record,) = stage.step(stage.decode(stage.encode(state)), second)
+    assert orjson.loads(record.value)["audiences"]["a"]["device_total"] == "200"
+
+
+def test_a_new_policy_does_not_make_sample_publish_before_its_time():
+    stage = Releases(policy(SAMPLE), "dbh", KEYS)
+    state, _ = scan(stage, windows(2))
+    kept = Releases(policy(SAMPLE + 'daily_budget = { a = "1000" }\n'), "dbh", KEYS)
+    later = [OccupancyWindow("dbh", START + i * TICK, (50, 50, 50), Fraction(1)) for i in range(2, 5)]
+    _, outputs = scan(kept, later, kept.decode_ledger_only(stage.encode(state)))
+    values = [orjson.loads(o.value)["values"]["101"] for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
+    assert values == [5, 5, 50]
+
+
+@pytest.mark.parametrize(
+    ("release", "rule"),
+    [
+        ('mechanism = "ba"\nw = 4\nepsilon = { a = "1", b = "1" }\n', "ba must have one audience, got 2"),
+        ('mechanism = "uniform"\nepsilon = { a = "1" }\n', "w must be given with uniform, sample and ba"),
+        ('mechanism = "laplace"\nw = 4\nepsilon = { a = "1" }\n', "w must be given with uniform, sample and ba"),
+        (SHARES.replace('"0.25"', '"0.2"'), "shares must name every level, and add up to 1"),
+        (SHARES.replace("laplace", "filter"), "shares must go with laplace or pegasus, got filter"),
+        (SHARES + 'prune = { share = "0.1", below = 5 }\n', "prune must have one audience, got 2"),
+        (STATES.replace('"201"', '"999"'), "states.all must consist of zones of the release, got '999'"),
+        (QUERIES.replace("threshold = 50", "threshold = 0"), "jump must look at 2 windows or more"),
+        (QUERIES.replace('name = "sum"', 'name = "r"'), "release and query names must be unique, got r twice"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(release, rule):
+    with pytest.raises(PolicyError, match=rule.replace(".", r"\.").replace("(", r"\(")):
+        policy(release)

@@ -1,0 +1,388 @@
+"""The embedded store and the runner over it: private, one at a time, outboxes apart, and final."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core_ground import COUNTS, building, messages, people, policy_text, write_csv
+
+from connectors import keyfile
+from connectors.live import embedded
+from connectors.mark import MarkFile
+from connectors.observations import ObservationFile
+from connectors.store import SYNC_EVERY, SqliteStore, private_folder, read_outbox, read_snapshot, read_topic
+from connectors.subscriber import subscribe
+from stream.embedded import Embedded
+from stream.errors import FinalityError, KeyFileError, UsageError
+from stream.partition import Emitted
+from stream.policy import load_policy
+from stream.records import DAY, MINUTE
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
+
+POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
+SEEN = people(hours=20, devices=12)
+NEEDLE = private_topic("board", "plain")
+
+
+def out(topic: str, value: bytes, number: int, time: int = 1) -> Emitted:
+    return Emitted(topic, b"dbh", value, time, True, f"{topic}/{number}")
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    keyfile.create(tmp_path / "key", laboratory=True)
+    return tmp_path / "key"
+
+
+@pytest.fixture
+def production(tmp_path: Path) -> Path:
+    keyfile.create(tmp_path / "pkey", laboratory=False)
+    return tmp_path / "pkey"
+
+
+def work(
+    folder: Path, key: Path, seen: Any = SEEN, policy: Any = POLICY, until: int | None = None, **options: Any
+) -> None:
+    """Run a file into a store; ``until`` leaves off after so many messages, as a crash would."""
+    file = write_csv(folder.with_suffix(".csv"), seen)
+    with embedded(policy, key, folder, **options) as runner:
+        for number, message in enumerate(ObservationFile(file, policy, bytes(32)).messages()):
+            if number == until:
+                raise Crash
+            runner.take(message, durable=False)
+
+
+class Crash(BaseException):
+    """Stands for the end of a process."""
+
+
+def given_out(folder: Path) -> dict[str, Any]:
+    boxes = {path.stem: read_outbox(folder, path.stem, 0) for path in sorted((folder / "private").glob("*.sqlite"))}
+    return boxes | {topic: read_topic(folder, topic) for topic in (AUDIT, LEAKAGE)}
+
+
+# --- the store -------------------------------------------------------------------------------------------
+
+
+def test_everything_in_a_store_is_for_its_owner_only(tmp_path, key):
+    work(tmp_path / "store", key, SEEN[:200])
+    for path in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path.name
+
+
+def test_a_folder_that_others_may_enter_is_refused(tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(UsageError, match="mode 0700"):
+        private_folder(tmp_path / "open")
+
+
+def test_positions_count_on_after_messages_are_forgotten(tmp_path):
+    store = SqliteStore(tmp_path / "s")
+    assert [store.append(b"a"), store.append(b"b")] == [0, 1]
+    store.commit([], b"state", 2)
+    assert store.append(b"c") == 2
+    assert list(store.waiting(0)) == [(2, b"c")]
+    store.close()
+    store = SqliteStore(tmp_path / "s")
+    assert store.snapshot() == b"state"
+    assert list(store.waiting(2)) == [(2, b"c")]
+    store.close()
+
+
+def test_a_commit_is_whole_or_not_at_all(tmp_path):
+    store = SqliteStore(tmp_path / "s")
+    store.append(b"a")
+    broken = [out(AUDIT, b"{}", 1), Emitted(AUDIT, b"k", None, 1, True, "x")]  # type: ignore[arg-type]
+    with pytest.raises(sqlite3.IntegrityError):
+        store.commit(broken, b"state", 1)
+    assert store.snapshot() is None
+    assert store.records(AUDIT) == []
+    assert list(store.waiting(0)) == [(0, b"a")]
+    store.close()
+
+
+def test_private_records_move_to_the_outbox_of_their_audience_and_no_other(tmp_path):
+    store = SqliteStore(tmp_path / "s")
+    store.commit([out(NEEDLE, b"1", 1), out(private_topic("public", "grouped"), b"2", 2)], b"", 0)
+    store.deliver()
+    assert read_outbox(tmp_path / "s", "board", 0) == [(1, b"1")]
+    assert read_outbox(tmp_path / "s", "public", 0) == [(1, b"2")]
+    assert read_outbox(tmp_path / "s", "nobody", 0) == []
+    for _ in range(SYNC_EVERY + 1):
+        store.commit([], b"", 0)
+        store.deliver()
+    assert store.records(NEEDLE) == []
+    store.close()
+    held = (tmp_path / "s" / "store.sqlite").read_bytes() + (tmp_path / "s" / "private" / "public.sqlite").read_bytes()
+    assert NEEDLE.encode() not in held
+
+
+def test_an_outbox_takes_a_copy_and_refuses_other_bytes_under_one_id(tmp_path):
+    store = SqliteStore(tmp_path / "s")
+    for _ in range(2):
+        store.commit([out(NEEDLE, b"1", 1)], b"", 0)
+        store.deliver()
+    assert read_outbox(tmp_path / "s", "board", 0) == [(1, b"1")]
+    store.commit([out(NEEDLE, b"2", 1), out(NEEDLE, b"3", 2)], b"", 0)
+    with pytest.raises(FinalityError, match="was given out and would now differ"):
+        store.deliver()
+    assert read_outbox(tmp_path / "s", "board", 0) == [(1, b"1")], "nothing of that delivery was given out"
+    store.close()
+
+
+def test_restricted_records_are_kept_a_day_and_quarantine_a_week(tmp_path):
+    store = SqliteStore(tmp_path / "s")
+    day = DAY // 1000
+    for n in range(10):
+        store.commit([out(topic, b"%d" % n, n, n * day) for topic in (OCCUPANCY, QUARANTINE, AUDIT, LEAKAGE)], b"", 0)
+    kept = {
+        topic: [int(value) for _, value in store.records(topic)] for topic in (OCCUPANCY, QUARANTINE, AUDIT, LEAKAGE)
+    }
+    store.close()
+    everything = list(range(10))
+    assert kept == {OCCUPANCY: [8, 9], QUARANTINE: everything[2:], AUDIT: everything, LEAKAGE: everything}
+
+
+def test_a_second_runner_on_a_store_is_refused_at_once(tmp_path, key):
+    refusal = pytest.raises(UsageError, match="store must not be in use by another process")
+    with embedded(POLICY, key, tmp_path / "s"), refusal:
+        SqliteStore(tmp_path / "s")
+    SqliteStore(tmp_path / "s").close()
+
+
+def test_reading_a_store_that_is_none_says_so(tmp_path):
+    for read in (lambda: read_topic(tmp_path, AUDIT), lambda: read_snapshot(tmp_path)):
+        with pytest.raises(UsageError, match="must be a store made by 'tacet run'"):
+            read()
+
+
+# --- the runner ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("until", [0, 1, 30, 61, 140])
+def test_a_run_left_off_anywhere_goes_on_and_ends_alike(tmp_path, key, until):
+    work(tmp_path / "whole", key)
+    with pytest.raises(Crash):
+        work(tmp_path / "cut", key, until=until)
+    work(tmp_path / "cut", key)
+    assert given_out(tmp_path / "cut") == given_out(tmp_path / "whole")
+    assert len(given_out(tmp_path / "cut")[AUDIT]) > 200
+
+
+def test_a_store_full_of_devices_goes_on_alike_after_a_crash(tmp_path, key):
+    """Who was dropped for want of room stays dropped: what was read before the crash is not read again."""
+    policy = building(site="max_devices = 6", releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
+    work(tmp_path / "whole", key, policy=policy)
+    for until in (100, 120, 131, 140, 150):
+        folder = tmp_path / f"cut{until}"
+        with pytest.raises(Crash):
+            work(folder, key, policy=policy, until=until)
+        work(folder, key, policy=policy)
+        assert given_out(folder) == given_out(tmp_path / "whole")
+
+
+def test_a_file_run_again_over_a_finished_store_changes_nothing(tmp_path, key):
+    work(tmp_path / "s", key)
+    before = given_out(tmp_path / "s")
+    work(tmp_path / "s", key)
+    assert given_out(tmp_path / "s") == before
+
+
+def test_a_later_file_goes_on_where_the_earlier_one_ended(tmp_path, key):
+    work(tmp_path / "s", key)
+    before = given_out(tmp_path / "s")
+    later = [row._replace(time=row.time + 3 * DAY) for row in SEEN[:300]]
+    work(tmp_path / "s", key, later)
+    after = given_out(tmp_path / "s")
+    assert after[AUDIT][: len(before[AUDIT])] == before[AUDIT]
+    ends = [parse_record(value)["window_end"] for value in after[AUDIT]]
+    assert ends[-1] > "2026-03-06"
+    assert ends == sorted(ends)
+
+
+def test_messages_taken_durably_survive_a_crash(tmp_path, key):
+    log = list(messages(SEEN, POLICY))
+    with embedded(POLICY, key, tmp_path / "whole") as runner:
+        for message in log:
+            runner.take(message)
+    for cut in (3, 60, 119):
+        folder = tmp_path / f"cut{cut}"
+        with pytest.raises(Crash), embedded(POLICY, key, folder) as runner:  # noqa: PT012
+            for message in log[:cut]:
+                runner.take(message)
+            raise Crash
+        with embedded(POLICY, key, folder) as runner:
+            for message in log[cut:]:
+                runner.take(message)
+        assert given_out(folder) == given_out(tmp_path / "whole")
+
+
+# --- restart with something changed ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('board = "0.25"', 'board = "0.5"'), ('mechanism = "laplace"', 'mechanism = "filter"')]
+)
+def test_a_changed_epsilon_or_mechanism_is_refused_and_accepted_on_order(tmp_path, key, old, new):
+    text = policy_text(COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
+    changed = load_policy(text.replace(old, new))
+    with pytest.raises(Crash):
+        work(tmp_path / "s", key, policy=load_policy(text), until=120)
+    before = given_out(tmp_path / "s")
+    with pytest.raises(UsageError, match="--accept-policy"):
+        work(tmp_path / "s", key, policy=changed)
+    assert given_out(tmp_path / "s") == before
+    work(tmp_path / "s", key, policy=changed, accept_policy=True)
+    after = given_out(tmp_path / "s")
+    assert after[AUDIT][: len(before[AUDIT])] == before[AUDIT]
+    versions = [parse_record(value)["policy_version"] for value in after[AUDIT]]
+    assert versions == sorted(versions, key=lambda version: version == changed.version)
+    ids = [parse_record(value)["release_id"] for value in after[AUDIT]]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_store_made_with_another_key_is_refused(tmp_path, key):
+    keyfile.create(tmp_path / "other", laboratory=True)
+    with pytest.raises(Crash):
+        work(tmp_path / "s", key, until=120)
+    with pytest.raises(UsageError, match="key: must be the one this state was made with"):
+        work(tmp_path / "s", tmp_path / "other")
+
+
+def set_back(folder: Path, key: Path) -> dict[str, Any]:
+    """Leave a store at a point of the past, with its mark and what had been given out since; return that."""
+    with pytest.raises(Crash):
+        work(folder, key, until=130)
+    shutil.copytree(folder, folder.with_name("backup"))
+    with pytest.raises(Crash):
+        work(folder, key, until=190)
+    later = given_out(folder)
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("backup"), folder)
+    assert len(given_out(folder)[AUDIT]) < len(later[AUDIT])
+    return later
+
+
+def test_a_store_that_was_set_back_makes_the_same_again(tmp_path, key):
+    work(tmp_path / "whole", key)
+    set_back(tmp_path / "s", key)
+    work(tmp_path / "s", key)
+    assert given_out(tmp_path / "s") == given_out(tmp_path / "whole")
+
+
+def test_a_store_that_was_set_back_gives_out_nothing_that_differs(tmp_path, key):
+    later = set_back(tmp_path / "s", key)
+    old = given_out(tmp_path / "s")
+    middle = SEEN[len(SEEN) * 3 // 5]
+    changed = sorted(
+        [*SEEN, *(middle._replace(device=f"a4:00:00:01:00:{n:02x}", time=middle.time + n) for n in range(40))]
+    )
+    end = parse_record(old[AUDIT][-1])["window_end"], parse_record(later[AUDIT][-1])["window_end"]
+    with pytest.raises(FinalityError, match="the store was set back"):
+        work(tmp_path / "s", key, changed)
+    assert given_out(tmp_path / "s") == old, "not even the store itself holds what differs"
+    assert end[0] < end[1]
+    work(tmp_path / "s", key)
+    assert given_out(tmp_path / "s")[AUDIT][: len(later[AUDIT])] == later[AUDIT]
+
+
+def test_a_store_that_was_set_back_and_does_not_catch_up_says_so(tmp_path, key):
+    set_back(tmp_path / "s", key)
+    old = given_out(tmp_path / "s")
+    with pytest.raises(FinalityError, match="do not lead it again to where what was given out ends"):
+        work(tmp_path / "s", key, SEEN[: len(SEEN) // 3])
+    assert given_out(tmp_path / "s") == old
+
+
+def test_a_production_key_serves_one_store(tmp_path, production):
+    with embedded(POLICY, production, tmp_path / "one"):
+        pass
+    with (
+        pytest.raises(UsageError, match="this production key belongs to store"),
+        embedded(POLICY, production, tmp_path / "two"),
+    ):
+        pass
+    with embedded(POLICY, production, tmp_path / "one"):
+        pass
+
+
+def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_drawn_again(tmp_path, production):
+    work(tmp_path / "s", production, SEEN[:150])
+    shutil.copytree(tmp_path / "s", tmp_path / "backup")
+    first = keyfile.FileKeys(production).held.first
+    later = [row._replace(time=row.time + 2 * DAY) for row in SEEN[:150]]
+    work(tmp_path / "s", production, later)
+    keys = keyfile.FileKeys(production)
+    assert keys.held.first == first + 2
+    with pytest.raises(KeyFileError):
+        keys.day(first)
+    shutil.rmtree(tmp_path / "s")
+    shutil.copytree(tmp_path / "backup", tmp_path / "s")
+    with pytest.raises(KeyFileError, match="must hold the day asked for"):
+        work(tmp_path / "s", production, later)
+    assert not [v for v in given_out(tmp_path / "s")[AUDIT] if parse_record(v)["laboratory"]]
+
+
+def test_nothing_is_given_out_before_it_is_committed_and_marked(tmp_path, key, monkeypatch):
+    steps: list[str] = []
+
+    def noted(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: Any, **more: Any) -> Any:
+            steps.append(name)
+            return real(*args, **more)
+
+        monkeypatch.setattr(owner, name, call)
+
+    noted(SqliteStore, "commit")
+    noted(SqliteStore, "deliver")
+    noted(MarkFile, "advance")
+    noted(keyfile.FileKeys, "forget_before")
+    work(tmp_path / "s", key, SEEN[:200])
+    body = steps[steps.index("commit") :]
+    assert len(body) > 80
+    assert body == ["commit", "advance", "deliver", "forget_before"] * (len(body) // 4)
+
+
+# --- subscribers -------------------------------------------------------------------------------------------
+
+
+async def read(store: Path, **options: Any) -> list[dict[str, Any]]:
+    return [record async for record in subscribe(store=store, audience="board", until_end=True, **options)]
+
+
+async def test_a_subscriber_reads_its_outbox_alone(tmp_path, key):
+    work(tmp_path / "s", key, SEEN[:300])
+    (tmp_path / "s" / "store.sqlite").chmod(0)
+    (tmp_path / "s" / "store.sqlite").rename(tmp_path / "s" / "gone")
+    (tmp_path / "s" / "private" / "public.sqlite").rename(tmp_path / "gone")
+    records = await read(tmp_path / "s", from_start=True)
+    assert {record["audience"] for record in records} == {"board"}
+    only = await read(tmp_path / "s", from_start=True, release="plain")
+    assert only == [record for record in records if record["release"] == "plain"]
+    assert await read(tmp_path / "s") == []
+
+
+async def test_a_subscriber_goes_on_behind_a_release_at_its_site_and_begins_at_the_others(tmp_path, key):
+    policy = building(sites=("dbh", "dbh1"), releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
+    work(tmp_path / "s", key, people(hours=14, sites=2), policy=policy)
+    records = await read(tmp_path / "s", from_start=True)
+    at = next(n for n, record in enumerate(records) if record["site"] == "dbh" and n > 20)
+    rest = await read(tmp_path / "s", after=records[at]["release_id"])
+    wanted = [r for n, r in enumerate(records) if r["site"] == "dbh1" or n > at]
+    assert rest == wanted
+    with pytest.raises(UsageError, match="--after: must be a release id of this audience"):
+        await read(tmp_path / "s", after="dbh/plain/board/2020-01-01T00:00:00Z")
+
+
+def test_the_runner_is_what_the_tests_think_it_is(tmp_path, key):
+    with embedded(POLICY, key, tmp_path / "s") as runner:
+        assert isinstance(runner, Embedded)
+    assert POLICY.site["dbh"].tick == 15 * MINUTE

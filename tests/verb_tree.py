@@ -1,0 +1,29 @@
+"""Every command of the command line, whether its group has it at hand or loads it when it is asked for."""
+
+from __future__ import annotations
+
+import click
+
+
+def subcommands(group: click.Group) -> dict[str, click.Command]:
+    """Return name -> command of one group; fails where a name that is listed leads nowhere."""
+    context = click.Context(group)
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    missing = [name for name, command in found.items() if command is None]
+    assert not missing, f"listed, but not there: {missing}"
+    return {name: command for name, command in found.items() if command is not None}
+
+
+def all_commands(group: click.Group, *path: str) -> dict[tuple[str, ...], click.Command]:
+    """Return every group and verb below a group, by the words that lead to it."""
+    found: dict[tuple[str, ...], click.Command] = {}
+    for name, command in subcommands(group).items():
+        found[*path, name] = command
+        if isinstance(command, click.Group):
+            found |= all_commands(command, *path, name)
+    return found
+
+
+def all_verbs(group: click.Group) -> dict[str, click.Command]:
+    """Return every command that does something, by its words joined with spaces."""
+    return {" ".join(path): each for path, each in all_commands(group).items() if not isinstance(each, click.Group)}
