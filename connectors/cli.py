@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -35,6 +36,9 @@ VERBS = {
     "optimise": "connectors.leakage",
 }
 """Verb -> the module that has it, in the order in which somebody new needs them."""
+
+SERVICES = {"run", "ingest", "worker"}
+"""Verbs that end with exit code 0 when they are told to stop, from their first moment on."""
 
 
 class _Verbs(click.Group):
@@ -72,6 +76,8 @@ def tacet(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
+    if SERVICES.intersection(sys.argv[1:2]):  # until the verb's own handler takes over; nothing has begun yet
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         tacet(standalone_mode=False)
     except click.exceptions.Exit as ended:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 import stat
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, tacet, together
+from acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, command, tacet, together
 from click.testing import CliRunner
 from verb_tree import all_commands, subcommands
 
@@ -487,3 +489,22 @@ def test_a_broker_that_does_not_answer_is_told_in_one_line(world: World, verb: s
     result = tacet(*words, "--kafka", "127.0.0.1:1", code=1)
     assert result.stderr.splitlines()[-1] == "tacet: no Kafka broker answers at 127.0.0.1:1"
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["worker", "ingest"])
+def test_a_service_that_is_told_to_stop_while_it_starts_exits_0(world: World, verb: str) -> None:
+    shared = ("--policy", world.policy, "--key-file", world.key)
+    feed = ("--observations", world.observations) if verb == "ingest" else ()
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # a broker that accepts and never says a word
+        mute.settimeout(60)
+        kafka = f"127.0.0.1:{mute.getsockname()[1]}"
+        process = subprocess.Popen(command([verb, *shared, *feed, "--kafka", kafka]), stderr=subprocess.PIPE)
+        try:
+            talk, _ = mute.accept()
+            process.terminate()
+            assert process.wait(10) == 0
+            talk.close()
+        finally:
+            process.kill()
+            _, told = process.communicate()
+    assert b"Traceback" not in told

@@ -123,15 +123,19 @@ async def test_sigterm_checkpoints_leaves_the_group_and_exits_0_at_once(
 async def test_sigterm_under_load_loses_and_repeats_nothing(
     kafka: Broker, topics: Topics, worker: Callable[..., Worker]
 ) -> None:
-    load = [message for number in range(300) for site in SITES for message in numbered(site, range(number, number + 1))]
-    await send(kafka, topics.source, *load)
-    wanted = len(await reference(kafka.bootstrap, topics))
-    for done in (50, 150):
+    out = 0
+    for part in range(3):
+        numbers = range(100 * part, 100 * part + 100)
+        load = [message for n in numbers for site in SITES for message in numbered(site, range(n, n + 1))]
+        sending = asyncio.create_task(send(kafka, topics.source, *load))
         process = worker()
-        await wait_for(kafka, topics.private, done)
+        await wait_for(kafka, topics.private, out + 1)  # of this worker, so that it is known to run
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 10) == 0
+        await sending
+        out = len(await records(kafka.bootstrap, topics.private))
     worker()
+    wanted = len(await reference(kafka.bootstrap, topics))
     await wait_for(kafka, topics.private, wanted)
     report = Report()
     assert await verify(kafka, topics, report) == wanted
