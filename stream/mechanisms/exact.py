@@ -8,11 +8,13 @@ about 2**-50, which is plenty for weights; what matters is that two machines agr
 from __future__ import annotations
 
 from math import isqrt
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Real = TypeVar("Real", np.float32, np.float64)
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
 """The first digits of ln 2: times an integer below 2**20 it is still exact."""
@@ -62,7 +64,7 @@ def half_of_three_quarter_power(n: int) -> int:
     return root // 2 + (root // 2) % 2 if is_tie else root // 2 + 1
 
 
-def ordered_sum(values: Floats) -> Floats:
+def ordered_sum(values: NDArray[Real]) -> NDArray[Real]:
     """Return the sum over the first axis, in one fixed order: halves are added until one is left."""
     while len(values) > 1:
         half = (len(values) + 1) // 2

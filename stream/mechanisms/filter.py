@@ -7,10 +7,10 @@ regimes, moves the counts, weighs them by the likelihood e**(-ε|y-z|) of the no
 median. One joint posterior, not one per regime normalised apart: a regime that was wrong for a while comes
 back through the mixing, so that a jump after a quiet week is followed at once.
 
-Bytes do not depend on the machine: elementwise + − × ÷ in a fixed order in 64 bits, own exp and ln, sums
-in a fixed order (halves, or running), and a tolerance of 1e-9 where a sum decides an integer. Between ticks
-P is kept in 32 bits (half the state; relative error 6e-8), values below 1e-30 as 0 (they compress, and the
-next tick's mixing overlays them).
+Bytes do not depend on the machine: elementwise + − × ÷ in a fixed order, own exp and ln, sums in a fixed
+order (halves, or running), and a tolerance where a sum decides an integer. P is computed and kept in 32 bits
+(relative error 6e-8 an operation, far below the tolerance of 1e-6); between ticks values below 1e-9 of
+an even share of the counts are 0: they compress, and the next tick's mixing overlays them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms import filter_calendar
-from stream.mechanisms.exact import Floats, ordered_sum
+from stream.mechanisms.exact import ordered_sum
 from stream.mechanisms.filter_calendar import Calendar, Slot
 from stream.mechanisms.filter_model import (
     EVEN_SHARE,
+    LEAST_CELL,
     REGIMES,
+    Cells,
     arrivals,
+    as_factors,
     kernels,
     likelihoods,
     stationary,
 )
 from stream.mechanisms.noise import Ints, check_epsilon
 
-Cells = NDArray[np.float32]
-"""P of the zones of one capacity: shape [C+1, copies, 16, zones]."""
-
-_TOLERANCE = 1e-9
-_NEGLIGIBLE = 1e-30
+_TOLERANCE = 1e-6
+_NEGLIGIBLE = 1e-9
 _STAY, _CROSS = 0.998, 0.001
 LARGEST_CAPACITY = 1 << 20
 
@@ -71,6 +71,7 @@ class FilterState:
 
     started: bool
     cells: tuple[Cells, ...]
+    """P, shape [16, C+1, copies, zones]: by regime first, since regimes are what is mixed most."""
     calendars: tuple[Calendar, ...]
 
 
@@ -105,8 +106,8 @@ class RegimeFilter:
 
     def _ignorant(self, capacity: int, zones: int) -> Cells:
         each = stationary() / ((capacity + 1) * self._copies)
-        shape = (capacity + 1, self._copies, REGIMES, zones)
-        return np.broadcast_to(each[:, None], shape).astype(np.float32)
+        shape = (REGIMES, capacity + 1, self._copies, zones)
+        return np.broadcast_to(each[:, None, None, None], shape).astype(np.float32)
 
     @property
     def _copies(self) -> int:
@@ -119,21 +120,21 @@ class RegimeFilter:
         calendars: list[Calendar] = []
         for family, (_, zones) in enumerate(self.families):
             memory = state.calendars[family] if self.calendar else None
-            p = state.cells[family].astype(np.float64)
+            p = state.cells[family]
             p, memory = self._tick(predict(p) if state.started else p, memory, item.noisy[zones], item.slot)
-            cells.append(np.where(p < _NEGLIGIBLE, 0.0, p).astype(np.float32))
+            cells.append(p * (p >= _NEGLIGIBLE / p.shape[1]))
             calendars += [memory] if memory else []
             low, estimate.median[zones], high = quantiles(marginal(p), 0.01, 0.5, 0.99)
             estimate.half_width[zones] = np.maximum(high - estimate.median[zones], estimate.median[zones] - low)
         return FilterState(True, tuple(cells), tuple(calendars)), [estimate]
 
-    def _tick(self, p: Floats, memory: Calendar | None, noisy: Ints, slot: Slot) -> tuple[Floats, Calendar | None]:
+    def _tick(self, p: Cells, memory: Calendar | None, noisy: Ints, slot: Slot) -> tuple[Cells, Calendar | None]:
         """Weigh a predicted P by calendar and noisy value, and let the calendar learn."""
         if memory is None:
             return observe(p, noisy, self.epsilon), None
-        expected, weight = filter_calendar.expect(memory, len(p) - 1, slot, float(self.epsilon))
-        p = observe(lean(p, weight), noisy, self.epsilon)
-        free = ordered_sum(p[:, 0].swapaxes(0, 1))
+        expected, weight = filter_calendar.expect(memory, p.shape[1] - 1, slot, float(self.epsilon))
+        p = observe(lean(p, as_factors(weight)), noisy, self.epsilon)
+        free = ordered_sum(p[:, :, 0]).astype(np.float64)
         free /= ordered_sum(free)
         (median,) = quantiles(free, 0.5)
         return p, filter_calendar.learn(memory, slot, expected, free, median.astype(np.float64))
@@ -167,78 +168,76 @@ class RegimeFilter:
 
 
 _HEAD = struct.Struct("<4sI??")
-_MAGIC = b"RSF1"
+_MAGIC = b"RSF2"
 
 
-def predict(p: Floats) -> Floats:
+def predict(p: Cells) -> Cells:
     """Return P one tick later, before anything is seen of it: copies mix, regimes switch, counts move."""
-    if p.shape[1] == 2:
-        p = _STAY * p + _CROSS * (p[:, :1] + p[:, 1:])
+    if p.shape[2] == 2:
+        p = _STAY * p + _CROSS * (p[:, :, :1] + p[:, :, 1:])
     return _move(_switch(p))
 
 
-def _switch(p: Floats) -> Floats:
-    """Return Q(z, j, ·) = P(z, j, ·) A."""
-    by_regime = np.ascontiguousarray(p.transpose(2, 0, 1, 3))
-    even = EVEN_SHARE * ordered_sum(by_regime)
-    switched = np.empty_like(by_regime)
-    share = np.empty_like(even)
+def _switch(p: Cells) -> Cells:
+    """Return Q(·, z, j) = P(·, z, j) A."""
+    even = EVEN_SHARE * ordered_sum(p)
+    switched, share = np.empty_like(p), np.empty_like(even)
     for total, origins in zip(switched, arrivals(), strict=True):
         total[:] = even
         for origin, probability in origins:
-            np.add(total, np.multiply(by_regime[origin], probability, out=share), out=total)
-    return np.ascontiguousarray(switched.transpose(1, 2, 0, 3))
+            np.add(total, np.multiply(p[origin], probability, out=share), out=total)
+    return switched
 
 
-def _move(q: Floats) -> Floats:
+def _move(q: Cells) -> Cells:
     """Return F + B - X: X = v Q, F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1).
 
     Both recursions run together, the second over the grid turned round. The grid is cut into about √C
     blocks: first every block runs for itself, then each takes over what the one before it ends with.
     """
-    kernel, cells = kernels(len(q) - 1), len(q)
-    x = q * kernel.norm[:, None, :, None]
-    blocks = np.zeros((*kernel.factors.shape[:2], 2, *q.shape[1:]))
-    both = blocks.reshape(-1, 2, *q.shape[1:])
-    both[:cells, 0], both[:cells, 1] = x, x[::-1]
-    for i in range(1, blocks.shape[1]):
-        blocks[:, i] += kernel.factors[:, i] * blocks[:, i - 1]
-    for b in range(1, len(blocks)):
-        blocks[b] += kernel.reach[b] * blocks[b - 1, -1]
-    return np.asarray(both[:cells, 0] + both[cells - 1 :: -1, 1] - x)
+    kernel, cells = kernels(q.shape[1] - 1), q.shape[1]
+    x = np.maximum(q * kernel.norm[:, :, None, None].astype(np.float32), LEAST_CELL)
+    blocks = np.zeros((*kernel.factors.shape[:3], 2, *q.shape[2:]), np.float32)
+    both = blocks.reshape(REGIMES, -1, 2, *q.shape[2:])
+    both[:, :cells, 0], both[:, :cells, 1] = x, x[:, ::-1]
+    step = np.empty_like(blocks[:, :, 0])
+    for i in range(1, blocks.shape[2]):
+        blocks[:, :, i] += np.multiply(kernel.factors[:, :, i], blocks[:, :, i - 1], out=step)
+    for b in range(1, blocks.shape[1]):
+        blocks[:, b] += kernel.reach[:, b] * blocks[:, b - 1, -1:]
+    return np.asarray(both[:, :cells, 0] + both[:, cells - 1 :: -1, 1] - x)
 
 
-def lean(p: Floats, weight: Floats) -> Floats:
+def lean(p: Cells, weight: Cells) -> Cells:
     """Return P with copy 1's moving regimes (k >= 1) weighed by h(z), each keeping its mass."""
-    before = p[:, 1, 1:]
-    after = before * weight[:, None]
-    mass = ordered_sum(after)
-    scale = np.where(mass > 0, ordered_sum(before) / np.where(mass > 0, mass, 1.0), 0.0)
+    before = p[1:, :, 1]
+    after = before * weight
+    mass = ordered_sum(after.swapaxes(0, 1))
+    scale = ordered_sum(before.swapaxes(0, 1)) / np.where(mass > 0, mass, 1.0)
     leaning = p.copy()
-    leaning[:, 1, 1:] = after * scale
+    leaning[1:, :, 1] = after * scale[:, None]
     return leaning
 
 
-def observe(p: Floats, noisy: Ints, epsilon: Fraction) -> Floats:
+def observe(p: Cells, noisy: Ints, epsilon: Fraction) -> Cells:
     """Return P weighed by e**(-ε(|y-z| - min|y-z|)) and divided by its total.
 
     A y beyond the grid weighs like the grid's end next to it.
     """
-    capacity = len(p) - 1
+    capacity = p.shape[1] - 1
     distance = np.abs(np.clip(noisy, 0, capacity) - np.arange(capacity + 1)[:, None])
-    seen = p * likelihoods(epsilon, capacity)[distance][:, None, None, :]
+    seen = p * likelihoods(epsilon, capacity)[distance][:, None]
     return np.asarray(seen / ordered_sum(marginal(seen)))
 
 
-def marginal(p: Floats) -> Floats:
+def marginal(p: Cells) -> Cells:
     """Return the weight of each count, shape [C+1, zones]."""
-    by_copy = ordered_sum(p.swapaxes(0, 2))
-    return ordered_sum(by_copy)
+    return ordered_sum(ordered_sum(p).swapaxes(0, 1))
 
 
-def quantiles(weights: Floats, *levels: float) -> list[Ints]:
-    """Return, per level, the smallest count whose cumulated share reaches it, up to a tolerance of 1e-9."""
-    running = np.cumsum(weights, axis=0)
+def quantiles(weights: NDArray[Any], *levels: float) -> list[Ints]:
+    """Return, per level, the smallest count whose cumulated share reaches it, up to a tolerance of 1e-6."""
+    running = np.cumsum(weights, axis=0, dtype=np.float64)
     share = running / running[-1]
     last = len(weights) - 1
     return [np.minimum((share < level - _TOLERANCE).sum(axis=0), last) for level in levels]

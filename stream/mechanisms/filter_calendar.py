@@ -24,8 +24,8 @@ _NEIGHBOURS = ((-1, 0.25), (0, 0.5), (1, 0.25))
 _LEAST_MASS = 0.02
 """Below this the history of an hour says nothing yet."""
 _LEAST_DAYS = 0.2
-_LOWEST = -600.0
-"""Weights below e**-600 are raised to it, so that none underflows."""
+_LOWEST = -39.0
+"""Weights below e**-39 are raised to it, so that products of 32 bits keep their digits."""
 
 
 class Slot(NamedTuple):

@@ -27,7 +27,13 @@ from numpy.typing import NDArray
 
 from stream.mechanisms.exact import Floats, exp, half_of_three_quarter_power
 
+Cells = NDArray[np.float32]
+
 REGIMES = 16
+LEAST_CELL = 1e-20
+LEAST_FACTOR = 1e-17
+"""In 32 bits, where numbers end at 1e-38: cells are raised to the one before they move, factors below the other
+are 0. So no product loses digits (or takes the many times longer that a processor needs for such numbers)."""
 _UP = ".038 .033 .033 .153 .025 .580 .910 .941 1.753 4.521 2.944 1.355 5.024 10.333 .141 16.168"
 _DOWN = ".029 .117 .280 .222 .641 .598 .970 2.281 1.671 .214 3.055 6.063 3.998 .784 20.074 13.533"
 UP_SCALES = np.array([float(s) for s in _UP.split()])
@@ -112,38 +118,44 @@ class Kernels:
     """How far counts move, for one capacity."""
 
     up: Floats
-    """u_k(z), shape [C+1, 16]."""
+    """u_k(z), shape [16, C+1]."""
     down: Floats
     """d_k(z), likewise."""
     norm: Floats
     """v_k(z), likewise."""
-    factors: Floats
-    """u along the grid, d against it, in blocks: shape [blocks, length, 2, 1, 16, 1], 0 beyond the grid."""
-    reach: Floats
-    """Products of the factors from the start of each block on; below 1e-200 they are 0."""
+    factors: Cells
+    """u along the grid, d against it, in blocks: shape [16, blocks, length, 2, 1, 1], 0 beyond the grid."""
+    reach: Cells
+    """Products of the factors from the start of each block on."""
 
 
 @lru_cache(maxsize=256)
 def kernels(capacity: int) -> Kernels:
     """Return the kernels of the grid 0 … capacity."""
-    spread = np.sqrt(np.maximum(np.arange(capacity + 1), 4) / 20)[:, None]
-    up, down = exp(-1 / (UP_SCALES * spread)), exp(-1 / (DOWN_SCALES * spread))
+    spread = np.sqrt(np.maximum(np.arange(capacity + 1), 4) / 20)
+    up, down = exp(-1 / np.multiply.outer(UP_SCALES, spread)), exp(-1 / np.multiply.outer(DOWN_SCALES, spread))
     reach_up, reach_down = np.zeros_like(up), np.zeros_like(down)
     for z in range(capacity):
         low, high = z + 1, capacity - 1 - z
-        reach_down[low] = down[low - 1] * (1 + reach_down[low - 1])
-        reach_up[high] = up[high + 1] * (1 + reach_up[high + 1])
+        reach_down[:, low] = down[:, low - 1] * (1 + reach_down[:, low - 1])
+        reach_up[:, high] = up[:, high + 1] * (1 + reach_up[:, high + 1])
     factors = _blocks(up, down)
-    reach = np.multiply.accumulate(factors, axis=1)
-    return Kernels(up, down, 1 / (1 + reach_up + reach_down), factors, np.where(reach < 1e-200, 0.0, reach))
+    reach = np.multiply.accumulate(factors, axis=2)
+    return Kernels(up, down, 1 / (1 + reach_up + reach_down), as_factors(factors), as_factors(reach))
 
 
 def _blocks(up: Floats, down: Floats) -> Floats:
-    length = isqrt(len(up) - 1) + 1
-    blocks = np.zeros((-(-len(up) // length), length, 2, REGIMES))
-    flat = blocks.reshape(-1, 2, REGIMES)
-    flat[: len(up), 0], flat[: len(up), 1] = up, down[::-1]
-    return blocks[:, :, :, None, :, None]
+    cells = up.shape[1]
+    length = isqrt(cells - 1) + 1
+    blocks = np.zeros((REGIMES, -(-cells // length), length, 2))
+    flat = blocks.reshape(REGIMES, -1, 2)
+    flat[:, :cells, 0], flat[:, :cells, 1] = up, down[:, ::-1]
+    return blocks[..., None, None]
+
+
+def as_factors(values: Floats) -> Cells:
+    """Return values in 32 bits, those below 1e-17 as 0."""
+    return np.where(values < LEAST_FACTOR, 0.0, values).astype(np.float32)
 
 
 @lru_cache(maxsize=256)
@@ -156,6 +168,6 @@ def bin_edges(capacity: int) -> NDArray[np.int64]:
 
 
 @lru_cache(maxsize=512)
-def likelihoods(epsilon: Fraction, capacity: int) -> Floats:
-    """Return e**(-ε n) for n = 0 … capacity."""
-    return exp(-float(epsilon) * np.arange(capacity + 1, dtype=np.float64))
+def likelihoods(epsilon: Fraction, capacity: int) -> Cells:
+    """Return e**(-ε n) for n = 0 … capacity, as factors."""
+    return as_factors(exp(-float(epsilon) * np.arange(capacity + 1, dtype=np.float64)))

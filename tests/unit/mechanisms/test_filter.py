@@ -41,7 +41,7 @@ def single(*stream: int) -> list[list[int]]:
 
 
 def posterior(state: FilterState) -> Floats:
-    return marginal(state.cells[0].astype(np.float64))[:, 0]
+    return marginal(state.cells[0])[:, 0].astype(np.float64)
 
 
 def means(states: list[FilterState]) -> list[float]:
@@ -53,7 +53,7 @@ def means(states: list[FilterState]) -> list[float]:
 
 def test_kernels_have_their_published_values() -> None:
     kernel = kernels(6)
-    found = [kernel.up[5, 10], kernel.down[4, 10], kernel.norm[3, 10], kernel.norm[0, 15]]
+    found = [kernel.up[10, 5], kernel.down[10, 4], kernel.norm[10, 3], kernel.norm[15, 0]]
     assert found == pytest.approx([0.506948, 0.480976, 0.376472, 0.207177], abs=5e-7)
 
 
@@ -75,18 +75,19 @@ def test_bins_of_the_calendar_have_their_published_widths() -> None:
 def test_prediction_moves_every_count_by_its_kernel_and_keeps_the_mass() -> None:
     capacity, kernel = 9, kernels(9)
     rng = Random(2)
-    p = np.array([[[[rng.random()] for _ in range(16)]] for _ in range(capacity + 1)])
-    switched = np.einsum("zk,kl->zl", p[:, 0, :, 0], np.array(transitions(), dtype=float))
+    p = np.array([[[[rng.random()]] for _ in range(capacity + 1)] for _ in range(16)], np.float32)
+    switched = np.einsum("kz,kl->zl", p[:, :, 0, 0], np.array(transitions(), dtype=float))
     expected = np.zeros_like(switched)
     for k in range(16):
         for z in range(capacity + 1):
             weights = np.ones(capacity + 1)
             for y in range(z + 1, capacity + 1):
-                weights[y] = weights[y - 1] * kernel.up[y, k]
+                weights[y] = weights[y - 1] * kernel.up[k, y]
             for y in range(z - 1, -1, -1):
-                weights[y] = weights[y + 1] * kernel.down[y, k]
+                weights[y] = weights[y + 1] * kernel.down[k, y]
             expected[:, k] += switched[z, k] * weights / weights.sum()
-    assert predict(p)[:, 0, :, 0] == pytest.approx(expected, rel=1e-12)
+    moved = predict(p)[:, :, 0, 0].T
+    assert moved == pytest.approx(expected, rel=1e-6)
 
 
 # Published runs
@@ -109,7 +110,7 @@ def test_calendar_gives_the_published_estimates() -> None:
     assert [int(e.median[0]) for e in estimates] == [3, 4, 3, 4, 5, 9, 10, 5]
     expected = [3.459005, 4.175165, 3.142160, 3.497006, 6.123593, 8.010673, 9.387753, 4.997757]
     assert means(states) == pytest.approx(expected, abs=1e-6)
-    copies = [float(s.cells[0][:, 1].sum(dtype=np.float64)) for s in states]
+    copies = [float(s.cells[0][:, :, 1].sum(dtype=np.float64)) for s in states]
     expected = [0.5, 0.500778, 0.511063, 0.520400, 0.468873, 0.393423, 0.339450, 0.392697]
     assert copies == pytest.approx(expected, abs=6e-7)
     levels = [float(s.calendars[0].sums[0, 0, 18, 0]) for s in states]
@@ -217,7 +218,7 @@ def test_state_is_the_same_bytes_on_every_machine() -> None:
     assert sha256(stage.encode(state)).hexdigest() == PINNED_STATE
 
 
-PINNED_STATE = "4bb61384ba2684b80f7486333834afe6eaf106cfd3a15b29561dee47f8899060"
+PINNED_STATE = "c5c9e03ce3d2a51055624aebebfb0cd330a54bbdba70a95248e878c9300b987b"
 
 
 def test_state_keeps_negligible_cells_as_zero() -> None:
@@ -225,7 +226,7 @@ def test_state_keeps_negligible_cells_as_zero() -> None:
     cells = states[-1].cells[0]
     assert cells.dtype == np.float32
     assert (cells == 0).any()
-    assert cells[cells > 0].min() >= np.float32(1e-30)
+    assert cells[cells > 0].min() >= np.float32(1e-9 / 301)
 
 
 def test_state_takes_four_bytes_a_cell() -> None:
