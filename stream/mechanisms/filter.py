@@ -149,7 +149,7 @@ class RegimeFilter:
             yield cells.astype("<f4", copy=False)
         for memory in state.calendars:
             yield memory.history.astype("<f4", copy=False)
-            yield memory.sums.astype("<f8", copy=False)
+            yield memory.sums.astype("<f4", copy=False)
 
     def decode(self, data: bytes) -> FilterState:
         """Return the state of a byte form; DataError where it is not one of this filter."""

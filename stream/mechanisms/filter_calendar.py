@@ -24,6 +24,8 @@ _NEIGHBOURS = ((-1, 0.25), (0, 0.5), (1, 0.25))
 _LEAST_MASS = 0.02
 """Below this the history of an hour says nothing yet."""
 _LEAST_DAYS = 0.2
+_LEAST_SHARE = 1e-7
+"""History below this is kept as 0: it could not be told from the .05/(C+1) that every count is given."""
 _LOWEST = -39.0
 """Weights below e**-39 are raised to it, so that products of 32 bits keep their digits."""
 
@@ -44,7 +46,7 @@ class Calendar:
 
     history: NDArray[np.float32]
     """Shape [3 (weekday, weekend, all), 24, bins, zones]."""
-    sums: Floats
+    sums: NDArray[np.float32]
     """num, den, bn, bd: shape [4, 2 (weekday, weekend), 48, zones]."""
 
 
@@ -60,7 +62,7 @@ class Expectation(NamedTuple):
 def empty(capacity: int, zones: int) -> Calendar:
     """Return the calendar that has seen nothing."""
     bins = len(bin_edges(capacity)) - 1
-    return Calendar(np.zeros((3, 24, bins, zones), np.float32), np.zeros((4, 2, 48, zones)))
+    return Calendar(np.zeros((3, 24, bins, zones), np.float32), np.zeros((4, 2, 48, zones), np.float32))
 
 
 def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> tuple[Expectation, Floats]:
@@ -71,10 +73,7 @@ def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> tup
     usual = _usual(calendar, slot)
     mass = ordered_sum(usual)
     known = mass > _LEAST_MASS
-    num, den = (
-        calendar.sums[0, int(slot.weekend), slot.half_hour],
-        calendar.sums[1, int(slot.weekend), slot.half_hour],
-    )
+    num, den = calendar.sums[:2, int(slot.weekend), slot.half_hour].astype(np.float64)
     level = np.where(den > 0, num / np.where(den > 0, den, 1.0), 0.0)
     log_weight = _log_density(usual, mass, capacity)
     pull = np.where(den > _LEAST_DAYS, np.minimum(0.2 / _usual_error(calendar, slot, level), epsilon), 0.0)
@@ -104,8 +103,9 @@ def _usual_error(calendar: Calendar, slot: Slot, level: Floats) -> Floats:
     numerator, denominator = np.zeros_like(level), np.zeros_like(level)
     for offset, weight in _NEIGHBOURS:
         half_hour = (slot.half_hour + offset) % 48
-        numerator += weight * calendar.sums[2, int(slot.weekend), half_hour]
-        denominator += weight * calendar.sums[3, int(slot.weekend), half_hour]
+        error, count = calendar.sums[2:, int(slot.weekend), half_hour].astype(np.float64)
+        numerator += weight * error
+        denominator += weight * count
     return np.asarray(np.maximum(0.5, (numerator + 0.5 * (1 + np.sqrt(level))) / (denominator + 0.5)))
 
 
@@ -122,12 +122,16 @@ def learn(calendar: Calendar, slot: Slot, expected: Expectation, posterior: Floa
     binned = _binned(posterior)
     history, sums = calendar.history.copy(), calendar.sums.copy()
     for days in (int(slot.weekend), ALL_DAYS):
-        history[days, slot.hour] = 0.95 * history[days, slot.hour].astype(np.float64) + 0.05 * binned
-    num, den, bn, bd = (sums[i, int(slot.weekend), slot.half_hour] for i in range(4))
+        mixed = 0.95 * history[days, slot.hour].astype(np.float64) + 0.05 * binned
+        history[days, slot.hour] = np.where(mixed < _LEAST_SHARE, 0.0, mixed)
+    num, den, bn, bd = sums[:, int(slot.weekend), slot.half_hour].astype(np.float64)
     error = np.abs(median - expected.level)
-    bn[:] = np.where(expected.known, 0.942 * bn + 0.058 * error, bn)
-    bd[:] = np.where(expected.known, 0.942 * bd + 0.058, bd)
-    num[:], den[:] = 0.942 * num + 0.058 * median, 0.942 * den + 0.058
+    sums[:, int(slot.weekend), slot.half_hour] = (
+        0.942 * num + 0.058 * median,
+        0.942 * den + 0.058,
+        np.where(expected.known, 0.942 * bn + 0.058 * error, bn),
+        np.where(expected.known, 0.942 * bd + 0.058, bd),
+    )
     return Calendar(history, sums)
 
 

@@ -256,7 +256,7 @@ def golden() -> list[Seen]:
     ]
 
 
-PINNED_STATE = "c6d498dc5f3e40508e44404dd0871746d7ab9e64766f74050e26ecafcd11b05c"
+PINNED_STATE = "0a9043e0f14fde124042abdb5011525de41d1ef3022fe1d89291e4c6575f525c"
 PINNED = {
     "grouped": ({"a": 0, "b": 3, "c": 38, "d": 13}, "fc45ff5ddc85d2d6377006591500797049ae3fad968aa01791d02b10292b226c"),
     "plain": ({"a": 2, "b": 9, "c": 13, "d": -2}, "9bfb207ea3c86c9c8acb37fbb1995e16976a8ee55941554643d76929a1a08069"),
