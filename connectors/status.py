@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import orjson
 
+from stream.accounting.ledger import LedgerState, decode_ledger
+from stream.budgets import Budgets
 from stream.partition import open_snapshot
-from stream.policy import NANO, CountRelease, Policy
+from stream.policy import CountRelease, Policy
 from stream.schemas import rfc3339, split_parts
 
 
@@ -18,11 +19,11 @@ def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
     return {
         "next": head["next"],
         "policy_version": head["policy"],
-        "sites": {site: _site(stages, policy) for site, stages in sites.items()},
+        "sites": {site: _site(site, stages, policy) for site, stages in sites.items()},
     }
 
 
-def _site(stages: dict[str, bytes], policy: Policy | None) -> dict[str, Any]:
+def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[str, Any]:
     sense, (release, _) = orjson.loads(stages["sense"]), split_parts(stages["release"])
     watermark, closed = sense["clock"][1], sense["ticks"][1]
     ledger = release["ledger"]
@@ -31,19 +32,16 @@ def _site(stages: dict[str, bytes], policy: Policy | None) -> dict[str, Any]:
         "last_window": None if closed is None else rfc3339(closed),
         "ledger_entries": ledger["sequence"],
     }
-    if policy is not None:
-        status["releases_left_today"] = _left(policy, ledger["spent"], release["day"])
+    if policy is not None and site in policy.site:
+        status["releases_left_today"] = _left(policy, site, decode_ledger(ledger), release["day"])
     return status
 
 
-def _left(policy: Policy, spent: dict[str, list[tuple[int, int]]], day: int) -> dict[str, int | None]:
-    left: dict[str, int | None] = {}
-    for release in policy.release:
-        if isinstance(release, CountRelease):
-            for audience, epsilon in release.epsilon.items():
-                name = f"{release.name}/{audience}"
-                budget = release.daily_budget.get(audience)
-                periods = dict(spent.get(name, []))
-                used = Fraction(periods.get(day // release.refresh_days, 0), NANO)
-                left[name] = None if budget is None else int((budget - used) / epsilon)
-    return left
+def _left(policy: Policy, site: str, ledger: LedgerState, day: int) -> dict[str, int | None]:
+    budgets = Budgets(policy.privacy.w, policy.site[site].tick)
+    return {
+        f"{release.name}/{audience}": budgets.left(ledger, release, audience, day)
+        for release in policy.release
+        if isinstance(release, CountRelease)
+        for audience in release.epsilon
+    }

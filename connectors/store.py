@@ -147,11 +147,6 @@ class SqliteStore:
         row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
         return None if row is None else bytes(row[0])
 
-    def commitments(self) -> dict[str, str]:
-        """Return, by release id, the commitments of all ledger entries."""
-        entries = (orjson.loads(value) for _, value in self.records(AUDIT))
-        return {entry["release_id"]: entry["commitment"] for entry in entries}
-
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
         """Return what was committed to a topic that is not private, as (time in ms, value)."""
         return self._db.execute("SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq", (topic,)).fetchall()

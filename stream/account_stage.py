@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from itertools import groupby
@@ -10,16 +9,18 @@ from typing import Any
 
 import orjson
 
-from stream.accounting.account import Account, Readers, readers_of
+from stream.accounting.account import Account, AccountState, Readers, readers_of
 from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount
 from stream.accounting.knowledge import Knowledge
+from stream.accounting.ledger import LedgerState
 from stream.attribute_release import ABSENT
+from stream.budgets import Budgets
 from stream.errors import UsageError
 from stream.guarantees import counts_exponent
 from stream.operators import scan
-from stream.policy import NANO, AttributeRelease, CountRelease, Policy
-from stream.records import DAY, Charge, Micros, Spent
+from stream.policy import AttributeRelease, CountRelease, Policy
+from stream.records import DAY, Charge, Micros, Published, Spent
 from stream.schemas import parse_time
 
 Entry = Mapping[str, Any]
@@ -68,17 +69,30 @@ def past_account(
     Raises:
         UsageError: an entry is of a release that the policy does not have.
     """
+    _, records = retell(policy, site, audit, outcomes, readers)
+    return [orjson.loads(record.value) for record in records]
+
+
+def retell(
+    policy: Policy, site: str, audit: Iterable[Entry], outcomes: Mapping[str, Any], readers: Readers | None = None
+) -> tuple[AccountState, list[Published]]:
+    """Account anew for all entries of a site, in the order of their windows: as if none had come late.
+
+    See :func:`past_account`; without ``readers`` it is the account that is streamed.
+    """
     entries = [entry for entry in audit if entry["site"] == site]
     laboratory = any(entry["laboratory"] for entry in entries)
     stage = account_stage(policy, site, laboratory=laboratory, readers=readers)
-    _, records = scan(stage, _spent(policy, site, entries, outcomes))
-    return [orjson.loads(record.value) for record in records]
+    return scan(stage, _spent(policy, site, entries, outcomes))
 
 
 def _spent(policy: Policy, site: str, entries: list[Entry], outcomes: Mapping[str, Any]) -> Iterator[Spent]:
     books = _Books(policy, site, outcomes)
-    for (window_end, _), group in groupby(entries, key=books.item):
-        yield Spent(site, window_end, tuple([books.charge(entry) for entry in group]))
+    for (window_end, _), group in groupby(sorted(entries, key=books.item), key=books.item):
+        charged = list(group)
+        for entry in charged:  # all of them first: what is left may be shared
+            books.note(entry)
+        yield Spent(site, window_end, tuple(books.charge(entry) for entry in charged))
 
 
 class _Books:
@@ -88,32 +102,43 @@ class _Books:
         self._releases = {release.name: release for release in policy.release}
         self._tick = policy.site[site].tick
         self._outcomes = outcomes
-        self._spent: Counter[tuple[str, str, int]] = Counter()
+        self._budgets = Budgets(policy.privacy.w, self._tick)
+        self._ledger = LedgerState()
 
     def item(self, entry: Entry) -> tuple[Micros, bool]:
-        """Return when the entry's window, or day, was released, and whether it was a day.
+        """Return when the entry's window, or day, was released, and whether it was a window.
 
-        A day is released with the first window that ends at or after it.
+        A day is released with the first window that ends at or after it, before that window.
         """
         end, daily = parse_time(entry["window_end"]), isinstance(self._release(entry), AttributeRelease)
-        return (-(-end // self._tick) * self._tick if daily else end), daily
+        return (-(-end // self._tick) * self._tick if daily else end), not daily
+
+    def note(self, entry: Entry) -> None:
+        """Take an entry into the sums that budgets look at."""
+        end = parse_time(entry["window_end"])
+        self._ledger.remember(f"{entry['release']}/{entry['audience']}", self._day(end), end, entry["nano"])
+
+    def _day(self, end: Micros) -> int:
+        return (end - self._tick) // DAY
 
     def charge(self, entry: Entry) -> Charge:
         """Return what an entry charged."""
         release, paid = self._release(entry), entry["outcome"] == "released"
         epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
         if isinstance(release, CountRelease):
-            left = self._left(release, entry)
+            day = self._day(parse_time(entry["window_end"]))
+            known = entry["audience"] in release.epsilon
+            left = self._budgets.left(self._ledger, release, entry["audience"], day) if known else None
             return Charge(
                 release.name, entry["audience"], release.mechanism, epsilon,
-                reason=reason, left=left, w=release.windows_paid,
+                reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
             )  # fmt: skip
         day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
         shown = self._outcomes.get(entry["release_id"])
         if shown is None and entry["release_id"] in self._outcomes:
             shown = ABSENT
         return Charge(
-            release.name, entry["audience"], release.mechanism, epsilon, reason=reason,
+            release.name, entry["audience"], release.mechanism, epsilon, reason=reason, attempt=entry["attempt"],
             zone=zone, attribute=attribute, day=day, shown=shown,
         )  # fmt: skip
 
@@ -123,13 +148,3 @@ class _Books:
             msg = f"policy: must have the release {entry['release']} of ledger entry {entry['sequence']}"
             raise UsageError(msg)
         return release
-
-    def _left(self, release: CountRelease, entry: Entry) -> int | None:
-        audience = entry["audience"]
-        budget = release.daily_budget.get(audience)
-        period = (parse_time(entry["window_end"]) - self._tick) // DAY // release.refresh_days
-        self._spent[release.name, audience, period] += entry["nano"]
-        if budget is None or audience not in release.epsilon:
-            return None
-        spent = self._spent[release.name, audience, period]
-        return (int(budget * NANO) - spent) // int(release.charge(audience) * NANO)

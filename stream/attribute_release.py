@@ -74,17 +74,17 @@ class AttributePlan:
         self._asked = asked_attributes(release, self._model)
 
     def outcomes(
-        self, closed: DayClosed, start: Micros, asked_days: list[str]
+        self, closed: DayClosed, start: Micros, asked_days: int
     ) -> Iterator[tuple[DayAttribute, AttributeOutcome]]:
         """Yield every record of the day, in the order of zones and attributes.
 
         Args:
             closed: the day.
             start: its first instant; the key day is the UTC day of it.
-            asked_days: earlier days on which attributes were asked, within a month.
+            asked_days: other days of a month with it on which attributes were asked.
         """
         limit = self.release.days_per_month
-        over = limit is not None and len(asked_days) >= limit
+        over = limit is not None and asked_days >= limit
         seen: dict[str, dict[str, Value | None]] = {}
         for record in self._covered(closed):
             reason = "month" if over else self._guarded(record.attribute, seen.setdefault(record.zone, {}))

@@ -3,7 +3,12 @@
 A window or day that was released comes out as it was stored, for nothing: its keys may be gone, and nothing
 is drawn again. Where its key still exists, its input must be the one that was committed to; other input
 under the same ids is refused. A window or day that was never released is charged and released as live, with
-groups and filters of its own. What lies ahead of the site's last window is left to the live run.
+groups and filters of its own: its budgets look at all that was ever charged, before and after it. Only
+``sample`` and ``ba`` release nothing late, since what they may publish depends on all windows around. What
+lies ahead of the site's last window is left to the live run.
+
+What is released late changes the account from its window on; the records of all later windows come out
+anew, and the last one of a window is right.
 """
 
 from __future__ import annotations
@@ -12,15 +17,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import orjson
+
+from stream.account_stage import retell
 from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.operators import Operator
 from stream.partition import Emitted, Partition
 from stream.pipeline import Options, table
-from stream.policy import Policy
+from stream.policy import AttributeRelease, Policy
 from stream.records import DayClosed, Heartbeat, ObservationBatch, OccupancyWindow
 from stream.release import Releases
 from stream.release_state import ReleaseState
+from stream.schemas import parse_record, parse_time
 
 Item = OccupancyWindow | DayClosed
 
@@ -31,8 +40,8 @@ class Book(Protocol):
     def record(self, release_id: str) -> bytes | None:
         """Return a released record."""
 
-    def commitment(self, release_id: str) -> str | None:
-        """Return the commitment in a release's ledger entry."""
+    def entries(self, site: str) -> list[dict[str, Any]]:
+        """Return a site's ledger entries in order."""
 
 
 @dataclass(slots=True)
@@ -57,12 +66,16 @@ class Backfill:
 
     def __init__(self, policy: Policy, keys: Keys, partition: Partition, book: Book, options: Options) -> None:
         self.made = Backfilled()
+        self._policy = policy
         self._partition = partition
         self._book = book
+        self._entries: dict[str, list[dict[str, Any]]] = {}
+        self._commitments: dict[str, str] = {}
         self._sensing: dict[str, tuple[Operator[Any, Any, Any], Operator[Any, Any, Any]]] = {}
         self._states: dict[str, list[Any]] = {}
         self._releases: dict[str, Releases] = {}
         self._aside: dict[str, ReleaseState] = {}
+        self._of_days = {release.name for release in policy.release if isinstance(release, AttributeRelease)}
         for site in policy.site:
             sense, attributes, *_ = table(policy, site, keys, options, keep_presence=False)
             self._sensing[site] = (sense.operator, attributes.operator)
@@ -94,6 +107,7 @@ class Backfill:
         if item.window_end > through:
             self.made.ahead += 1
             return
+        self._open(site)
         ids = self._releases[site].ids(item)
         stored = {name: record for name in ids if (record := self._book.record(name)) is not None}
         if stored:
@@ -104,13 +118,39 @@ class Backfill:
             self.made.emitted += self._partition.release_past(site, self._releases[site], item, self._aside[site])
             self.made.released += 1
 
+    def _open(self, site: str) -> None:
+        if site not in self._entries:
+            self._entries[site] = entries = self._book.entries(site)
+            self._commitments |= {entry["release_id"]: entry["commitment"] for entry in entries}
+            self._partition.open_books(site, self._releases[site], entries)
+
     def _check(self, site: str, item: Item, stored: Iterable[str]) -> None:
         try:
             commitments: Mapping[str, str] = self._releases[site].commitments(item)
         except KeyFileError:
             self.made.unchecked += 1
             return
-        for name in stored:
-            if self._book.commitment(name) != commitments[name]:
+        for name in commitments.keys() & set(stored):
+            if self._commitments.get(name) != commitments[name]:
                 msg = f"release {name}: was made from other observations; nothing is released"
                 raise FinalityError(msg)
+
+    def close(self) -> None:
+        """Account anew for every site with something new, when the recording has been taken in."""
+        fresh = [orjson.loads(record.value) for record in self.made.emitted]
+        for site, entries in self._entries.items():
+            late = [body for body in fresh if body["site"] == site and "commitment" in body]
+            if late:
+                shown = self._shown(entries) | {
+                    body["release_id"]: body["value"] for body in fresh if "attribute" in body and body["released"]
+                }
+                account, records = retell(self._policy, site, [*entries, *late], shown)
+                first = min(parse_time(entry["window_end"]) for entry in late)
+                changed = [record for record in records if record.time >= first]
+                self.made.emitted += self._partition.retold(site, account, changed)
+
+    def _shown(self, entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
+        """Return the values of attributes that were shown before."""
+        asked = {entry["release_id"] for entry in entries if entry["nano"] and entry["release"] in self._of_days}
+        records = [parse_record(value) for name in sorted(asked) if (value := self._book.record(name)) is not None]
+        return {record["release_id"]: record["value"] for record in records if record["released"]}

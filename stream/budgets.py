@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream.accounting.ledger import LedgerState, spent_in, spent_since
+from stream.accounting.ledger import LedgerState, spent_around, spent_on
 from stream.policy import NANO, CountRelease, audiences_of
 from stream.records import Micros
 
@@ -13,6 +14,21 @@ from stream.records import Micros
 def nano(epsilon: Fraction) -> int:
     """Return an epsilon in the ledger's unit."""
     return int(epsilon * NANO)
+
+
+def period_of(release: CountRelease, day: int) -> range:
+    """Return the UTC days for which the daily budget that pays for ``day`` lasts."""
+    first = day - day % release.refresh_days
+    return range(first, first + release.refresh_days)
+
+
+def companions(release: CountRelease, audience: str) -> list[str]:
+    """Return the audiences of the same epsilon, the audience itself included.
+
+    They share groups and filters, so that what one of them gets later would hold what another got before:
+    they get a window all together or not at all.
+    """
+    return [name for name in audiences_of(release) if release.epsilon[name] == release.epsilon[audience]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +42,34 @@ class Budgets:
     def refusals(self, ledger: LedgerState, release: CountRelease, day: int, end: Micros) -> dict[str, str | None]:
         """Return why each audience gets nothing of this window, None for those that get it.
 
-        Audiences of equal epsilon share groups and filters, so that what one of them gets later would hold
-        this window too: they get it all together or not at all.
+        The window may lie before others that were charged: a backfill fills gaps.
         """
         reasons = {name: self._refusal(ledger, release, name, day, end) for name in audiences_of(release)}
-        short = {release.epsilon[name]: reason for name, reason in reasons.items() if reason is not None}
-        return {name: reason or short.get(release.epsilon[name]) for name, reason in reasons.items()}
+        return {
+            name: reason or _first(reasons[other] for other in companions(release, name))
+            for name, reason in reasons.items()
+        }
 
     def _refusal(self, ledger: LedgerState, release: CountRelease, audience: str, day: int, end: Micros) -> str | None:
         account, cost = f"{release.name}/{audience}", nano(release.charge(audience))
         daily, sliding = release.daily_budget.get(audience), release.w_budget.get(audience)
-        if daily is not None and spent_in(ledger, account, day // release.refresh_days) + cost > nano(daily):
+        if daily is not None and spent_on(ledger, account, period_of(release, day)) + cost > nano(daily):
             return "budget"
-        first = end - (self.w - 1) * self.tick
-        if sliding is not None and spent_since(ledger, account, first) + cost > nano(sliding):
+        span = (self.w - 1) * self.tick
+        if sliding is not None and spent_around(ledger, account, end, span) + cost > nano(sliding):
             return "w_budget"
         return None
 
-    def left(self, ledger: LedgerState, release: CountRelease, audience: str, period: int) -> int | None:
-        """Return how many more windows the daily budget pays in a period; None without one."""
-        budget = release.daily_budget.get(audience)
-        if budget is None:
-            return None
-        return (nano(budget) - spent_in(ledger, f"{release.name}/{audience}", period)) // nano(release.charge(audience))
+    def left(self, ledger: LedgerState, release: CountRelease, audience: str, day: int) -> int | None:
+        """Return how many more windows the daily budgets pay in the period of a UTC day; None without one."""
+        fits = [
+            (nano(budget) - spent_on(ledger, f"{release.name}/{name}", period_of(release, day)))
+            // nano(release.charge(name))
+            for name in companions(release, audience)
+            if (budget := release.daily_budget.get(name)) is not None
+        ]
+        return min(fits) if fits else None
+
+
+def _first(reasons: Iterable[str | None]) -> str | None:
+    return next((reason for reason in reasons if reason is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -11,6 +12,14 @@ from stream.schemas import parse_time
 
 MONTH_DAYS = 30
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def busiest_month(days: Iterable[str], now: str) -> int:
+    """Return how many of these dates lie in one month of days that holds ``now``, at most."""
+    today = date.fromisoformat(now)
+    away = [(date.fromisoformat(day) - today).days for day in days]
+    firsts = range(1 - MONTH_DAYS, 1)
+    return max(sum(first <= day < first + MONTH_DAYS for day in away) for first in firsts)
 
 
 def within_month(day: str, now: str) -> bool:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 from cramjam import DecompressionError, zstd
 
+from stream.accounting.account import AccountState
 from stream.accounting.ledger import decode_ledger, refuse_other
 from stream.errors import DataError, FinalityError, UsageError
 from stream.keys import Keys, key_day
@@ -178,8 +179,17 @@ class Partition:
         """Release a window or day that was passed over, into the site's books; ``aside`` is its smoothing."""
         site = self._sites[name]
         site.encoded = None
-        outputs = releases.past(site.states["release"], item, aside)
-        return self._emit(site.pipeline.account_for(site.states, outputs), b"")
+        return self._emit([*releases.past(site.states["release"], item, aside)], b"")
+
+    def open_books(self, name: str, releases: Releases, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Let the budgets of a site look at all that its ledger's entries have charged."""
+        releases.open_books(self._sites[name].states["release"], entries)
+
+    def retold(self, name: str, account: AccountState, records: Iterable[Published]) -> list[Emitted]:
+        """Go on from an account that was added up anew; return its records."""
+        site = self._sites[name]
+        site.encoded, site.states["account"] = None, account
+        return self._emit([*records], b"")
 
     # --- the log --------------------------------------------------------------------------------------
 

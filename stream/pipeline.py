@@ -14,7 +14,6 @@ agents, the embedded runner, replay and the tests drive this same table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,20 +121,6 @@ class Pipeline:
     def lose(self, states: States) -> None:
         """Take note that part of the log is gone: windows up to the next heartbeat have coverage 0."""
         states["sense"] = self._sense.lose(states["sense"])
-
-    def account_for(self, states: States, made: Iterable[Published | Spent]) -> list[Output]:
-        """Account for what was released besides the stream; return it with its account records."""
-        outputs: list[Output] = []
-        account = self.table[3].operator
-        states["account"].break_off()
-        for output in made:
-            if isinstance(output, Spent):
-                states["account"], records = account.step(states["account"], output)
-                outputs += records
-            else:
-                outputs.append(output)
-        states["account"].break_off()
-        return outputs
 
     def encode(self, states: States) -> dict[str, bytes]:
         """Return each stage's state in its byte form."""

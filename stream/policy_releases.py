@@ -82,6 +82,8 @@ class Attribute(Frozen):
 
 
 W_EVENT = frozenset({"uniform", "sample", "ba"})
+LONGEST_REFRESH = 366 * DAY
+"""The ledger remembers no more."""
 """Mechanisms whose epsilon is the price of any ``w`` consecutive windows."""
 
 
@@ -180,8 +182,8 @@ class CountRelease(Frozen):
     @field_validator("refresh")
     @classmethod
     def _whole_days(cls, value: int) -> int:
-        if value % DAY:
-            msg = "must be whole days, such as '7d'"
+        if value % DAY or value > LONGEST_REFRESH:
+            msg = "must be whole days, such as '7d', and at most 366"
             raise ValueError(msg)
         return value
 

@@ -121,6 +121,8 @@ class Charge:
     """0 when it was refused."""
     reason: str = ""
     """Why it was refused: ``budget``, ``w_budget``, ``month`` or ``guard``."""
+    attempt: int = 1
+    """Above 1: of an ordered second release, whose noise is its own."""
     w: int = 1
     """Consecutive windows that one epsilon pays for; 1 where each window costs its own."""
     left: int | None = None

@@ -14,7 +14,7 @@ An attribute record is shown or withheld by its permanent coin; both cost its ep
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -30,11 +30,12 @@ from stream.budgets import Budgets, nano
 from stream.count_plan import CountPlan, release_id
 from stream.errors import DataError
 from stream.keys import Keys, key_day, subkey
-from stream.local_time import local_day, slot_of, within_month
+from stream.local_time import busiest_month, local_day, slot_of, within_month
 from stream.mechanisms.chain import chain
 from stream.mechanisms.counts import Tick, Values
 from stream.mechanisms.labels import Context, counts_digest, label
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.wevent import CARRYING
 from stream.policy import (
     AttributeRelease,
     CountRelease,
@@ -56,6 +57,7 @@ from stream.schemas import (
     AUDIT,
     AttributeRecord,
     CountRecord,
+    parse_time,
     private_topic,
     rfc3339,
 )
@@ -102,8 +104,10 @@ class Releases:
         Raises:
             KeyFileError: the day's key no longer exists; nothing of this item is released.
         """
-        made = self._window(state, item) if isinstance(item, OccupancyWindow) else self._day(state, item)
-        outputs = list(made)
+        if isinstance(item, OccupancyWindow):
+            outputs = list(self._window(state, item, self._plans))
+        else:
+            outputs = list(self._day(state, item))
         charges = tuple(output for output in outputs if isinstance(output, Charge))
         published: list[Published | Spent] = [output for output in outputs if isinstance(output, Published)]
         if charges:
@@ -112,24 +116,50 @@ class Releases:
 
     # --- the past -------------------------------------------------------------------------------------
 
-    def past(
-        self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState
-    ) -> list[Published | Spent]:
+    def past(self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState) -> list[Published]:
         """Release an item that lies before what has been released, into the same books.
 
-        ``aside`` holds groups and filters of its own, so that those of the live windows see nothing of it.
+        ``aside`` holds groups and filters of its own, so that those of the live windows see nothing of it. What
+        ``sample`` and ``ba`` may publish depends on all windows around, so they release nothing here.
         """
         aside.ledger, aside.asked = state.ledger, state.asked
-        aside, outputs = self.step(aside, item)
+        late = [plan for plan in self._plans if plan.release.mechanism not in CARRYING]
+        made = self._window(aside, item, late) if isinstance(item, OccupancyWindow) else self._day(aside, item)
+        published = [output for output in made if isinstance(output, Published)]
         state.ledger, state.asked = aside.ledger, aside.asked
-        return outputs
+        return published
+
+    def open_books(self, state: ReleaseState, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Remember all that was ever charged, and not only what budgets of the windows to come look at."""
+        state.ledger.spent, state.ledger.recent = {}, {}
+        asked: dict[str, set[str]] = {plan.release.name: set() for plan in self._attribute_plans}
+        for entry in entries:
+            if entry["nano"]:
+                account, end = f"{entry['release']}/{entry['audience']}", parse_time(entry["window_end"])
+                state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"])
+                if entry["release"] in asked:
+                    asked[entry["release"]].add(entry["release_id"].split("/")[3])
+        state.asked = {name: sorted(days) for name, days in asked.items()}
 
     def ids(self, item: OccupancyWindow | DayClosed) -> list[str]:
         """Return the release ids of an item's records."""
-        return [name for name, _, _ in self._named(item)]
+        return [name for name, _, _ in self._named(item)] + self._answers_to(item)
+
+    def _answers_to(self, item: OccupancyWindow | DayClosed) -> list[str]:
+        end = rfc3339(item.window_end)
+        return [
+            release_id(self._site, query.query.name, audience, end, self._attempt)
+            for plan in self._plans
+            for query in self._queries[plan.release.name]
+            for audience in audiences_of(plan.release)
+            if isinstance(item, OccupancyWindow)
+        ]
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
-        """Return, by release id, the commitments to an item's input; KeyFileError when its key is gone."""
+        """Return, by release id, the commitments to an item's input; KeyFileError when its key is gone.
+
+        Queries answer from released values and have none.
+        """
         if isinstance(item, OccupancyWindow):
             day, end = key_day(item.window_end - self._tick), item.window_end
         else:
@@ -154,7 +184,9 @@ class Releases:
 
     # --- counts ---------------------------------------------------------------------------------------
 
-    def _window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | Charge]:
+    def _window(
+        self, state: ReleaseState, window: OccupancyWindow, plans: Iterable[CountPlan]
+    ) -> Iterator[Published | Charge]:
         if window.window_end <= state.through:
             return
         state.through = window.window_end
@@ -165,7 +197,7 @@ class Releases:
             for name, (plan, epsilon) in self._mechanisms():
                 if name in state.smoothing:
                     state.smoothing[name] = plan.mechanisms[epsilon].pause(state.smoothing[name])
-        for plan in self._plans:
+        for plan in plans:
             yield from self._count_release(state, plan, window, day)
 
     def _note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
@@ -195,17 +227,17 @@ class Releases:
         made = self._perturb(state, plan, window, counts, paying)
         commitment = self._commitment(day, release.name, end, counts_digest(counts))
         for audience, reason in reasons.items():
-            epsilon = release.epsilon[audience]
             body = self._head(end - self._tick, end) | plan.record(window, audience, self._attempt)
-            body |= plan.outcome(audience, made[epsilon] if reason is None else None, reason)
-            period = day // release.refresh_days
-            yield self._charge(state, body, end=end, period=period, paid=reason is None, commitment=commitment)
+            value = made[release.epsilon[audience]] if reason is None else None
+            body |= plan.outcome(audience, value, reason)
+            yield self._charge(state, body, end=end, day=day, paid=reason is None, commitment=commitment)
             topic, record = private_topic(audience, release.name), CountRecord.model_validate(body).to_bytes()
             yield Published(topic, self._site, record, end, body["release_id"])
+        for audience, reason in reasons.items():  # when all have been charged, since what is left may be shared
             yield Charge(
-                release.name, audience, release.mechanism, epsilon if reason is None else Fraction(0),
-                reason=reason or "", left=self._budgets.left(state.ledger, release, audience, period),
-                w=release.windows_paid,
+                release.name, audience, release.mechanism, release.epsilon[audience] if reason is None else Fraction(0),
+                reason=reason or "", left=self._budgets.left(state.ledger, release, audience, day),
+                attempt=self._attempt, w=release.windows_paid,
             )  # fmt: skip
         yield from self._answers(state, plan, window, made, reasons)
 
@@ -267,9 +299,9 @@ class Releases:
             return
         for plan in self._attribute_plans:
             name = plan.release.name
-            asked = [day for day in state.asked.get(name, []) if within_month(day, closed.day)]
+            asked = [day for day in state.asked.get(name, []) if within_month(day, closed.day) and day != closed.day]
             paid = False
-            for record, outcome in plan.outcomes(closed, start, asked):
+            for record, outcome in plan.outcomes(closed, start, busiest_month(asked, closed.day)):
                 paid |= outcome.reason is None
                 yield from self._attribute(state, plan.release, record, outcome, (start, end, closed.window_end))
             state.asked[name] = [*asked, closed.day] if paid else asked
@@ -288,13 +320,13 @@ class Releases:
         } | outcome.fields  # fmt: skip
         paid, day = outcome.reason is None, key_day(start)
         commitment = self._commitment(day, release.name, end, outcome.read)
-        yield self._charge(state, body, end=end, period=day, paid=paid, commitment=commitment)
+        yield self._charge(state, body, end=end, day=day, paid=paid, commitment=commitment)
         topic, value = private_topic(outcome.audience, release.name), AttributeRecord.model_validate(body).to_bytes()
         yield Published(topic, self._site, value, closed, body["release_id"])
         yield Charge(
             release.name, outcome.audience, release.mechanism, outcome.epsilon if paid else Fraction(0),
-            reason=outcome.reason or "", zone=record.zone, attribute=record.attribute, day=record.day,
-            shown=outcome.public,
+            reason=outcome.reason or "", attempt=self._attempt, zone=record.zone, attribute=record.attribute,
+            day=record.day, shown=outcome.public,
         )  # fmt: skip
 
     # --- what all records share -----------------------------------------------------------------------
@@ -313,7 +345,7 @@ class Releases:
         return hmac.new(key, label(self._site, release, end, digest), sha256).hexdigest()[:32]
 
     def _charge(
-        self, state: ReleaseState, body: dict[str, Any], *, end: Micros, period: int, paid: bool, commitment: str
+        self, state: ReleaseState, body: dict[str, Any], *, end: Micros, day: int, paid: bool, commitment: str
     ) -> Published:
         """Enter the record that ``body`` will become into the ledger."""
         state.ledger, entry = self._ledger.enter(
@@ -324,7 +356,7 @@ class Releases:
             attempt=self._attempt,
             window_end=end,
             keep=self._policy.privacy.w * self._tick,
-            period=period,
+            day=day,
             epsilon=body["epsilon"],
             nano=nano(Fraction(body["spend"])),
             refusal=None if paid else body["reason"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,7 +26,7 @@ from connectors.store import SqliteStore
 from stream.backfill import Backfill
 from stream.pipeline import Options
 from stream.records import Micros
-from stream.schemas import AUDIT
+from stream.schemas import AUDIT, parse_record
 
 
 class StoreBook:
@@ -33,15 +34,15 @@ class StoreBook:
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
-        self._commitments = store.commitments()
+        self._entries = [parse_record(value) for _, value in store.records(AUDIT)]
 
     def record(self, release_id: str) -> bytes | None:
         """Return a released record."""
         return self._store.record(release_id)
 
-    def commitment(self, release_id: str) -> str | None:
-        """Return the commitment in a release's ledger entry."""
-        return self._commitments.get(release_id)
+    def entries(self, site: str) -> list[dict[str, Any]]:
+        """Return a site's ledger entries in order."""
+        return [entry for entry in self._entries if entry["site"] == site]
 
 
 @click.command()
@@ -76,6 +77,7 @@ def backfill(
         settled = Backfill(policy, keys, runner.partition, StoreBook(held), options)
         for message in file.messages():
             settled.take(message)
+        settled.close()
         made = settled.made
         runner.give(made.emitted)
     if out is not None:

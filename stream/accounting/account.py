@@ -68,8 +68,12 @@ class Sums:
     today: Fraction = Fraction(0)
     total: Fraction = Fraction(0)
     largest: Fraction = Fraction(0)
-    recent: tuple[Fraction, ...] = ()
-    """The last w windows."""
+    recent: tuple[tuple[Micros, Fraction], ...] = ()
+    """(end, cost) of the last w windows."""
+
+    def at(self, end: Micros) -> Fraction:
+        """Return what a window has cost, if it is the latest."""
+        return self.recent[-1][1] if self.recent and self.recent[-1][0] == end else Fraction(0)
 
 
 class Run(NamedTuple):
@@ -83,8 +87,6 @@ class Run(NamedTuple):
 
     def and_one(self, day: int) -> Run:
         """Return the run with one more window."""
-        if day < self.day:
-            return self._replace(total=self.total + 1)
         return self._replace(day=day, today=(self.today if day == self.day else 0) + 1, total=self.total + 1)
 
     def cost(self, windows: int) -> Fraction:
@@ -103,7 +105,7 @@ class AccountState:
     sums: dict[str, Sums] = field(default_factory=dict)
     habits: Habits = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
-    """``release/audience/epsilon/w`` of every release with a w-event mechanism."""
+    """``release/audience/epsilon/w/attempt`` of every release with a w-event mechanism."""
 
     def break_off(self) -> None:
         """Let no window to come be paid by one before: the mechanisms begin anew."""
@@ -112,7 +114,10 @@ class AccountState:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The stage that turns charges into one account record after each release of a site."""
+    """The stage that turns charges into one account record after each release of a site.
+
+    Windows come in their order. One that comes again holds further charges, of an ordered second release.
+    """
 
     site: str
     readers: Readers
@@ -133,10 +138,13 @@ class Account:
         """Add the charges of one release; return the record of the account as it stands."""
         day = (item.window_end - self.tick) // DAY
         of_day = any(charge.attribute for charge in item.charges)
-        now = {reader: _cost(item.charges, members) for reader, members in self.readers.items()}
+        costs = {reader: _cost(item.charges, members) for reader, members in self.readers.items()}
         if not of_day:
-            state.sums |= {reader: self._add(state.sums.get(reader), day, cost) for reader, cost in now.items()}
+            state.sums |= {
+                reader: self._add(state.sums.get(reader), day, item.window_end, cost) for reader, cost in costs.items()
+            }
         held = {reader: _on(state.sums.get(reader), day) for reader in self.readers}
+        now = {reader: sums.at(item.window_end) for reader, sums in held.items()}
         paid = {} if of_day else _paid_runs(state, item.charges, day)
         state.runs |= paid
         units = {
@@ -164,13 +172,12 @@ class Account:
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
-    def _add(self, held: Sums | None, day: int, cost: Fraction) -> Sums:
+    def _add(self, held: Sums | None, day: int, end: Micros, cost: Fraction) -> Sums:
         held = held or Sums(day)
-        if day < held.day:  # a window of the past, released late: it is in the totals, not in today's sums
-            return Sums(held.day, held.today, held.total + cost, max(held.largest, cost), held.recent)
         today = (held.today if held.day == day else Fraction(0)) + cost
-        recent = (*held.recent, cost)[-self.w :]
-        return Sums(day, today, held.total + cost, max(held.largest, cost), recent)
+        window = held.at(end) + cost
+        recent = [row for row in held.recent if end - self.w * self.tick < row[0] < end]
+        return Sums(day, today, held.total + cost, max(held.largest, window), (*recent, (end, window)))
 
     def _with_runs(
         self, now: Fraction, sums: Sums, runs: Mapping[str, Run], paid: Mapping[str, Run]
@@ -190,12 +197,12 @@ class Account:
                 sums.today + sum((run.cost(run.today) for run in each if run.day == sums.day), Fraction(0)),
                 sums.total + sum((run.cost(run.total) for run in each), Fraction(0)),
                 sums.largest + sum((run.epsilon for run in each), Fraction(0)),
-                (*sums.recent, sum((run.cost(min(run.total, self.w)) for run in each), Fraction(0))),
+                (*sums.recent, (0, sum((run.cost(min(run.total, self.w)) for run in each), Fraction(0)))),
             ),
         )
 
     def _units(self, now: Fraction, observed: Fraction, sums: Sums) -> dict[str, Any]:
-        devices, sliding = self.devices_per_person, sum(sums.recent, Fraction(0))
+        devices, sliding = self.devices_per_person, sum((cost for _, cost in sums.recent), Fraction(0))
         units = {
             "presence_tuple": now,
             "tuple_moved": 2 * now,
@@ -222,7 +229,7 @@ class Account:
     def encode(self, state: AccountState) -> bytes:
         """Return the state's bytes."""
         sums = {
-            reader: [s.day, str(s.today), str(s.total), str(s.largest), [str(cost) for cost in s.recent]]
+            reader: [s.day, str(s.today), str(s.total), str(s.largest), [[end, str(cost)] for end, cost in s.recent]]
             for reader, s in sorted(state.sums.items())
         }
         habits = {name: [held.days, str(held.exponent)] for name, held in sorted(state.habits.items())}
@@ -233,9 +240,12 @@ class Account:
         """Return the state of these bytes; readers that are new to it begin at nothing."""
         body = orjson.loads(data)
         sums = {
-            reader: Sums(day, Fraction(today), Fraction(total), Fraction(largest), tuple(map(Fraction, recent)))
+            reader: Sums(
+                day, Fraction(today), Fraction(total), Fraction(largest),
+                tuple((end, Fraction(cost)) for end, cost in recent),
+            )
             for reader, (day, today, total, largest, recent) in body["sums"].items()
-        }
+        }  # fmt: skip
         habits = {name: Habit(days, Fraction(exponent)) for name, (days, exponent) in body["habits"].items()}
         runs = {name: Run(Fraction(epsilon), *rest) for name, (epsilon, *rest) in body["runs"].items()}
         return AccountState(sums, habits, runs)
@@ -253,7 +263,7 @@ def _paid_runs(state: AccountState, charges: tuple[Charge, ...], day: int) -> di
     paid = {}
     for charge in charges:
         if charge.w > 1 and charge.epsilon > 0:
-            name = f"{charge.release}/{charge.audience}/{decimal_string(charge.epsilon)}/{charge.w}"
+            name = f"{charge.release}/{charge.audience}/{decimal_string(charge.epsilon)}/{charge.w}/{charge.attempt}"
             paid[name] = state.runs.get(name, Run(charge.epsilon, charge.w, day)).and_one(day)
     return paid
 
@@ -264,11 +274,11 @@ def _seen(runs: Mapping[str, Run], members: frozenset[str]) -> dict[str, Run]:
 
 def _cost(charges: tuple[Charge, ...], members: frozenset[str]) -> Fraction:
     """Epsilon per presence tuple that the count releases of this item cost a reader."""
-    releases: dict[tuple[str, str], list[Fraction]] = {}
+    releases: dict[tuple[str, str, int], list[Fraction]] = {}
     for charge in charges:
         if not charge.attribute and charge.w == 1 and charge.audience in members:
-            releases.setdefault((charge.release, charge.mechanism), []).append(charge.epsilon)
-    costs = (coalition_cost(mechanism, epsilons) for (_, mechanism), epsilons in releases.items())
+            releases.setdefault((charge.release, charge.mechanism, charge.attempt), []).append(charge.epsilon)
+    costs = (coalition_cost(mechanism, epsilons) for (_, mechanism, _), epsilons in releases.items())
     return sum(costs, Fraction(0))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ from stream.errors import DataError, FinalityError
 from stream.records import Micros
 from stream.schemas import AuditEntry, rfc3339
 
+REMEMBERED_DAYS = 366
+"""No daily budget lasts longer."""
 GENESIS = "0" * 64
 """What the first entry names as its predecessor's hash."""
 
@@ -30,9 +33,21 @@ class LedgerState:
     sequence: int = 0
     head: str = GENESIS
     spent: dict[str, dict[int, int]] = field(default_factory=dict)
-    """``release/audience`` -> budget period -> nano-epsilon."""
+    """``release/audience`` -> UTC day of the window's start -> nano-epsilon, as far back as daily budgets look."""
     recent: dict[str, list[tuple[Micros, int]]] = field(default_factory=dict)
     """``release/audience`` -> (end, nano-epsilon) of the latest windows, as far back as w-event budgets look."""
+
+    def remember(self, account: str, day: int, end: Micros, nano: int) -> None:
+        """Add what an account has spent."""
+        days = self.spent.setdefault(account, {})
+        days[day] = days.get(day, 0) + nano
+        self.recent.setdefault(account, []).append((end, nano))
+
+    def forget(self, account: str, day: int, end: Micros) -> None:
+        """Let go of what an account spent on days before ``day`` and windows that end at ``end`` or earlier."""
+        if account in self.spent:
+            self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= day}
+            self.recent[account] = [row for row in self.recent[account] if row[0] > end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +62,12 @@ class Ledger:
 
     def enter(
         self, state: LedgerState, *, release: str, audience: str, release_id: str, attempt: int,
-        window_end: Micros, keep: Micros, period: int, epsilon: str, nano: int, refusal: str | None,
+        window_end: Micros, keep: Micros, day: int, epsilon: str, nano: int, refusal: str | None,
         commitment: str,
     ) -> tuple[LedgerState, bytes]:  # fmt: skip
         """Append a charge, or a refusal; return the next state and the entry's bytes.
 
-        ``period`` is the budget period that pays; windows older than ``keep`` leave the sliding sums.
+        ``day`` is the UTC day whose budget pays; windows older than ``keep`` leave the sliding sums.
         """
         charged = 0 if refusal else nano
         body = {
@@ -65,21 +80,32 @@ class Ledger:
         mac = hmac.new(self.audit_key, digest.encode(), hashlib.sha256).hexdigest()
         entry = AuditEntry.model_validate(body | {"hash": digest, "mac": mac, "laboratory": self.laboratory})
         account = f"{release}/{audience}"
-        paid = {old: nano for old, nano in state.spent.get(account, {}).items() if old >= period - 1}
-        recent = [row for row in state.recent.get(account, []) if row[0] > window_end - keep]
-        state.spent[account] = paid | {period: paid.get(period, 0) + charged}
-        state.recent[account] = [*recent, (window_end, charged)] if charged else recent
+        state.forget(account, day - REMEMBERED_DAYS, window_end - keep)
+        if charged:
+            state.remember(account, day, window_end, charged)
         return LedgerState(state.sequence + 1, digest, state.spent, state.recent), entry.to_bytes()
 
 
-def spent_in(state: LedgerState, account: str, period: int) -> int:
-    """Return the nano-epsilon an account has spent in a budget period."""
-    return state.spent.get(account, {}).get(period, 0)
+def spent_on(state: LedgerState, account: str, days: range) -> int:
+    """Return the nano-epsilon an account has spent on some UTC days."""
+    return sum(nano for day, nano in state.spent.get(account, {}).items() if day in days)
 
 
-def spent_since(state: LedgerState, account: str, start: Micros) -> int:
-    """Return the nano-epsilon an account has spent on windows that end at ``start`` or later."""
-    return sum(nano for end, nano in state.recent.get(account, []) if end >= start)
+def spent_around(state: LedgerState, account: str, end: Micros, span: Micros) -> int:
+    """Return the most that an account has spent on windows that end within any ``span`` around ``end``.
+
+    Both ends of a span belong to it. Live windows have none after them; windows of the past may.
+    """
+    rows = sorted(row for row in state.recent.get(account, []) if abs(row[0] - end) <= span)
+    held = deque(row for row in rows if row[0] <= end)
+    most = total = sum(nano for _, nano in held)
+    for row in rows[len(held) :]:  # the span that ends with each later window
+        held.append(row)
+        total += row[1]
+        while held[0][0] < row[0] - span:
+            total -= held.popleft()[1]
+        most = max(most, total)
+    return most
 
 
 def chain_hash(body: dict[str, Any]) -> str:
@@ -113,7 +139,7 @@ def refuse_other(published: bytes, again: bytes, site: str) -> None:
 
 def encode_ledger(state: LedgerState) -> dict[str, Any]:
     """Return the JSON form of a ledger state."""
-    spent = {account: sorted(periods.items()) for account, periods in sorted(state.spent.items())}
+    spent = {account: sorted(days.items()) for account, days in sorted(state.spent.items())}
     return {
         "sequence": state.sequence,
         "head": state.head,
@@ -124,6 +150,6 @@ def encode_ledger(state: LedgerState) -> dict[str, Any]:
 
 def decode_ledger(data: dict[str, Any]) -> LedgerState:
     """Return the ledger state of its JSON form."""
-    spent = {account: dict(map(tuple, periods)) for account, periods in data["spent"].items()}
+    spent = {account: dict(map(tuple, days)) for account, days in data["spent"].items()}
     recent = {account: [(end, nano) for end, nano in rows] for account, rows in data["recent"].items()}
     return LedgerState(data["sequence"], data["head"], spent, recent)

@@ -44,6 +44,8 @@ from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, half_width_95
 from stream.mechanisms.smoothers import whole
 
+CARRYING = frozenset({"sample", "ba"})
+"""Mechanisms that hold over from window to window what may still be spent."""
 UNITS = 2
 """Units of u that one window brings: one for the test, one for publishing."""
 

@@ -48,6 +48,7 @@ def backfill(day, where: Path, key: Path, file: Path | None = None, attempt: int
         settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, book, Options(attempt=attempt))
         for message in ObservationFile(file or folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
             settled.take(message)
+        settled.close()
         runner.give(settled.made.emitted)
         return settled.made
 

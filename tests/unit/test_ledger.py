@@ -30,8 +30,8 @@ from stream.accounting.ledger import (
     LedgerState,
     chain_hash,
     refuse_other,
-    spent_in,
-    spent_since,
+    spent_around,
+    spent_on,
     verify_chain,
 )
 from stream.errors import DataError, FinalityError
@@ -117,11 +117,11 @@ def test_a_billionth_of_an_epsilon_is_charged_exactly():
 def test_a_refusal_is_entered_and_charges_nothing():
     books = Ledger(SITE, "ledger1", bytes(32), "v", laboratory=True)
     state, entry = books.enter(
-        LedgerState(), release="r", audience="board", release_id="i", attempt=1, window_end=DAY, keep=DAY, period=1,
+        LedgerState(), release="r", audience="board", release_id="i", attempt=1, window_end=DAY, keep=DAY, day=1,
         epsilon="1", nano=10**9, refusal="budget", commitment="c",
     )  # fmt: skip
     assert (parse_record(entry)["nano"], parse_record(entry)["outcome"]) == (0, "budget")
-    assert (spent_in(state, "r/board", 1), spent_since(state, "r/board", 0), state.sequence) == (0, 0, 1)
+    assert (spent_on(state, "r/board", range(9)), spent_around(state, "r/board", DAY, DAY), state.sequence) == (0, 0, 1)
 
 
 def test_the_chain_holds_and_is_signed():
