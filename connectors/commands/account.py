@@ -59,7 +59,16 @@ def account(
 
 def _streamed(store: Path | None, kafka: str | None) -> Records:
     values = read_topic(store, LEAKAGE) if store is not None else run_async(_topic(kafka or "", LEAKAGE))
-    return [parse_record(value) for value in values]
+    return in_order([parse_record(value) for value in values])
+
+
+def in_order(records: Records) -> Records:
+    """Return account records by window, a day's attributes before its window's counts.
+
+    What was released late has changed the account of all windows after it: the last record of one is right.
+    """
+    last = {(record["site"], record["window_end"], record["kind"]): record for record in records}
+    return sorted(last.values(), key=lambda r: (parse_time(r["window_end"]), r["kind"] != "attributes"))
 
 
 def _recomputed(store: Path | None, kafka: str | None, policy: Policy, members: list[str]) -> Records:

@@ -10,7 +10,7 @@ from core_ground import SITE, account_of, audit_of, bodies, building, laboratory
 
 from stream.account_stage import account_stage
 from stream.errors import PolicyError
-from stream.records import DAY, MINUTE, OccupancyWindow, Spent
+from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release import Releases
 from stream.schemas import parse_time
 
@@ -121,6 +121,28 @@ def test_without_a_refresh_a_budget_is_of_one_utc_day():
     assert [n for n, ok in enumerate(got) if ok] == [*range(20), *range(96, 116)]
 
 
+def test_a_budget_counts_the_days_of_a_refresh_that_was_another_before():
+    stages = [
+        Releases(policy_of(f'daily_budget = {{ facilities = "10" }}\nrefresh = "{days}d"'), SITE, laboratory())
+        for days in (2, 1)
+    ]
+    state, outputs = stages[0].initial(), []
+    for number in range(2 * 96):
+        stage = stages[number >= 48]  # from noon of the first day on a day has a budget of its own
+        state, made = stage.step(state, OccupancyWindow(SITE, FIRST + number * TICK, (0,) * 6, Fraction(1)))
+        outputs += [out for out in made if isinstance(out, Published)]
+    got = paid(outputs, "facilities")
+    assert [n for n, ok in enumerate(got) if ok] == [*range(20), *range(96, 116)]
+
+
+def test_audiences_that_share_values_share_what_is_left():
+    policy = policy_of('daily_budget = { facilities = "40", public = "3" }', epsilon='facilities = "1", public = "1"')
+    made = run(policy, 8)
+    assert paid(made, "facilities") == paid(made, "public") == [True] * 3 + [False] * 5
+    left = [record["left"] for record in account_of(made)]
+    assert left == [{"plain/facilities": n, "plain/public": n} for n in (2, 1, 0, 0, 0, 0, 0, 0)]
+
+
 def test_the_tighter_of_two_budgets_decides():
     made = run(policy_of('daily_budget = { facilities = "4" }\nw_budget = { facilities = "1" }'), 96)
     assert reasons(made, "facilities") == {"released": 8, "w_budget": 9, "budget": 79}
@@ -134,6 +156,7 @@ def test_the_tighter_of_two_budgets_decides():
         ('w_budget = { facilities = "0" }', "w_budget.facilities: must be a positive decimal"),
         ('refresh = "36h"', "refresh: must be whole days, such as '7d'"),
         ('refresh = "0d"', "refresh"),
+        ('refresh = "367d"', "and at most 366"),
         ('daily_budget = { facilities = "0.1" }', "daily_budget.facilities must pay at least one release, got 0.1"),
     ],
 )
