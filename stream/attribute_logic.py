@@ -2,7 +2,7 @@
 
 All attributes of a zone's day are read off the same occupied ticks. Where some value of one attribute that
 may be shown leaves another attribute no value but sensitive ones, showing the first tells the second for
-certain, whatever the epsilons: such sets of attributes are refused.
+certain, whatever the epsilons: such sets of attributes are refused, whether one release tells them or several.
 
     symbol   here    meaning
     T        ticks   ticks of a day
@@ -139,10 +139,15 @@ def _span(reached: NDArray[np.bool_]) -> _Span:
     return _Span(int(places[0]), int(places[-1])) if len(places) else _Span(0, -1)
 
 
-def implications(site: Site, release: AttributeRelease) -> Iterator[Implication]:
-    """Yield every pair of attributes, once each, in which a value that may be shown proves the other sensitive."""
+def implications(site: Site, *releases: AttributeRelease) -> Iterator[Implication]:
+    """Yield every pair of attributes, once each, in which a value that may be shown proves the other sensitive.
+
+    Args:
+        site: gives ticks and working hours.
+        releases: all that tell of one zone's day; each attribute is in one of them.
+    """
     day = _day(site)
-    rules = {name: attribute.sensitive for name, attribute in release.attributes.items()}
+    rules = {name: attribute.sensitive for release in releases for name, attribute in release.attributes.items()}
     open_numbers = {name: _open(day, name, rule) for name, rule in rules.items()}
     for shown, numbers in open_numbers.items():
         for hidden, wanted in open_numbers.items():

@@ -18,7 +18,7 @@ from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
 from stream.attribute_logic import implications
 from stream.errors import PolicyError, UsageError
-from stream.policy import AttributeRelease, CountRelease, Policy, audiences_of
+from stream.policy import AttributeRelease, CountRelease, Policy, Site, audiences_of
 from stream.records import DAY
 
 
@@ -159,17 +159,64 @@ def check_promises(policy: Policy, file: str = "policy") -> None:
 
 
 def check_attribute_logic(policy: Policy, file: str = "policy") -> None:
-    """Raise PolicyError when a value of one attribute that may be shown proves another sensitive."""
+    """Raise PolicyError when something that may be shown of a zone's day proves an attribute of it sensitive.
+
+    All attribute releases of a zone are looked at together: their readers may put together what they know.
+    """
     for site_id, site in policy.site.items():
-        for release in policy.release:
-            if isinstance(release, AttributeRelease) and policy.zones_of(release, site_id):
-                for found in implications(site, release):
-                    msg = (
-                        f"{file}: release '{release.name}': no value of one attribute may prove another sensitive, "
-                        f"got {found.shown} = {found.value}, which leaves {found.hidden} only sensitive values"
-                    )
-                    raise PolicyError(msg)
+        for releases in _together(policy, site_id):
+            _check_values(site, releases, file)
+            _check_absence(releases, file)
+            for release in releases:
                 _check_model_logic(release, file)
+            _check_models_cover(releases, file)
+
+
+def _together(policy: Policy, site: str) -> list[tuple[AttributeRelease, ...]]:
+    """Return the attribute releases that cover a zone, for every zone that has any, each set once."""
+    groups: dict[tuple[str, ...], tuple[AttributeRelease, ...]] = {}
+    for zone in policy.site[site].zones:
+        covering = [r for r in policy.release if isinstance(r, AttributeRelease) and r.zones.covers(zone)]
+        if covering:
+            groups[tuple(release.name for release in covering)] = tuple(covering)
+    return list(groups.values())
+
+
+def _check_values(site: Site, releases: tuple[AttributeRelease, ...], file: str) -> None:
+    owner: dict[str, str] = {name: release.name for release in releases for name in release.attributes}
+    for found in implications(site, *releases):
+        msg = (
+            f"{file}: {_named(owner[found.shown], owner[found.hidden])}: no value of one attribute may prove another "
+            f"sensitive, got {found.shown} = {found.value}, which leaves {found.hidden} only sensitive values"
+        )
+        raise PolicyError(msg)
+
+
+def _check_absence(releases: tuple[AttributeRelease, ...], file: str) -> None:
+    """Raise PolicyError when one release may tell that nobody came, which another holds sensitive."""
+    owner = {release.absent: release.name for release in releases}
+    if len(owner) > 1:
+        msg = (
+            f"{file}: {_named(owner['public'], owner['sensitive'])}: absent must be the same in all releases of a "
+            "zone, got 'public' and 'sensitive': a day without anybody that one shows is sensitive in the other"
+        )
+        raise PolicyError(msg)
+
+
+def _check_models_cover(releases: tuple[AttributeRelease, ...], file: str) -> None:
+    """Raise PolicyError when a declared model knows only some of the attributes that are released of a zone."""
+    for release in releases:
+        if release.model is not None and len(releases) > 1:
+            other = next(each for each in releases if each is not release)
+            msg = (
+                f"{file}: {_named(release.name, other.name)}: a model must hold every attribute that is released of a "
+                f"zone, got none of {', '.join(other.attributes)}; put them into one release"
+            )
+            raise PolicyError(msg)
+
+
+def _named(one: str, other: str) -> str:
+    return f"release '{one}'" if one == other else f"releases '{one}' and '{other}'"
 
 
 def _check_model_logic(release: AttributeRelease, file: str) -> None:

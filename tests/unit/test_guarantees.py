@@ -10,7 +10,7 @@ from core_ground import building, policy_text
 
 from connectors.simulation_policy import policy_text as simulated_policy
 from stream.errors import PolicyError
-from stream.guarantees import attribute_promises, check_promises, count_promises
+from stream.guarantees import attribute_promises, check_attribute_logic, check_promises, count_promises
 from stream.policy import load_policy
 from stream.sensing.simulator import SimulatorConfig, simulate
 
@@ -99,3 +99,80 @@ def test_attribute_promises_hold_factor_and_habit():
     assert arrival.with_counts == pytest.approx(math.exp(0.2))
     assert arrival.habit[20] == pytest.approx(math.exp(4))
     assert promises["arrival", "all"].epsilon == 1
+
+
+# --- attributes of one zone that come from several releases -------------------------------------------
+
+BEFORE_NOON = '{ before = "12:00" }'
+AFTER_NOON = '{ after = "12:00" }'
+
+
+def of_offices(name: str, attribute: str, sensitive: str, *, more: str = "", zones: str = OFFICES) -> str:
+    return f"""
+[[release]]
+name = "{name}"
+query = "attributes"
+{zones}
+{more}
+[release.attributes.{attribute}]
+epsilon = {{ facilities = "1" }}
+sensitive = {sensitive}
+"""
+
+
+def logic_refusal(*releases: str) -> str:
+    with pytest.raises(PolicyError) as caught:
+        check_attribute_logic(load_policy(policy_text("".join(releases))), "building.toml")
+    return str(caught.value)
+
+
+def test_a_value_of_one_release_may_not_prove_an_attribute_of_another_sensitive():
+    """Who comes after noon, which may be shown, also leaves after noon, which may not."""
+    text = logic_refusal(of_offices("a", "arrival", BEFORE_NOON), of_offices("b", "departure", AFTER_NOON))
+    assert text == (
+        "building.toml: releases 'a' and 'b': no value of one attribute may prove another sensitive, "
+        "got arrival = 12:15, which leaves departure only sensitive values"
+    )
+
+
+def test_a_value_may_not_prove_another_of_the_same_release_sensitive():
+    both = of_offices("a", "arrival", BEFORE_NOON) + (
+        f'[release.attributes.departure]\nepsilon = {{ facilities = "1" }}\nsensitive = {AFTER_NOON}\n'
+    )
+    assert logic_refusal(both).startswith("building.toml: release 'a': no value of one attribute may prove another")
+
+
+def test_releases_that_share_only_some_zones_are_checked_where_they_meet():
+    everywhere = of_offices("a", "arrival", BEFORE_NOON, zones="")
+    assert "releases 'a' and 'b'" in logic_refusal(everywhere, of_offices("b", "departure", AFTER_NOON))
+
+
+def test_releases_of_different_zones_say_nothing_of_each_other():
+    halls = of_offices("b", "departure", AFTER_NOON, more='absent = "public"', zones='zones = { kind = "hall" }')
+    check_attribute_logic(load_policy(policy_text(of_offices("a", "arrival", BEFORE_NOON) + halls)))
+
+
+@pytest.mark.parametrize("public_first", [True, False])
+def test_a_shown_absence_may_not_prove_the_attributes_of_another_release_sensitive(public_first):
+    shows = of_offices("a", "arrival", '{ after = "10:00" }', more='absent = "public"')
+    hides = of_offices("b", "occupancy_level", "{ below = 0.3 }")
+    text = logic_refusal(*([shows, hides] if public_first else [hides, shows]))
+    assert text.startswith("building.toml: releases 'a' and 'b': absent must be the same")
+
+
+def test_releases_of_one_zone_that_agree_and_give_nothing_away_are_let_through():
+    for absent in ("public", "sensitive"):
+        releases = of_offices("a", "arrival", '{ after = "10:00" }', more=f'absent = "{absent}"')
+        releases += of_offices("b", "occupancy_level", "{ below = 0.3 }", more=f'absent = "{absent}"')
+        check_attribute_logic(load_policy(policy_text(releases)))
+
+
+@pytest.mark.parametrize("cap", ["", "\ncap = 2"])
+def test_a_model_that_leaves_out_attributes_of_its_zones_is_refused(cap):
+    """What a second release says of the day is outside its joint, so neither factors nor cap would hold."""
+    model = 'model.joint = { "0" = 0.4, "1" = 0.6 }' + cap
+    text = logic_refusal(
+        of_offices("b", "occupancy_level", "{ below = 0.3 }"),
+        of_offices("a", "arrival", '{ after = "10:00" }', more=model),
+    )
+    assert text.startswith("building.toml: releases 'a' and 'b': a model must hold every attribute")
