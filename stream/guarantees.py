@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from stream.accounting.account import COALITION, coalition_cost, readers_of
 from stream.accounting.attribute_model import asked_attributes, day_model
+from stream.accounting.exclusion import exp_or_inf
 from stream.accounting.knowledge import Knowledge
 from stream.attribute_logic import implications
 from stream.errors import PolicyError, UsageError
@@ -44,13 +45,13 @@ class AttributePromise:
     reader: str
     epsilon: Fraction
     factor: float
-    """From this record alone: e^epsilon."""
+    """From this record alone (Theorem 1): e^epsilon; more where other attributes depend on it."""
     exact: float | None
     """The most that any outcome of the day does under the declared model, values shown included; None without."""
     with_counts: float
-    """Together with every count release of the same zone that this reader sees."""
+    """The larger of ``factor`` and ``exact``, with every count release of the same zone that this reader sees."""
     habit: dict[int, float]
-    """Odds factor of a constant habit over so many days."""
+    """Odds factor of a constant habit over so many days, each of which tells the larger of the first two."""
 
 
 def count_promises(policy: Policy) -> list[CountPromise]:
@@ -102,7 +103,8 @@ def _of_release(policy: Policy, site: str, release: AttributeRelease) -> list[At
             counts = max(counts_exponent(policy, site, zone.id, members[reader]) for zone in zones)
             exact = worst[reader][name] if worst else None
             with_counts = max(_exp(epsilon), exact or 0.0) * _exp(counts)
-            habit = {days: _exp(days * epsilon) for days in (5, 20)}
+            daily = max(float(epsilon), math.log(exact) if exact else 0.0)
+            habit = {days: exp_or_inf(days * daily) for days in (5, 20)}
             promises.append(
                 AttributePromise(site, release.name, name, reader, epsilon, _exp(epsilon), exact, with_counts, habit)
             )

@@ -139,10 +139,10 @@ def _print_account(told: dict[str, Any]) -> None:
 
 
 def _print_attributes(console: Console, name: str, attributes: dict[str, Any], readers: tuple[str, ...]) -> None:
-    title = f"{name}: odds factors of the last day's attributes (0: the value was shown)"
+    title = f"{name}: odds factors of the last day's attributes, at most (0: the value was shown)"
     shown = table(title, ("day / zone / attribute",), readers)
     for attribute, figures in attributes.items():
-        factors = figures.get("exact", figures["theorem_1"])
+        factors = figures.get("exact", figures["bound"])
         shown.add_row(attribute, *("-" if r not in factors else _factor(factors[r]) for r in readers))
     console.print(shown)
 

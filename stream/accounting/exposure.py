@@ -4,18 +4,19 @@ For every attribute of a zone's day and every reader who was told something abou
 
 | figure        | holds                                                                                        |
 |---------------|----------------------------------------------------------------------------------------------|
-| ``theorem_1`` | where attributes do not depend on each other: e^epsilon if withheld, 0 if shown, 1 if not    |
-|               | asked                                                                                        |
+| ``theorem_1`` | of this attribute alone: e^epsilon if withheld, 0 if shown, 1 if not asked; no bound where   |
+|               | attributes depend on each other                                                              |
 | ``exact``     | under the release's declared model, its outcomes and shown values of that day together;      |
 |               | null where the model says that such an outcome cannot happen: it is wrong about the day      |
 | ``bound``     | under every model: the epsilons of all records of the zone's day add up if none was shown;   |
 |               | nothing beside a record that was shown (without a model a value may imply anything)          |
-| ``with_counts`` | ``exact`` (``theorem_1`` without a model, ``bound`` where it is null) together with the    |
-|               | count releases of the same zone                                                              |
+| ``with_counts`` | ``exact`` (``bound`` without a model and where it is null) together with the count releases|
+|               | of the same zone                                                                             |
 
 A record that was refused was not asked: it is no evidence; its attribute is still in the table where a model
-ties it to others. Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided Differential Privacy",
-Theorems 1-4 and Corollary 1.
+ties it to others. A policy declares a model only of all attributes that it releases of a zone, so that no
+outcome is left out of ``exact``. Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided
+Differential Privacy", Theorems 1-4 and Corollary 1.
 """
 
 from __future__ import annotations
@@ -40,11 +41,19 @@ class Habit(NamedTuple):
 
     days: int
     exponent: Fraction
-    """Sum over those days of the largest epsilon that the reader saw."""
+    """Sum over those days of the ln factor that a day adds (``_habits``)."""
 
 
 Habits = dict[str, Habit]
 """``release/attribute/reader`` -> what has been asked so far."""
+CERTAIN = Fraction(1000)
+"""Stands for ln of an infinite factor: e^1000 is beyond every double."""
+
+ZoneDay = tuple[str, str]
+"""Day and zone."""
+Figures = dict[str, float | None]
+Table = dict[tuple[ZoneDay, str], dict[str, Figures]]
+"""Zone's day and reader -> attribute -> figure -> factor."""
 
 
 @dataclass(frozen=True)
@@ -61,44 +70,39 @@ class AttributeAccount:
     def of_day(self, charges: Iterable[Charge], readers: Members, habits: Habits) -> dict[str, Any]:
         """Return the account of one day's attribute records; adds the day to ``habits``."""
         records = list(charges)
-        told = {"attributes": self._records(records, readers), "habit": _habits(records, readers, habits)}
+        table = self._table(records, readers)
+        told = {"attributes": _records(table), "habit": _habits(records, readers, table, habits)}
         information = self._information(records, readers)
         return told | ({"information": information} if information else {})
 
-    def _records(self, charges: list[Charge], readers: Members) -> dict[str, Any]:
-        groups: dict[tuple[str, str], list[Charge]] = {}
+    def _table(self, charges: list[Charge], readers: Members) -> Table:
+        groups: dict[ZoneDay, list[Charge]] = {}
         for charge in charges:
             groups.setdefault((charge.day, charge.zone), []).append(charge)
-        told: dict[str, dict[str, dict[str, Told]]] = {}
+        table: Table = {}
         for (day, zone), group in groups.items():
             for reader, members in readers.items():
                 exponent = self.count_exponents.get(zone, {}).get(reader, Fraction(0))
-                for attribute, figures in self._of_reader(group, members, exponent).items():
-                    record = told.setdefault(f"{day}/{zone}/{attribute}", {})
-                    for figure, factor in figures.items():
-                        record.setdefault(figure, {})[reader] = _json(factor)
-        return told
+                table[(day, zone), reader] = self._of_reader(group, members, exponent)
+        return table
 
-    def _of_reader(
-        self, group: list[Charge], members: frozenset[str], exponent: Fraction
-    ) -> dict[str, dict[str, float | None]]:
+    def _of_reader(self, group: list[Charge], members: frozenset[str], exponent: Fraction) -> dict[str, Figures]:
         """Return the figures of a zone's day, attribute by attribute, as one reader sees it."""
         view, counts = _view(group, members), exp_or_inf(float(exponent))
-        exact: dict[str, float | None] = {}
+        exact: Figures = {}
         for release in sorted({charge.release for charge in group} & set(self.models)):
             exact |= self._exact(self.models[release], view)
         told = {}
         for attribute in [*view.epsilon, *(name for name in exact if name not in view.epsilon)]:
-            alone, bound = view.alone(attribute), view.bound(attribute)
-            figures: dict[str, float | None] = {"theorem_1": alone, "bound": bound}
-            known: float | None = alone
+            bound, known = view.bound(attribute), exact.get(attribute)
+            figures: Figures = {"theorem_1": view.alone(attribute), "bound": bound}
             if attribute in exact:
-                known = figures["exact"] = exact[attribute]
-            figures["with_counts"] = (bound if known is None else known) * counts
+                figures["exact"] = known
+            figures["with_counts"] = _times(bound if known is None else known, counts)
             told[attribute] = figures
         return told
 
-    def _exact(self, model: DayModel, view: _View) -> dict[str, float | None]:
+    def _exact(self, model: DayModel, view: _View) -> Figures:
         asked = {name: view.epsilon[name] for name in model.order if name in view.epsilon}
         if not asked:
             return {}
@@ -152,23 +156,49 @@ def _view(charges: Iterable[Charge], members: frozenset[str]) -> _View:
     return view
 
 
-def _habits(charges: list[Charge], readers: Members, habits: Habits) -> dict[str, Any]:
+def _records(table: Table) -> dict[str, Any]:
+    """Return the factors as they are published: ``day/zone/attribute`` -> figure -> reader."""
+    told: dict[str, dict[str, dict[str, Told]]] = {}
+    for ((day, zone), reader), attributes in table.items():
+        for attribute, figures in attributes.items():
+            record = told.setdefault(f"{day}/{zone}/{attribute}", {})
+            for figure, factor in figures.items():
+                record.setdefault(figure, {})[reader] = _json(factor)
+    return told
+
+
+def _habits(charges: list[Charge], readers: Members, table: Table, habits: Habits) -> dict[str, Any]:
     """Return, per attribute, by how much a habit that was sensitive on every day so far is given away.
 
-    Each day is a record with a coin of its own, so factors multiply: e to the sum of the days' epsilons.
+    Each day is a record with a coin of its own, so factors multiply: of every day the largest ``exact`` in any
+    zone, and e^epsilon where there is no model or that is more. The latter counts also where the day was shown
+    or contradicts the model, so that no zone's own product of ``exact`` is larger.
     """
     told: dict[str, Any] = {}
     for release, attribute in sorted({(c.release, c.attribute) for c in charges if c.epsilon > 0}):
         group = [c for c in charges if (c.release, c.attribute) == (release, attribute)]
         for reader, members in readers.items():
-            today = max((c.epsilon for c in group if c.audience in members), default=Fraction(0))
-            if today:
+            seen = [c for c in group if c.audience in members and c.epsilon > 0]
+            if seen:
+                days = {(c.day, c.zone) for c in seen}
+                today = [max(c.epsilon for c in seen), *(_log_exact(table[day, reader][attribute]) for day in days)]
                 name = f"{release}/{attribute}/{reader}"
                 held = habits.get(name, Habit(0, Fraction(0)))
-                habits[name] = Habit(held.days + 1, held.exponent + today)
+                habits[name] = Habit(held.days + 1, held.exponent + max(today))
                 row = {"days": held.days + 1, "factor": _json(exp_or_inf(float(habits[name].exponent)))}
                 told.setdefault(f"{release}/{attribute}", {})[reader] = row
     return told
+
+
+def _log_exact(figures: Figures) -> Fraction:
+    """Return ln of the exact factor to 12 decimals; 0 where there is none or it is below 1."""
+    exact = figures.get("exact") or 1.0
+    return CERTAIN if math.isinf(exact) else Fraction(f"{max(0.0, math.log(exact)):.12f}")
+
+
+def _times(factor: float, counts: float) -> float:
+    """Return the product, 0 where the factor is: a value that was shown is not sensitive, whatever counts say."""
+    return factor * counts if factor else 0.0
 
 
 def _json(factor: float | None) -> Told:

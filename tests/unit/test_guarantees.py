@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from core_ground import building, policy_text
+from core_ground import ATTRIBUTES, building, policy_text
 
 from connectors.simulation_policy import policy_text as simulated_policy
 from stream.errors import PolicyError
@@ -99,6 +99,16 @@ def test_attribute_promises_hold_factor_and_habit():
     assert arrival.with_counts == pytest.approx(math.exp(0.2))
     assert arrival.habit[20] == pytest.approx(math.exp(4))
     assert promises["arrival", "all"].epsilon == 1
+
+
+def test_under_a_model_a_habit_is_promised_what_each_day_may_tell_at_most():
+    model = 'model.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
+    text = policy_text(ATTRIBUTES.replace(OFFICES, f"{OFFICES}\n{model}"))
+    promises = {(p.attribute, p.reader): p for p in attribute_promises(load_policy(text))}
+    arrival = promises["arrival", "facilities"]
+    assert arrival.exact > arrival.factor
+    assert arrival.habit == {days: pytest.approx(arrival.exact**days) for days in (5, 20)}
+    assert promises["arrival", "public"].habit[20] == pytest.approx(math.exp(4))  # it sees no level
 
 
 # --- attributes of one zone that come from several releases -------------------------------------------

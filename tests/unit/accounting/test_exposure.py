@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import orjson
 import pytest
+from core_ground import ATTRIBUTES, SITE, building
 
+from stream.account_stage import account_stage
+from stream.accounting.account import AccountState
 from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount, Habit
 from stream.policy import AttributeRelease
-from stream.records import Charge
+from stream.records import DAY, Charge, Spent
 
 READERS = {"fine": frozenset({"fine"}), "coarse": frozenset({"coarse"}), "all": frozenset({"fine", "coarse"})}
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
@@ -21,6 +25,8 @@ RULES = {
     "breaks": {"above": 2},
 }
 OPEN = {"arrival": "09:00", "departure": "18:00", "breaks": 1}
+OFFICE = ("arrival", "occupancy_level")
+OFFICE_MODEL = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
 
 
 def release(joint, **more):
@@ -133,8 +139,25 @@ def test_counts_of_the_same_zone_multiply_the_exact_factor():
     charges = [charge("arrival", "1"), charge("departure", "0.5")]
     found = figures(books(PAIR, counts=counts), charges, "departure")
     assert found["with_counts"] == pytest.approx(2.399250781 * math.exp(1.5), abs=1e-7)
-    alone = figures(books(counts=counts), charges, "departure", "all")
-    assert alone["with_counts"] == pytest.approx(math.exp(0.5 + 2))
+
+
+def test_without_a_model_counts_multiply_the_bound_that_holds_for_every_model():
+    """Copies of each other reach it: withheld arrival and departure say e^1.5 of either, whatever theorem_1 says."""
+    counts = {"x": {"fine": Fraction(3, 2), "coarse": Fraction(0), "all": Fraction(2)}}
+    charges = [charge("arrival", "1"), charge("departure", "0.5")]
+    found = figures(books(counts=counts), charges, "departure", "all")
+    assert found["theorem_1"] == pytest.approx(math.exp(0.5))
+    assert found["with_counts"] == pytest.approx(found["bound"] * math.exp(2)) == pytest.approx(math.exp(1.5 + 2))
+    copies = figures(books({"00": 0.5, "11": 0.5}, counts=counts), charges, "departure", "all")
+    assert copies["with_counts"] == found["with_counts"]
+
+
+def test_without_a_model_nothing_bounds_what_was_withheld_beside_a_shown_value_counts_or_none():
+    counts = {"x": {"fine": Fraction(1000)}}
+    charges = [charge("arrival", "1", shown=True), charge("departure", "0.5")]
+    for account in (books(), books(counts=counts)):
+        assert figures(account, charges, "departure")["with_counts"] == "inf"
+        assert figures(account, charges, "arrival")["with_counts"] == 0
 
 
 def test_counts_of_other_zones_do_not_matter():
@@ -185,6 +208,69 @@ def test_a_habit_beyond_any_number_is_infinite():
     habits = {"day/arrival/fine": Habit(800, Fraction(800)), "day/arrival/all": Habit(800, Fraction(800))}
     record = told(books(), [charge("arrival", "1")], habits=habits)["habit"]["day/arrival"]
     assert record["fine"] == {"days": 801, "factor": "inf"}
+
+
+def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day():
+    """Both withheld, exact 2.399 is more than e^0.5; arrival shown, 0.618 is less, and the day counts e^0.5."""
+    habits = {}
+    for _ in range(3):
+        told(books(PAIR), [charge("arrival", "1"), charge("departure", "0.5")], habits=habits)
+    record = told(books(PAIR), [charge("arrival", "1", shown=True), charge("departure", "0.5")], habits=habits)
+    factor = 2.399250781**3 * math.exp(0.5)
+    assert record["habit"]["day/departure"]["fine"] == {"days": 4, "factor": pytest.approx(factor, rel=1e-8)}
+
+
+@pytest.mark.parametrize("joint", [PAIR, W, {"00": 0.5, "11": 0.5}, {"00": 0.1, "01": 0.4, "10": 0.4, "11": 0.1}])
+def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to(joint):
+    names, habits, products = list(RULES)[: len(next(iter(joint)))], {}, {}
+    for day in range(1, 9):
+        withheld = [name for place, name in enumerate(names) if day >> place & 1]
+        charges = [
+            charge(name, epsilon, shown=name not in withheld and zone == "x", zone=zone, day=f"2026-03-{day:02d}")
+            for name, epsilon in zip(names, ("1", "0.5", "0.25"), strict=False)
+            for zone in "xy"
+        ]
+        record = told(books(joint), charges, habits=habits)
+        for name in names:
+            for zone in "xy":
+                exact = record["attributes"][f"2026-03-{day:02d}/{zone}/{name}"]["exact"]["fine"]
+                products[name, zone] = products.get((name, zone), 1.0) * (exact or 1.0)
+    for (name, zone), product in products.items():
+        assert record["habit"][f"day/{name}"]["fine"]["factor"] >= product * (1 - 1e-8), (name, zone)
+
+
+def test_a_day_that_contradicts_the_model_counts_as_without_one():
+    habits, never_both = {}, {"00": 0.4, "01": 0.3, "10": 0.3}
+    both_shown = [charge("arrival", "1", shown=True), charge("departure", "0.5", shown=True)]
+    record = told(books(never_both), both_shown, habits=habits)["habit"]
+    assert record["day/departure"]["fine"] == {"days": 1, "factor": pytest.approx(math.exp(0.5), abs=1e-8)}
+
+
+def test_a_day_on_which_the_model_is_certain_makes_the_habit_certain():
+    """Two shown values of an exclusive or prove the third sensitive."""
+    xor = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}
+    day = [charge("arrival", "1", shown=True), charge("departure", "1", shown=True), charge("breaks", "0.1")]
+    habits = {}
+    for _ in range(2):
+        record = told(books(xor), day, habits=habits)
+        assert record["attributes"]["2026-03-02/x/breaks"]["exact"]["fine"] == "inf"
+        assert record["habit"]["day/breaks"]["fine"]["factor"] == "inf"
+
+
+def test_habits_under_a_model_survive_the_byte_form_of_the_account():
+    policy = building(releases=ATTRIBUTES.replace('zones = { kind = "office" }', OFFICE_MODEL))
+    stage = account_stage(policy, SITE, laboratory=True)
+    state = AccountState()
+    charges = tuple(charge(name, "1", audience="facilities", of="office-day") for name in OFFICE)
+    state, [before] = stage.step(state, Spent(SITE, DAY, charges))
+    again = stage.decode(stage.encode(state))
+    assert again == state
+    _, [after] = stage.step(again, Spent(SITE, 2 * DAY, charges))
+    one, two = (
+        orjson.loads(record.value)["habit"]["office-day/arrival"]["all"]["factor"] for record in (before, after)
+    )
+    assert one > math.e
+    assert two == pytest.approx(one**2, rel=1e-8)
 
 
 def test_information_is_told_in_bits_beside_its_target():
