@@ -55,40 +55,68 @@ def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Reade
 
 
 def past_account(
-    policy: Policy, site: str, readers: Readers, audit: Iterable[Entry], outcomes: Mapping[str, Any]
+    policies: Iterable[Policy], site: str, readers: Readers, audit: Iterable[Entry], outcomes: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Return the account records that a site's audit entries amount to, for any readers.
 
-    Args:
-        policy: the policy of the entries.
-        site: whose entries.
-        readers: names and the audiences that each reads as.
-        audit: the site's entries in order.
-        outcomes: release id of an attribute record -> its value where it was shown.
-
-    Raises:
-        UsageError: an entry is of a release that the policy does not have.
+    See :func:`retell`.
     """
-    _, records = retell(policy, site, audit, outcomes, readers)
+    _, records = retell(policies, site, audit, outcomes, readers)
     return [orjson.loads(record.value) for record in records]
 
 
 def retell(
-    policy: Policy, site: str, audit: Iterable[Entry], outcomes: Mapping[str, Any], readers: Readers | None = None
+    policies: Iterable[Policy],
+    site: str,
+    audit: Iterable[Entry],
+    outcomes: Mapping[str, Any],
+    readers: Readers | None = None,
 ) -> tuple[AccountState, list[Published]]:
     """Account anew for all entries of a site, in the order of their windows: as if none had come late.
 
-    See :func:`past_account`; without ``readers`` it is the account that is streamed.
+    Where the policy has changed the sums go on, and mechanisms begin anew, as they do in ``Pipeline.adopt``.
+
+    Args:
+        policies: every policy under which an entry was made; each entry is read by the one of its version.
+        site: whose account it is.
+        audit: the site's entries in order.
+        outcomes: release id of an attribute record -> its value where it was shown.
+        readers: names and the audiences that each reads as; without them, those of the streamed account.
+
+    Raises:
+        UsageError: an entry was made under a policy that is not given, or is of a release that its policy
+            does not have.
     """
     entries = [entry for entry in audit if entry["site"] == site]
-    laboratory = any(entry["laboratory"] for entry in entries)
-    stage = account_stage(policy, site, laboratory=laboratory, readers=readers)
-    return scan(stage, _spent(policy, site, entries, outcomes))
+    laboratory, ledger = any(entry["laboratory"] for entry in entries), LedgerState()
+    books = {
+        version: _Books(policy, site, outcomes, ledger) for version, policy in by_version(policies, entries).items()
+    }
+    entries.sort(key=lambda entry: books[entry["policy_version"]].item(entry))
+    state, told = AccountState(), []
+    for version, group in groupby(entries, key=lambda entry: str(entry["policy_version"])):
+        state.break_off()
+        stage = account_stage(books[version].policy, site, laboratory=laboratory, readers=readers)
+        state, records = scan(stage, _spent(site, group, books[version]), state)
+        told += records
+    return state, told
 
 
-def _spent(policy: Policy, site: str, entries: list[Entry], outcomes: Mapping[str, Any]) -> Iterator[Spent]:
-    books = _Books(policy, site, outcomes)
-    for (window_end, _), group in groupby(sorted(entries, key=books.item), key=books.item):
+def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str, Policy]:
+    """Return the entries' policies by version; UsageError unless there is one for each."""
+    known = {policy.version: policy for policy in policies}
+    needed = dict.fromkeys(str(entry["policy_version"]) for entry in entries)
+    if not needed.keys() <= known.keys():
+        msg = (
+            f"policy: must be given for every version under which releases were made ({', '.join(needed)}), "
+            f"got {', '.join(known) or 'none'}"
+        )
+        raise UsageError(msg)
+    return {version: known[version] for version in needed}
+
+
+def _spent(site: str, entries: Iterable[Entry], books: _Books) -> Iterator[Spent]:
+    for (window_end, _), group in groupby(entries, key=books.item):
         charged = list(group)
         for entry in charged:  # all of them first: what is left may be shared
             books.note(entry)
@@ -96,14 +124,16 @@ def _spent(policy: Policy, site: str, entries: list[Entry], outcomes: Mapping[st
 
 
 class _Books:
-    """Reads charges back out of ledger entries, in their order."""
+    """Reads charges back out of ledger entries of one policy."""
 
-    def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any]) -> None:
+    def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
+        self.policy = policy
         self._releases = {release.name: release for release in policy.release}
         self._tick = policy.site[site].tick
         self._outcomes = outcomes
         self._budgets = Budgets(policy.privacy.w, self._tick)
-        self._ledger = LedgerState()
+        self._ledger = ledger
+        """What entries of all policies have charged so far."""
 
     def item(self, entry: Entry) -> tuple[Micros, bool]:
         """Return when the entry's window, or day, was released, and whether it was a window.

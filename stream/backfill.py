@@ -13,13 +13,13 @@ anew, and the last one of a window is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import orjson
 
-from stream.account_stage import retell
+from stream.account_stage import by_version, retell
 from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.operators import Operator
@@ -64,9 +64,13 @@ class Backfilled:
 class Backfill:
     """Drives the sensing stages over a recording and settles each window against the book."""
 
-    def __init__(self, policy: Policy, keys: Keys, partition: Partition, book: Book, options: Options) -> None:
+    def __init__(
+        self, policy: Policy, keys: Keys, partition: Partition, book: Book, options: Options,
+        earlier: Sequence[Policy] = (),
+    ) -> None:  # fmt: skip
+        """Release late under ``policy``; the policies before it are needed to account for what they released."""
         self.made = Backfilled()
-        self._policy = policy
+        self._policies = [policy, *earlier]
         self._partition = partition
         self._book = book
         self._entries: dict[str, list[dict[str, Any]]] = {}
@@ -89,6 +93,7 @@ class Backfill:
         Raises:
             FinalityError: something released was made from other observations; nothing comes of this message.
             KeyFileError: a window was never released and its day's key is gone.
+            UsageError: the site has released something under a policy that was not given.
         """
         site = message.site
         (sense, attributes), states = self._sensing[site], self._states[site]
@@ -120,7 +125,9 @@ class Backfill:
 
     def _open(self, site: str) -> None:
         if site not in self._entries:
-            self._entries[site] = entries = self._book.entries(site)
+            entries = self._book.entries(site)
+            by_version(self._policies, entries)
+            self._entries[site] = entries
             self._commitments |= {entry["release_id"]: entry["commitment"] for entry in entries}
             self._partition.open_books(site, self._releases[site], entries)
 
@@ -144,7 +151,7 @@ class Backfill:
                 shown = self._shown(entries) | {
                     body["release_id"]: body["value"] for body in fresh if "attribute" in body and body["released"]
                 }
-                account, records = retell(self._policy, site, [*entries, *late], shown)
+                account, records = retell(self._policies, site, [*entries, *late], shown)
                 first = min(parse_time(entry["window_end"]) for entry in late)
                 changed = [record for record in records if record.time >= first]
                 self.made.emitted += self._partition.retold(site, account, changed)

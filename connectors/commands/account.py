@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,15 @@ Records = list[dict[str, Any]]
 @where_options
 @click.option("--coalition", metavar="A,B,…", help="Readers who put their releases together; needs --policy.")
 @click.option("--at", type=Time(), help="As it stood then; now otherwise.")
-@click.option("--policy", "policy_file", type=FILE, help="The policy under which the releases were made.")
+@click.option(
+    "--policy", "policy_files", type=FILE, multiple=True,
+    help="The policy under which the releases were made; once per version if it has changed.",
+)  # fmt: skip
 @json_option
 @click.pass_obj
 def account(
     settings: Settings, *, store: Path | None, kafka: str | None, coalition: str | None, at: Micros | None,
-    policy_file: Path | None, as_json: bool,
+    policy_files: tuple[Path, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Show what all releases together have cost: per audience, coalition and privacy unit.
 
@@ -44,15 +48,16 @@ def account(
     tacet account --store store --coalition facilities,public --policy policy.toml --at 2026-03-02T10:00:00Z
 
     Without --coalition it reads the account as it was streamed; with it, the books are added up again for
-    just these readers.
+    just these readers, each entry by the policy of its version.
     """
     servers = one_of(store, kafka, settings)
     if coalition is None:
         records = _streamed(store, servers)
-    elif policy_file is None:
+    elif not policy_files:
         raise click.UsageError("--coalition needs --policy")
     else:
-        records = _recomputed(store, servers, read_policy(policy_file), coalition.split(","))
+        policies = [read_policy(file) for file in policy_files]
+        records = _recomputed(store, servers, policies, coalition.split(","), at)
     told = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
     print_json(told) if as_json else _print_account(told)
 
@@ -71,13 +76,16 @@ def in_order(records: Records) -> Records:
     return sorted(last.values(), key=lambda r: (parse_time(r["window_end"]), r["kind"] != "attributes"))
 
 
-def _recomputed(store: Path | None, kafka: str | None, policy: Policy, members: list[str]) -> Records:
-    known = {audience.name for audience in policy.audience}
+def _recomputed(
+    store: Path | None, kafka: str | None, policies: Sequence[Policy], members: list[str], at: Micros | None
+) -> Records:
+    known = {audience.name for policy in policies for audience in policy.audience}
     if unknown := sorted(set(members) - known):
         msg = f"--coalition: must name audiences of the policy, got {unknown[0]!r}"
         raise UsageError(msg)
     values = read_topic(store, AUDIT) if store is not None else run_async(_topic(kafka or "", AUDIT))
     audit = [parse_record(value) for value in values]
+    audit = [entry for entry in audit if at is None or parse_time(entry["window_end"]) <= at]
     outcomes = {
         record["release_id"]: record["value"]
         for member in members
@@ -85,7 +93,8 @@ def _recomputed(store: Path | None, kafka: str | None, policy: Policy, members: 
         if "attribute" in record and record["released"]
     }
     readers = {"+".join(members): frozenset(members)}
-    return [r for site in policy.site for r in past_account(policy, site, readers, audit, outcomes)]
+    sites = dict.fromkeys(entry["site"] for entry in audit)
+    return [r for site in sites for r in past_account(policies, site, readers, audit, outcomes)]
 
 
 def _private(store: Path | None, kafka: str | None, audience: str) -> list[Release]:

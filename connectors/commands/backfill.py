@@ -52,11 +52,18 @@ class StoreBook:
 @click.option("--store", type=FOLDER, required=True, help="Store of a run that is not running now.")
 @click.option("--out", type=FILE, help="Write every record of these windows, old and new, one JSON object a line.")
 @click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an ordered second release, charged.")
+@click.option(
+    "--earlier-policy",
+    "earlier",
+    type=FILE,
+    multiple=True,
+    help="A policy under which the store released before the present one; once for each.",
+)
 @windows_options
 @json_option
 def backfill(
     observations: Path, *, policy_file: Path, key_file: Path, store: Path, out: Path | None, attempt: int,
-    first_window: Micros | None, last_window: Micros | None, as_json: bool,
+    earlier: tuple[Path, ...], first_window: Micros | None, last_window: Micros | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Settle recorded OBSERVATIONS with a store: release what was passed over, repeat what was released.
 
@@ -74,7 +81,7 @@ def backfill(
     keys = keyfile.FileKeys(key_file)
     with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
         file = ObservationFile(observations, policy, keyfile.pseudonym_key(key_file), progress=tick)
-        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options)
+        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, [read_policy(f) for f in earlier])
         for message in file.messages():
             settled.take(message)
         settled.close()

@@ -135,7 +135,7 @@ def test_a_live_window_after_a_backfill_counts_what_came_late(recording, tmp_pat
 
 
 def recomputed(policy: Policy, where: Path) -> list[dict]:
-    return past_account(policy, "dbh", readers_of(["facilities", "public"]), entries(where), {})
+    return past_account([policy], "dbh", readers_of(["facilities", "public"]), entries(where), {})
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "pegasus", "uniform"])

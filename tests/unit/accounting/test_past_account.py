@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from core_ground import ATTRIBUTES, COUNTS, SITE, account_of, audit_of, building, outputs_of, people
+from core_ground import (
+    ATTRIBUTES,
+    COUNTS,
+    SITE,
+    account_of,
+    audit_of,
+    building,
+    laboratory,
+    messages,
+    outputs_of,
+    people,
+)
 
 from stream.account_stage import past_account
 from stream.accounting.account import readers_of
 from stream.errors import UsageError
+from stream.operators import scan
+from stream.pipeline import Pipeline
+from stream.policy import Policy
 from stream.schemas import parse_record, parse_time
 
 MODEL = """
@@ -31,9 +45,9 @@ def aligned():
     return building(releases=RELEASES), *everything(building(releases=RELEASES))
 
 
-def past(policy, audit, shown, members=None):
+def past(policies, audit, shown, members=None):
     readers = readers_of(NAMES) if members is None else {"them": frozenset(members)}
-    return past_account(policy, SITE, readers, audit, shown)
+    return past_account([policies] if isinstance(policies, Policy) else policies, SITE, readers, audit, shown)
 
 
 def test_the_books_add_up_to_every_streamed_record(aligned):
@@ -104,6 +118,63 @@ def test_a_value_that_was_not_handed_in_counts_as_withheld(aligned):
 
 
 def test_books_of_a_release_that_the_policy_does_not_have_are_refused(aligned):
-    _, audit, _, shown = aligned
-    with pytest.raises(UsageError, match="must have the release office-day of ledger entry"):
-        past(building(releases=COUNTS), audit, shown)
+    policy, audit, _, shown = aligned
+    with pytest.raises(UsageError, match="must have the release office-days of ledger entry"):
+        past(policy, [entry | {"release": "office-days"} for entry in audit], shown)
+
+
+# --- a policy that has changed ------------------------------------------------------------------------
+
+HOURLY = """
+[[release]]
+name = "hourly"
+query = "count"
+mechanism = "uniform"
+w = 4
+zones = { kind = "lobby" }
+epsilon = { public = "0.5" }
+"""
+CHANGED = (
+    RELEASES.replace('mechanism = "pegasus"', 'mechanism = "laplace"')
+    .replace('"00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4', '"00" = 0.1, "01" = 0.3, "10" = 0.3, "11" = 0.3')
+    .replace('daily_budget = { board = "10" }', 'daily_budget = { board = "20" }')
+)
+
+
+@pytest.fixture(scope="module")
+def changed():
+    """Two policies whose releases bear the same names, each in force for part of three days."""
+    first, second = building(releases=RELEASES + HOURLY), building(releases=CHANGED + HOURLY)
+    log = list(messages(people(hours=78), first))
+    cut = len(log) // 2
+    pipeline = Pipeline(first, SITE, laboratory())
+    states, made = scan(pipeline, log[:cut])
+    after = Pipeline(second, SITE, laboratory())
+    made += scan(after, log[cut:], after.adopt(pipeline.encode(states)))[1]
+    private = [parse_record(out.value) for out in made if ".private." in out.topic]
+    shown = {body["release_id"]: body["value"] for body in private if body["released"] and "value" in body}
+    return (first, second), audit_of(made), account_of(made), shown
+
+
+def test_entries_of_several_policies_add_up_each_by_the_policy_of_its_version(changed):
+    policies, audit, records, shown = changed
+    assert {entry["policy_version"] for entry in audit} == {policy.version for policy in policies}
+    assert past(policies, audit, shown) == past(policies[::-1], audit, shown) == records
+    days = [record for record in records if record["kind"] == "attributes"]
+    assert {record["policy_version"] for record in days} == {policy.version for policy in policies}
+    costs = [record["coalition"]["presence_tuple"] for record in records if record["kind"] == "counts"]
+    assert {costs[0], costs[-1]} == {"2.52", "2.5"}  # PeGaSus has groupers of its own
+
+
+@pytest.mark.parametrize("given", [0, 1])
+def test_entries_of_a_policy_that_is_not_given_are_refused_by_version(changed, given):
+    policies, audit, _, shown = changed
+    with pytest.raises(UsageError) as caught:
+        past(policies[given], audit, shown)
+    assert policies[1 - given].version in str(caught.value)
+    assert policies[given].version in str(caught.value)
+
+
+def test_a_policy_that_no_entry_needs_does_no_harm(changed, aligned):
+    policy, audit, records, shown = aligned
+    assert past([*changed[0], policy], audit, shown) == records
