@@ -2,7 +2,8 @@
 
 ``added_up`` reads ledger entries and a few numbers that stand in the policy; it shares no code with the
 account. It must end where the stream's last record ends: every unit, every audience, all together, the
-sliding and daily sums, what is left, habits, and what was refused.
+sliding and daily sums, what is left, and what was refused. ``exposed`` does the same for attributes, from the
+entries, the values that were shown and the declared model: every factor of every day, habits, information.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pytest
@@ -28,6 +30,25 @@ DAYS, TICK, W, DEVICES = 30, 15, 12, 3
 MECHANISM = {"occupancy": "pegasus", "plain": "laplace"}
 BUDGET = {("plain", "facilities"): Decimal(30), ("occupancy", "facilities"): Decimal(288)}
 BUDGET[("occupancy", "public")] = Decimal("28.8")
+READERS = {"facilities": {"facilities"}, "public": {"public"}, "all": {"facilities", "public"}}
+ATTRIBUTES = ("arrival", "departure", "breaks", "occupancy_level")
+CLASSES = ("012", "01", "01", "01")
+"""Arrival before 9:00, up to 10:00, later (sensitive); of the others 0 is sensitive."""
+SENSITIVE = ("2", "0", "0", "0")
+BUSY = ((0.5, 0.4, 0.1), (0.2, 0.8), (0.1, 0.9), (0.1, 0.9))
+LAZY = ((0.1, 0.3, 0.6), (0.6, 0.4), (0.3, 0.7), (0.7, 0.3))
+"""Per attribute the probabilities of its classes, on two kinds of days."""
+JOINT = {
+    "".join(pattern): round(sum(share * math.prod(p[int(d)] for p, d in zip(kind, pattern, strict=True))
+                                for share, kind in ((0.6, BUSY), (0.4, LAZY))), 6)
+    for pattern in product(*CLASSES)
+}  # fmt: skip
+MODEL = f"""absent = "sensitive"
+days_per_month = 20
+information_target = 2.5
+model.cuts = {{ arrival = ["09:00", "10:01"] }}
+model.joint = {{ {", ".join(f'"{pattern}" = {p}' for pattern, p in JOINT.items())} }}
+"""
 MORE = """
 [privacy]
 w = 12
@@ -51,10 +72,10 @@ w_budget = { public = "1.125" }
 
 @pytest.fixture(scope="module")
 def month():
-    """Run a month of a small building through the stages; return (audit entries, account records)."""
+    """Run a month of a small building through the stages; return (audit entries, account records, shown values)."""
     made = simulate(SimulatorConfig(seed=3, days=DAYS + 1, zones=8, scale=0.06, timezone="America/Los_Angeles"))
     text = policy_text(made).replace('tick = "5min"', f'tick = "{TICK}min"')
-    text = text.replace('absent = "sensitive"', 'absent = "sensitive"\ndays_per_month = 20')
+    text = text.replace('absent = "sensitive"', MODEL)
     policy = load_policy(text + MORE)
     building, site = made.building, made.config.site
     columns = zip(made.device.tolist(), made.access_point.tolist(), made.time.tolist(), strict=True)
@@ -74,7 +95,9 @@ def month():
             yield Heartbeat(site, "127.0.0.1", 1, due)
 
     outputs = run(Pipeline(policy, site, laboratory()), log())
-    return audit_of(outputs), bodies(outputs, LEAKAGE)
+    private = bodies(outputs, "private")
+    shown = {body["release_id"]: body["value"] for body in private if "attribute" in body and body["released"]}
+    return audit_of(outputs), bodies(outputs, LEAKAGE), shown
 
 
 def instant(text: str) -> datetime:
@@ -131,7 +154,7 @@ def added_up(entries: list[Mapping[str, Any]], last_end: str) -> dict[str, Any]:
 
 
 def test_the_last_account_record_is_what_the_audit_log_adds_up_to(month):
-    entries, records = month
+    entries, records, _ = month
     last = next(record for record in reversed(records) if record["kind"] == "counts")
     mine = added_up(entries, last["window_end"])
     streamed = {**last["audiences"], "all": last["coalition"]}
@@ -144,7 +167,7 @@ def test_the_last_account_record_is_what_the_audit_log_adds_up_to(month):
 
 def test_every_record_of_a_day_is_what_the_log_until_then_adds_up_to(month):
     """Also in the middle of a day on which a budget has run out, and across midnight."""
-    entries, records = month
+    entries, records, _ = month
     counts = [record for record in records if record["kind"] == "counts"]
     for place in (0, 1, 11, 12, 70, 95, 96, 97, 1000):
         until = counts[place]["window_end"]
@@ -157,7 +180,7 @@ def test_every_record_of_a_day_is_what_the_log_until_then_adds_up_to(month):
 
 
 def test_budgets_held_on_every_day_and_in_every_run_of_windows(month):
-    entries, _ = month
+    entries, _, _ = month
     daily: dict[str, Decimal] = defaultdict(Decimal)
     paid: dict[datetime, Decimal] = defaultdict(Decimal)
     refused = defaultdict(int)
@@ -179,7 +202,7 @@ def test_budgets_held_on_every_day_and_in_every_run_of_windows(month):
 
 def test_leakage_to_adversaries_with_knowledge_follows_from_the_sums(month):
     """Supremum of a two-state chain and a meeting of five, from their formulas written out once more."""
-    entries, records = month
+    entries, records, _ = month
     counts = [record for record in records if record["kind"] == "counts"]
     short = next(r for r in counts if {"release": "plain/facilities", "reason": "budget"} in r["refused"])
     for last in (short, counts[-1]):
@@ -203,20 +226,146 @@ def test_leakage_to_adversaries_with_knowledge_follows_from_the_sums(month):
     assert short["audiences"]["facilities"]["presence_tuple"] == "1"  # and it has been 1.5
 
 
-def test_habits_are_the_epsilons_of_the_days_on_which_they_were_asked_about(month):
-    entries, records = month
-    days: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+def test_what_was_refused_is_what_the_log_says_of_that_window_or_day(month):
+    entries, records, _ = month
+    reasons = set()
+    refused: dict[tuple[datetime, str], set[tuple[str, str, str]]] = defaultdict(set)
+    for entry in entries:
+        if entry["outcome"] != "released":
+            daily = entry["release"] == "office-day"
+            attribute = entry["release_id"].split("/")[5] if daily else ""
+            where = instant(entry["window_end"]), "attributes" if daily else "counts"
+            refused[where].add((f"{entry['release']}/{entry['audience']}", entry["outcome"], attribute))
+            reasons.add(entry["outcome"])
+    for record in records:
+        told = [(row["release"], row["reason"], row.get("attribute", "")) for row in record["refused"]]
+        assert len(told) == len(set(told))
+        assert set(told) == refused.pop((instant(record["window_end"]), record["kind"]), set())
+    assert not refused
+    assert reasons == {"budget", "w_budget", "month"}
+
+
+# --- attributes ---------------------------------------------------------------------------------------
+
+
+def exposed(
+    entries: list[Mapping[str, Any]], shown: Mapping[str, Any]
+) -> dict[tuple[str, str, str], tuple[dict[str, float], dict[str, Any]]]:
+    """Return (epsilons of what was asked, values of what was shown) by day, zone and reader."""
+    seen: dict[tuple[str, str, str], tuple[dict[str, float], dict[str, Any]]] = defaultdict(lambda: ({}, {}))
     for entry in entries:
         if entry["release"] == "office-day" and entry["outcome"] == "released":
-            day, _, attribute = entry["release_id"].split("/")[3:6]
-            for reader in (entry["audience"], "all"):
-                held = days[attribute, reader]
-                held[day] = max(held.get(day, 0.0), float(entry["epsilon"]))
+            day, zone, attribute = entry["release_id"].split("/")[3:6]
+            for reader, audiences in READERS.items():
+                if entry["audience"] in audiences:
+                    epsilon, values = seen[day, zone, reader]
+                    epsilon[attribute] = max(epsilon.get(attribute, 0.0), float(entry["epsilon"]))
+                    if entry["release_id"] in shown:
+                        values[attribute] = shown[entry["release_id"]]
+    return seen
+
+
+def class_of(attribute: str, value: Any) -> str:
+    """Return the class of a value that was shown, and so is not sensitive."""
+    return ("0" if value < "09:00" else "1") if attribute == "arrival" else "1"
+
+
+def posterior_over_prior(epsilon: Mapping[str, float], values: Mapping[str, Any], place: int) -> float:
+    """Add up Bayes' rule pattern by pattern: odds that one attribute is sensitive, after over before."""
+    sums = {late: [0.0, 0.0] for late in (True, False)}
+    for pattern, p in JOINT.items():
+        likelihood = 1.0
+        for attribute, digit, sensitive in zip(ATTRIBUTES, pattern, SENSITIVE, strict=True):
+            if attribute in values:
+                coin = 1 - math.exp(-epsilon[attribute])
+                likelihood *= coin if digit == class_of(attribute, values[attribute]) else 0.0
+            elif attribute in epsilon:
+                likelihood *= 1.0 if digit == sensitive else math.exp(-epsilon[attribute])
+        cell = sums[pattern[place] == SENSITIVE[place]]
+        cell[0] += p
+        cell[1] += p * likelihood
+    return (sums[True][1] / sums[False][1]) / (sums[True][0] / sums[False][0])
+
+
+def bits_told(epsilon: Mapping[str, float]) -> float:
+    """Return the sum over asked i and all j of I(X_j; was i shown), in bits, from the table of both."""
+    total = 0.0
+    for i, attribute in enumerate(ATTRIBUTES):
+        for j in range(len(ATTRIBUTES)):
+            both: dict[tuple[bool, bool], float] = defaultdict(float)
+            for pattern, p in JOINT.items():
+                hidden = pattern[i] == SENSITIVE[i]
+                coin = 0.0 if hidden else 1 - math.exp(-epsilon.get(attribute, 0.0))
+                both[pattern[j] == SENSITIVE[j], True] += p * coin
+                both[pattern[j] == SENSITIVE[j], False] += p * (1 - coin)
+            scale = sum(both.values())
+            for (x, m), p in both.items():
+                alone = sum(q for (y, _), q in both.items() if y == x) * sum(q for (_, n), q in both.items() if n == m)
+                total += p / scale * math.log2(p * scale / alone) if p else 0.0
+    return total
+
+
+def test_factors_of_every_day_follow_from_log_values_and_model(month):
+    entries, records, shown = month
+    seen = exposed(entries, shown)
+    days = [record for record in records if record["kind"] == "attributes"]
+    compared = 0
+    for record in days:
+        for name, figures in record["attributes"].items():
+            day, zone, attribute = name.split("/")
+            place = ATTRIBUTES.index(attribute)
+            for reader in figures["exact"]:
+                epsilon, values = seen[day, zone, reader]
+                mine = {"theorem_1": 0.0 if attribute in values else math.exp(epsilon.get(attribute, 0.0))}
+                mine["exact"] = mine["with_counts"] = posterior_over_prior(epsilon, values, place)
+                bound = math.inf if values else math.exp(math.fsum(epsilon.values()))
+                mine["bound"] = 0.0 if attribute in values else bound
+                told = {figure: float(factors[reader]) for figure, factors in figures.items()}
+                assert told == pytest.approx(mine, abs=2e-9), (name, reader)
+                compared += 1
+    assert compared == len(seen) * len(ATTRIBUTES)
+    exact = {r["attributes"][n]["exact"]["facilities"] for r in days for n in r["attributes"]}
+    assert min(exact) == 0
+    assert max(exact) > math.exp(0.5)
+    assert len(exact) > 20
+
+
+def test_habits_grow_by_the_largest_factor_of_each_day_on_which_they_were_asked_about(month):
+    """A day counts at least e^epsilon; no zone's own product of exact factors is larger."""
+    entries, records, shown = month
+    seen = exposed(entries, shown)
     told = [record for record in records if record["kind"] == "attributes" and record["habit"]][-1]["habit"]
-    assert told
-    for name, readers in told.items():
-        for reader, row in readers.items():
-            asked = days[name.split("/")[1], reader]
-            assert row["days"] == len(asked) == 20
-            assert row["factor"] == pytest.approx(math.exp(math.fsum(asked.values())), rel=1e-9)
+    days, zones = ({key[n] for key in seen} for n in (0, 1))
+    assert len(days) == 20
+    assert len(zones) > 1
+    more = 0
+    for attribute, (reader, audiences) in product(ATTRIBUTES, READERS.items()):
+        if attribute != "arrival" and audiences == {"public"}:
+            assert reader not in told[f"office-day/{attribute}"]
+            continue
+        factor, alone, own = 1.0, 1.0, dict.fromkeys(zones, 1.0)
+        for day in days:
+            epsilon = max(seen[day, zone, reader][0][attribute] for zone in zones)
+            exact = {
+                zone: posterior_over_prior(*seen[day, zone, reader], ATTRIBUTES.index(attribute)) for zone in zones
+            }
+            factor *= max(math.exp(epsilon), *exact.values())
+            alone *= math.exp(epsilon)
+            own = {zone: held * (exact[zone] or 1.0) for zone, held in own.items()}
+        row = told[f"office-day/{attribute}"][reader]
+        assert row == {"days": 20, "factor": pytest.approx(factor, rel=1e-9)}
+        assert row["factor"] >= max(own.values()) * (1 - 1e-9)
+        more += row["factor"] > 1.01 * alone
+    assert more > 3
     assert {e["outcome"] for e in entries if e["release"] == "office-day"} == {"released", "month"}
+
+
+def test_information_follows_from_epsilons_and_model(month):
+    entries, records, shown = month
+    seen = exposed(entries, shown)
+    days = {day for day, _, _ in seen}
+    told = [record["information"]["office-day"] for record in records if record.get("information")]
+    assert len(told) == len(days) == 20
+    for reader in READERS:
+        bits = max(bits_told(epsilon) for (_, _, who), (epsilon, _) in seen.items() if who == reader)
+        assert [row[reader] for row in told] == [{"bits": pytest.approx(bits, abs=1e-8), "target": 2.5}] * 20
