@@ -33,22 +33,22 @@ def day(tmp_path_factory) -> tuple[Path, Policy]:
     return folder, load_policy(simulation_policy.policy_text(made))
 
 
-def run(day, where: Path, key: Path, *, first: int | None, last: int | None = None) -> None:
+def run(day, where: Path, key: Path, *, first: int | None, last: int | None = None, accept_policy=False) -> None:
     folder, policy = day
     options = Options(first_window=first, last_window=last)
-    with opened(policy, key, where, options) as (runner, _):
+    with opened(policy, key, where, options, accept_policy=accept_policy) as (runner, _):
         for message in ObservationFile(folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
             runner.take(message, durable=False)
 
 
 def backfill(
-    day, where: Path, key: Path, file: Path | None = None, attempt: int = 1, *, first=None, last=None
+    day, where: Path, key: Path, file: Path | None = None, attempt: int = 1, *, first=None, last=None, earlier=()
 ) -> Backfilled:
     folder, policy = day
     options = Options(attempt=attempt, first_window=first, last_window=last)
     with opened(policy, key, where) as (runner, store):
         book = StoreBook(store)
-        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, book, options)
+        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, book, options, earlier)
         for message in ObservationFile(file or folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
             settled.take(message)
         settled.close()

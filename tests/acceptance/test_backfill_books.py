@@ -13,6 +13,7 @@ from connectors.commands.account import in_order
 from connectors.store import read_outbox, read_topic
 from stream.account_stage import past_account
 from stream.accounting.account import readers_of
+from stream.errors import UsageError
 from stream.policy import Policy, load_policy
 from stream.records import DAY, MINUTE
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
@@ -188,6 +189,24 @@ def test_the_largest_window_that_temporal_knowledge_works_on_may_be_a_second_rel
         leakage(tmp_path / name)[-1]["audiences"]["facilities"] for name in ("s", "double", "once")
     )
     assert found["temporal"] == expected["temporal"] > once["temporal"]
+
+
+def test_what_was_released_under_an_earlier_policy_is_accounted_for_by_that_policy(recording, tmp_path):
+    grouped, plain, key = counts(mechanism="pegasus"), counts(epsilon='facilities = "0.5"'), new_key(tmp_path)
+    lines = (recording / "o.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "o.csv").write_text("".join(lines[:18]))  # up to 16:05
+    run((tmp_path, grouped), tmp_path / "s", key, first=NOON)
+    run((recording, plain), tmp_path / "s", key, first=None, last=SOON, accept_policy=True)
+    with pytest.raises(UsageError, match="must be given for every version"):
+        backfill((recording, plain), tmp_path / "s", key)
+    backfill((recording, plain), tmp_path / "s", key, earlier=[grouped])
+    spent = by_window(entries(tmp_path / "s"))
+    assert (spent[FIRST], spent[NOON], spent[SOON]) == (Fraction(1, 2), 1, Fraction(1, 2))
+    last = leakage(tmp_path / "s")[-1]["audiences"]["facilities"]
+    assert Fraction(last["device_total"]) == sum(spent.values())
+    readers = readers_of(["facilities", "public"])
+    again = past_account([plain, grouped], "dbh", readers, entries(tmp_path / "s"), {})
+    assert [record["audiences"] for record in again] == [record["audiences"] for record in leakage(tmp_path / "s")]
 
 
 # --- what is not released late ------------------------------------------------------------------------
