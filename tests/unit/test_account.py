@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -25,11 +26,12 @@ from core_ground import (
     run,
 )
 
+from stream.account_stage import account_stage
 from stream.accounting.account import coalition_cost
 from stream.pipeline import Pipeline
 from stream.policy import decimal_string, load_policy
-from stream.records import DAY, MINUTE
-from stream.schemas import parse_time
+from stream.records import DAY, MINUTE, Charge, Spent
+from stream.schemas import LEAKAGE, parse_time
 
 SEEN = people()
 MECHANISMS = {"grouped": "pegasus", "plain": "laplace", "smooth": "filter"}
@@ -134,6 +136,18 @@ def test_refused_windows_cost_nothing():
 )  # fmt: skip
 def test_a_coalition_pays_the_largest_epsilon_and_each_grouper(mechanism, epsilons, cost):
     assert coalition_cost(mechanism, [Fraction(epsilon) for epsilon in epsilons]) == Fraction(cost)
+
+
+def test_further_charges_of_the_latest_window_add_to_it():
+    stage = account_stage(building(), SITE, laboratory=True)
+    charge = Charge("plain", "facilities", "laplace", Fraction(1, 2))
+    state, told = stage.initial(), []
+    for end, attempt in ((DAY, 1), (DAY, 2), (DAY + MINUTE, 1)):
+        state, made = stage.step(state, Spent(SITE, end, (replace(charge, attempt=attempt),)))
+        told += bodies(made, LEAKAGE)
+    units = ("presence_tuple", "device_w_event", "device_total")
+    found = [[record["audiences"]["facilities"][unit] for unit in units] for record in told]
+    assert found == [["0.5", "0.5", "0.5"], ["1", "1", "1"], ["0.5", "1.5", "1.5"]]
 
 
 def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper():
