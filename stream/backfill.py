@@ -22,12 +22,12 @@ import orjson
 from stream.account_stage import by_version, retell
 from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
+from stream.late_release import LateReleases
 from stream.operators import Operator
 from stream.partition import Emitted, Partition
 from stream.pipeline import Options, table
 from stream.policy import AttributeRelease, Policy
 from stream.records import DayClosed, Heartbeat, ObservationBatch, OccupancyWindow
-from stream.release import Releases
 from stream.release_state import ReleaseState
 from stream.schemas import parse_record, parse_time
 
@@ -77,14 +77,14 @@ class Backfill:
         self._commitments: dict[str, str] = {}
         self._sensing: dict[str, tuple[Operator[Any, Any, Any], Operator[Any, Any, Any]]] = {}
         self._states: dict[str, list[Any]] = {}
-        self._releases: dict[str, Releases] = {}
+        self._releases: dict[str, LateReleases] = {}
         self._aside: dict[str, ReleaseState] = {}
         self._of_days = {release.name for release in policy.release if isinstance(release, AttributeRelease)}
         for site in policy.site:
             sense, attributes, *_ = table(policy, site, keys, options, keep_presence=False)
             self._sensing[site] = (sense.operator, attributes.operator)
             self._states[site] = [sense.operator.initial(), attributes.operator.initial()]
-            self._releases[site] = Releases(policy, site, keys, options.attempt)
+            self._releases[site] = LateReleases(policy, site, keys, options.attempt)
             self._aside[site] = ReleaseState()
 
     def take(self, message: ObservationBatch | Heartbeat) -> None:

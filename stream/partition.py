@@ -21,6 +21,7 @@ from stream.accounting.account import AccountState
 from stream.accounting.ledger import decode_ledger, refuse_other
 from stream.errors import DataError, FinalityError, UsageError
 from stream.keys import Keys, key_day
+from stream.late_release import LateReleases
 from stream.pipeline import DEFAULTS, Options, Output, Pipeline, States
 from stream.policy import Policy
 from stream.records import (
@@ -33,7 +34,7 @@ from stream.records import (
     Published,
     Rejected,
 )
-from stream.release import MECHANISMS, Releases
+from stream.release import MECHANISMS
 from stream.release_state import ReleaseState
 from stream.schemas import AUDIT, QUARANTINE, decode_message, join_parts, split_parts
 
@@ -174,14 +175,14 @@ class Partition:
         return None if through < 0 else through
 
     def release_past(
-        self, name: str, releases: Releases, item: OccupancyWindow | DayClosed, aside: ReleaseState
+        self, name: str, releases: LateReleases, item: OccupancyWindow | DayClosed, aside: ReleaseState
     ) -> list[Emitted]:
         """Release a window or day that was passed over, into the site's books; ``aside`` is its smoothing."""
         site = self._sites[name]
         site.encoded = None
         return self._emit([*releases.past(site.states["release"], item, aside)], b"")
 
-    def open_books(self, name: str, releases: Releases, entries: Iterable[Mapping[str, Any]]) -> None:
+    def open_books(self, name: str, releases: LateReleases, entries: Iterable[Mapping[str, Any]]) -> None:
         """Let the budgets of a site look at all that its ledger's entries have charged."""
         releases.open_books(self._sites[name].states["release"], entries)
 
