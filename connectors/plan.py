@@ -1,15 +1,19 @@
 """What a day under a policy will cost and how good its releases will be, before anything runs.
 
 Errors come from the day that ``tacet simulate --seed 1`` makes: its exact counts go through the release's own
-mechanism under a key that everybody knows, zone by zone in order (and round again where the policy has more).
+mechanism under a key that everybody knows. A zone of the policy stands for the simulated zone of the same id and
+kind; one that the simulated building does not have, for the next of the same kind; one of an unknown kind, for the
+next that is no office.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -21,8 +25,8 @@ from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming
 from stream.mechanisms.noise import Ints
-from stream.policy import CountRelease, Policy, audiences_of, decimal_string
-from stream.records import DAY, Heartbeat, ObservationBatch, OccupancyWindow, Row
+from stream.policy import CountRelease, Policy, Zone, audiences_of, decimal_string
+from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.sensing.occupancy import Sense
 from stream.sensing.simulator import SimulatorConfig, simulate
 from stream.sensing.simulator_building import OFFICE
@@ -68,8 +72,12 @@ def _count_row(
     windows = DAY // policy.site[site].tick
     fit = releases_that_fit(release, audience, windows, policy.privacy.w)
     beyond = policy.site[site].ticks_per_observation - 1  # ticks of the next day at which a day's last rows count
-    person, sliding = policy.privacy.devices_per_person, release.w_budget.get(audience, units["device_w_event"])
-    longest = {"day": -(-(fit + beyond) // release.windows_paid) * epsilon, "w_event": sliding}
+    person = policy.privacy.devices_per_person
+    budgets = [release.w_budget[name] for name in peers(release, audience) if name in release.w_budget]
+    longest = {
+        "day": -(-(fit + beyond) // release.windows_paid) * epsilon,
+        "w_event": min(budgets, default=units["device_w_event"]),
+    }
     spans = {
         f"{of}_{span}": n * most for span, most in longest.items() for of, n in (("device", 1), ("person", person))
     }
@@ -91,8 +99,21 @@ def _count_row(
     }
 
 
+def peers(release: CountRelease, audience: str) -> list[str]:
+    """Return the audiences of the same epsilon, this one included: they get a window all together or not at all."""
+    return [name for name in audiences_of(release) if release.epsilon[name] == release.epsilon[audience]]
+
+
 def releases_that_fit(release: CountRelease, audience: str, windows: int, w: int) -> int:
-    """Return the most windows of one day that the budgets pay: the first day of a refresh, from its beginning."""
+    """Return the most windows of one day that the budgets pay: the first day of a refresh, from its beginning.
+
+    Audiences of equal epsilon read the same value, so each gets what the poorest of them can pay.
+    """
+    return min(_paid(release, name, windows, w) for name in peers(release, audience))
+
+
+def _paid(release: CountRelease, audience: str, windows: int, w: int) -> int:
+    """Return the windows of a day that an audience's own budgets pay."""
     charge, fit = release.charge(audience), windows
     if audience in release.daily_budget:
         fit = min(fit, int(release.daily_budget[audience] / charge))
@@ -104,33 +125,68 @@ def releases_that_fit(release: CountRelease, audience: str, windows: int, w: int
 
 def expected_error(policy: Policy, site: str, release: CountRelease, epsilon: Fraction) -> float:
     """Return the mean absolute error per zone and window of a release on the simulated day."""
-    counted = CountPlan(policy, release, site)
-    times, counts = simulated_day()
-    rows = counts[:, np.arange(len(policy.site[site].zones)) % counts.shape[1]].tolist()
+    place, counted = policy.site[site], CountPlan(policy, release, site)
+    day = simulated_day(place.tick, place.validity)
+    rows = day.counts[:, stand_ins(place.zones, day.zones, day.kinds)].tolist()
     exact = [counted.counts(OccupancyWindow(site, 0, tuple(row), Fraction(1))) for row in rows]
-    timezone = ZoneInfo(policy.site[site].timezone)
+    timezone = ZoneInfo(place.timezone)
     keys = LaboratoryKeys(KEY, "plan", KEY)
     naming = Naming(
-        site=site, release=release.name, zones=counted.names,
+        site=site, release=release.name, zones=counted.names, window=place.tick,
         day_key=lambda day: subkey(keys.day(day), "noise"), slot=lambda instant: slot_of(instant, timezone),
     )  # fmt: skip
     mechanism, errors = counted.mechanisms[epsilon], []
-    state = mechanism.initial()
-    for end, row in zip(times.tolist(), exact, strict=True):
+    state, today = mechanism.initial(), None
+    for end, row in zip(day.times.tolist(), exact, strict=True):
+        if today != naming.day(end):
+            state, today = mechanism.pause(state), naming.day(end)
         state, [made] = mechanism.step(state, naming.tick(mechanism, end, row))
         errors.append(np.abs(made.values[: len(row)] - row))
     return float(np.mean(errors))
 
 
-@lru_cache(maxsize=1)
-def simulated_day() -> tuple[Ints, Ints]:
-    """Return the windows of the simulated day and the exact counts of its zones that are no offices."""
+def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str]) -> list[int]:
+    """Return the simulated zone, by its place, whose counts stand for each zone of a policy.
+
+    Args:
+        zones: those of the policy's site, in registry order.
+        names: ids of the simulated zones.
+        kinds: their kinds.
+    """
+    known = {named: place for place, named in enumerate(zip(names, kinds, strict=True))}
+    of_kind = {kind: [place for place, other in enumerate(kinds) if other == kind] for kind in kinds}
+    public = [place for place, kind in enumerate(kinds) if kind != OFFICE]
+    nexts = {kind: count() for kind in ("", *of_kind)}
+    chosen = []
+    for zone in zones:
+        place = known.get((zone.id, zone.kind))
+        if place is None:
+            like, kind = of_kind.get(zone.kind, public), zone.kind if zone.kind in of_kind else ""
+            place = like[next(nexts[kind]) % len(like)]
+        chosen.append(place)
+    return chosen
+
+
+class SimulatedDay(NamedTuple):
+    """Exact counts of the simulated building on its day; nobody's, so anybody may see them."""
+
+    zones: tuple[str, ...]
+    kinds: tuple[str, ...]
+    times: Ints
+    """Ends of the windows in microseconds, shape [T]."""
+    counts: Ints
+    """Shape [T, zones]."""
+
+
+@lru_cache(maxsize=4)
+def simulated_day(tick: Micros = 5 * MINUTE, validity: Micros = 10 * MINUTE) -> SimulatedDay:
+    """Return the simulated day as a site would count it that has this tick and validity."""
     made = simulate(SimulatorConfig(seed=SEED))
     site, building = made.config.site, made.building
     sense = Sense(
         site=site, zones=building.zones, sources=("simulated",), max_devices=200_000,
         access_points=dict(zip(building.access_points, building.zones, strict=True)),
-        tick=300_000_000, validity=600_000_000, lateness=30_000_000,
+        tick=tick, validity=validity, lateness=30_000_000,
     )  # fmt: skip
     state, outputs = sense.initial(), list[object]()
     columns = zip(made.device.tolist(), made.access_point.tolist(), made.time.tolist(), strict=True)
@@ -140,9 +196,9 @@ def simulated_day() -> tuple[Ints, Ints]:
         state, produced = sense.step(state, item)
         outputs += produced
     windows = [output for output in outputs if isinstance(output, OccupancyWindow)]
-    public = [place for place, kind in enumerate(building.kinds) if kind != OFFICE]
     times = np.array([window.window_end for window in windows], dtype=np.int64)
-    return times, np.array([window.counts for window in windows], dtype=np.int64)[:, public]
+    counts = np.array([window.counts for window in windows], dtype=np.int64)
+    return SimulatedDay(building.zones, building.kinds, times, counts)
 
 
 def _covered(policy: Policy, site: str, release: str) -> int:

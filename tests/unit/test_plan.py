@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from collections import Counter, defaultdict
 from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
 import orjson
 import pytest
 from click.testing import CliRunner
-from core_ground import ATTRIBUTES, COUNTS, building, policy_text
+from core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 
 from connectors.commands.admin import policy as policy_verbs
-from connectors.plan import plan, simulated_day
-from stream.policy import load_policy
+from connectors.observations import ObservationFile
+from connectors.plan import KEY, plan, simulated_day, stand_ins
+from connectors.replay import replay
+from connectors.simulation import write_csv
+from connectors.simulation_policy import policy_text as simulated_policy
+from stream.keys import LaboratoryKeys
+from stream.pipeline import Options
+from stream.policy import Zone, load_policy
+from stream.records import MINUTE, OccupancyWindow
+from stream.release import Releases
+from stream.sensing.simulator import SimulatorConfig, simulate
 
 
 def count_release(mechanism="laplace", epsilon="1", more="", name="r"):
@@ -54,11 +67,11 @@ def test_every_release_and_audience_has_a_row_with_every_field():
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "1"])
 def test_laplace_errs_by_the_mean_of_its_noise(epsilon):
-    """E|DLap| = 2a / (1 - a^2), a = e^-epsilon; 288 x 4 draws: six standard errors on both sides."""
+    """E|DLap| = 2a / (1 - a^2), a = e^-epsilon; 96 x 4 draws: six standard errors on both sides."""
     found = row(count_release("laplace", epsilon))["expected_mean_absolute_error"]
     a = math.exp(-float(epsilon))
     mean, second = 2 * a / (1 - a * a), 2 * a / (1 - a) ** 2
-    assert found == pytest.approx(mean, abs=6 * math.sqrt((second - mean**2) / (288 * 4)))
+    assert found == pytest.approx(mean, abs=6 * math.sqrt((second - mean**2) / (96 * 4)))
 
 
 def test_smoothing_mechanisms_err_less_than_laplace_where_noise_is_large():
@@ -70,12 +83,78 @@ def test_smoothing_mechanisms_err_less_than_laplace_where_noise_is_large():
     assert errors["filter"] < errors["pegasus"]
 
 
-def test_the_simulated_day_is_a_whole_day_of_public_zones():
-    times, counts = simulated_day()
-    assert len(times) == 288
-    assert counts.shape[0] == 288
-    assert counts.sum() > 0
-    assert counts.min() == 0
+def test_the_simulated_day_is_a_whole_day_of_every_zone():
+    day = simulated_day()
+    assert len(day.times) == 288
+    assert day.counts.shape == (288, len(day.zones)) == (288, len(day.kinds))
+    assert day.counts.sum() > 0
+    assert day.counts.min() == 0
+    assert len(simulated_day(15 * MINUTE).times) == 96
+
+
+def zone(name, kind):
+    return Zone(id=name, kind=kind, capacity=1, access_points=("02:00:00:00:00:01",))
+
+
+def test_a_zone_stands_for_its_namesake_else_for_the_next_of_its_kind_else_for_the_next_public_one():
+    names, kinds = ("1", "2", "3", "4"), ("office", "hall", "office", "hall")
+    wanted = {
+        "namesakes": ([zone("4", "hall"), zone("1", "office")], [3, 0]),
+        "kinds in order, and round again": ([zone(name, "office") for name in "abc"], [0, 2, 0]),
+        "a namesake of another kind is a stranger": ([zone("2", "office"), zone("x", "office")], [0, 2]),
+        "kinds that are not simulated": ([zone(name, "kitchen") for name in "abc"], [1, 3, 1]),
+    }
+    for zones, places in wanted.values():
+        assert stand_ins(zones, names, kinds) == places
+
+
+# --- the plan and the day itself ----------------------------------------------------------------------
+
+BY_KIND = {
+    "classroom": ("pegasus", "0.3"), "open": ("pegasus", "0.3"), "corridor": ("laplace", "1"),
+    "office": ("filter", "0.1"),
+}  # fmt: skip
+"""A release of each kind of zone, beside the one that the simulated building's policy has."""
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """What ``tacet simulate --seed 1`` writes and ``tacet replay`` makes of it, under the plan's public key."""
+    folder, made = tmp_path_factory.mktemp("simulated"), simulate(SimulatorConfig(seed=1))
+    releases = [
+        f'[[release]]\nname = "{kind}s"\nquery = "count"\nmechanism = "{mechanism}"\n'
+        f'zones = {{ kind = "{kind}" }}\nepsilon = {{ public = "{epsilon}" }}\n'
+        for kind, (mechanism, epsilon) in BY_KIND.items()
+    ]
+    policy = load_policy("\n".join([simulated_policy(made), *releases]))
+    with (folder / "observations.csv").open("w") as file:
+        write_csv(made, file)
+    observations = ObservationFile(folder / "observations.csv", policy, bytes(32))
+    replay(observations, policy, LaboratoryKeys(KEY, "plan", KEY), folder / "out", Options(occupancy=True))
+    return policy, folder / "out"
+
+
+def errors_of(out, audience, release):
+    """Return the absolute errors of a replayed release, by window and zone, over the simulated day."""
+    truth = defaultdict(dict)
+    with (out / "occupancy.csv").open() as file:
+        for line in csv.DictReader(file):
+            truth[line["window_end"]][line["zone"]] = int(line["count"])
+    records = map(orjson.loads, (out / "private" / audience / f"{release}.jsonl").read_bytes().splitlines())
+    return [
+        [abs(value - truth[record["window_end"]][zone]) for zone, value in record["values"].items()]
+        for record in records
+    ][:288]
+
+
+def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simulated):
+    """The plan draws the replay's own noise where a release has one audience, so there they are equal."""
+    policy, out = simulated
+    told = {(r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy)["counts"]}
+    for kind in BY_KIND:
+        assert told[f"{kind}s", "public"] == pytest.approx(np.mean(errors_of(out, "public", f"{kind}s")), abs=1e-4)
+    for audience in ("facilities", "public"):
+        assert told["occupancy", audience] == pytest.approx(np.mean(errors_of(out, audience, "occupancy")), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +177,45 @@ def test_releases_that_fit_are_what_the_budgets_pay_on_a_day_that_begins_with_th
     assert found["cost"]["day"] == str(fit)
     assert found["cost"]["device_day"] == str(fit)
     assert found["cost"]["person_day"] == str(3 * fit)
+
+
+SHARED = """
+[[release]]
+name = "r"
+query = "count"
+mechanism = "laplace"
+zones = { kind = ["hall", "lobby"] }
+epsilon = { facilities = "1", public = "1", board = "0.5" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("budgets", "fit", "sliding"),
+    [
+        ('daily_budget = { facilities = "96", public = "10" }', 10, "12"),
+        ('w_budget = { facilities = "6", public = "3" }', 24, "3"),
+        ('daily_budget = { facilities = "20" }\nw_budget = { public = "3" }', 20, "3"),
+    ],
+)
+def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_can_pay(budgets, fit, sliding):
+    policy = building(releases=SHARED + budgets)
+    told = {r["audience"]: r for r in plan(policy)["counts"]}
+    assert {name: r["releases_that_fit"] for name, r in told.items()} == released_in_a_day(policy)
+    assert told["facilities"]["releases_that_fit"] == told["public"]["releases_that_fit"] == fit
+    assert told["facilities"]["cost"]["day"] == told["facilities"]["cost"]["device_day"] == str(fit)
+    assert told["facilities"]["cost"]["device_w_event"] == told["public"]["cost"]["device_w_event"] == sliding
+    assert (told["board"]["releases_that_fit"], told["board"]["cost"]["day"]) == (96, "48")
+
+
+def released_in_a_day(policy):
+    """Count, per audience, the windows of a UTC day that the release stage itself gives out."""
+    stage, counts = Releases(policy, SITE, laboratory()), (1,) * len(ZONES)
+    state, given = stage.initial(), Counter()
+    for number in range(1, 97):
+        window = OccupancyWindow(SITE, number * 15 * MINUTE, counts, Fraction(1))
+        state, outputs = stage.step(state, window)
+        given.update(body["audience"] for body in bodies(outputs, "private") if body["released"])
+    return dict(given)
 
 
 def test_a_device_that_counts_longer_than_a_tick_reaches_into_the_next_day():
