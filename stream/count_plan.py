@@ -54,6 +54,8 @@ class CountPlan:
 
     def _mechanism(self, epsilon: Fraction) -> CountMechanism:
         release, largest = self.release, [zone.largest for zone in self.zones]
+        if self._states is not None:
+            epsilon, largest = self._states.share(epsilon), list(self._states.largest(largest))
         if release.mechanism in W_EVENT:
             assert release.w is not None  # noqa: S101
             return w_event_mechanism(release.mechanism, zones=len(self.names), epsilon=epsilon, windows=release.w)
@@ -64,8 +66,6 @@ class CountPlan:
                 release.smoother, None if prune is None else Pruning(prune.share, prune.below),
                 tuple(release.epsilon.values()),
             )  # fmt: skip
-        if self._states is not None:
-            epsilon, largest = self._states.share(epsilon), list(self._states.largest(largest))
         return count_mechanism(
             release.mechanism, epsilon=epsilon, max_counts=largest, smoother=release.smoother, calendar=release.calendar
         )

@@ -141,8 +141,8 @@ class Policy(Frozen):
                 raise ValueError(msg)
         for release in self.release:
             if isinstance(release, CountRelease):
-                covered = {site: {zone.id for zone in self.zones_of(release, site)} for site in self.site}
-                _check_states(release, {site: ids for site, ids in covered.items() if ids})
+                covered = {site: {zone.id: zone.largest for zone in self.zones_of(release, site)} for site in self.site}
+                _check_states(release, {site: largest for site, largest in covered.items() if largest})
         return self
 
     def _attributes_released(self) -> Iterator[str]:
@@ -183,16 +183,29 @@ def _names(releases: Iterable[Release]) -> Iterator[str]:
             yield from (query.name for query in release.queries)
 
 
-def _check_states(release: CountRelease, covered: dict[str, set[str]]) -> None:
-    """Raise ValueError unless the zones of all states are among those that the release covers, at one site."""
+LARGEST_STATE = 1 << 20
+"""Largest count that the filter considers."""
+
+
+def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> None:
+    """Raise ValueError unless the zones of all states are among those that the release covers, at one site.
+
+    ``covered`` holds the largest count of each zone that the release covers, by site.
+    """
     if release.states and len(covered) != 1:
         msg = f"release '{release.name}': states must cover zones of one site, got {len(covered)}"
         raise ValueError(msg)
     for name, zones in release.states.items():
+        largest = next(iter(covered.values()))
         for zone in zones:
-            if zone not in next(iter(covered.values())):
+            if zone not in largest:
                 msg = f"release '{release.name}': states.{name} must consist of zones of the release, got '{zone}'"
                 raise ValueError(msg)
+        most = sum(largest[zone] for zone in set(zones))
+        if release.mechanism == "filter" and most > LARGEST_STATE:
+            rule = f"must hold at most {LARGEST_STATE} devices with filter"
+            msg = f"release '{release.name}': states.{name} {rule}, got {most}"
+            raise ValueError(msg)
 
 
 def load_policy(text: str, file: str = "policy") -> Policy:

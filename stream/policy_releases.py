@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Literal
@@ -85,6 +86,8 @@ W_EVENT = frozenset({"uniform", "sample", "ba"})
 LONGEST_REFRESH = 366 * DAY
 """The ledger remembers no more."""
 """Mechanisms whose epsilon is the price of any ``w`` consecutive windows."""
+SMALLEST_PART = Fraction(1, NANO)
+"""Below this part of an epsilon the sampler makes no noise."""
 
 
 class Pruning(Frozen):
@@ -167,6 +170,7 @@ class CountRelease(Frozen):
     @model_validator(mode="after")
     def _mechanism_fits(self) -> CountRelease:
         _check_mechanism(self)
+        _check_parts(self)
         return self
 
     @property
@@ -229,6 +233,37 @@ def _check_mechanism(release: CountRelease) -> None:
     for holds, rule in rules:
         if not holds:
             raise ValueError(rule)
+
+
+def _check_parts(release: CountRelease) -> None:
+    """Raise ValueError where a part into which epsilon is divided is smaller than the noise can be made for."""
+    for name, zones in release.states.items():
+        if not zones:
+            msg = f"states.{name} must have at least one zone, got none"
+            raise ValueError(msg)
+    for audience, epsilon in release.epsilon.items():
+        for part, least, rule in _parts(release, audience, epsilon):
+            if part < least:
+                raise ValueError(rule)
+
+
+def _parts(release: CountRelease, audience: str, epsilon: Fraction) -> Iterator[tuple[Fraction, Fraction, str]]:
+    """Yield each part of an epsilon, the least that it may be, and the rule to tell where it is less."""
+    key, least = f"epsilon.{audience}", SMALLEST_PEGASUS if release.mechanism == "pegasus" else SMALLEST_PART
+    overlap = max(Counter(zone for zones in release.states.values() for zone in set(zones)).values(), default=1)
+    parts, where = overlap, f" with a zone in {overlap} states" if release.states else ""
+    if release.w is not None:
+        parts, where = parts * 2 * release.w, f" with w = {release.w}" + where
+    most = f"{key} must be at least {decimal_string(parts * least)}{where}, got {decimal_string(epsilon)}"
+    yield epsilon / parts, least, most
+    measured = epsilon * (1 - release.prune.share) if release.prune else epsilon
+    for level, share in release.shares.items():
+        rule = f"shares.{level} must leave at least {decimal_string(least)} of {key}"
+        yield share * measured, least, f"{rule}, got {decimal_string(share * measured)}"
+    if release.prune is not None:
+        test, rule = epsilon * release.prune.share, "prune.share must leave each test at least"
+        each = test / (len(release.shares) - 1)
+        yield each, SMALLEST_PART, f"{rule} {decimal_string(SMALLEST_PART)} of {key}, got {decimal_string(each)}"
 
 
 class AttributeModel(Frozen):

@@ -8,8 +8,12 @@ import pytest
 from stream.account_stage import account_stage
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
+from stream.mechanisms.filter import LARGEST_CAPACITY
+from stream.mechanisms.noise import SMALLEST_EPSILON
+from stream.mechanisms.pegasus import SENSITIVITY
 from stream.operators import scan
-from stream.policy import Policy, load_policy
+from stream.policy import LARGEST_STATE, SMALLEST_PEGASUS, Policy, load_policy
+from stream.policy_releases import SMALLEST_PART
 from stream.records import MINUTE, OccupancyWindow, Published, Spent
 from stream.release import Releases
 from stream.schemas import AUDIT
@@ -108,6 +112,17 @@ def test_states_are_counted_instead_of_zones_at_a_share_of_epsilon():
     (record,) = released(STATES, 1)
     assert record["values"] == {"low": 12, "all": 12}
     assert record["noise_scale"] == {"low": 0.02, "all": 0.02}
+
+
+@pytest.mark.parametrize(("mechanism", "alone"), [("uniform", 4.0), ("sample", 1.0)])
+def test_states_share_epsilon_with_w_event_mechanisms_too(mechanism, alone):
+    """A device in two states changes two counts, so each has half of epsilon."""
+    release = f'mechanism = "{mechanism}"\nw = 4\nepsilon = {{ a = "1" }}\n'
+    overlapping = 'states = { low = ["101", "102"], all = ["101", "102", "201"] }\n'
+    apart = 'states = { low = ["101"], high = ["102", "201"] }\n'
+    (shared,), (whole,) = released(release + overlapping, 1), released(release + apart, 1)
+    assert shared["noise_scale"] == {"low": 2 * alone, "all": 2 * alone}
+    assert whole["noise_scale"] == {"low": alone, "high": alone}
 
 
 def test_levels_with_shares_have_their_own_noise_and_add_up():
@@ -221,3 +236,76 @@ def test_a_new_policy_does_not_make_sample_publish_before_its_time():
 def test_parts_that_do_not_go_together_are_refused(release, rule):
     with pytest.raises(PolicyError, match=rule.replace(".", r"\.").replace("(", r"\(")):
         policy(release)
+
+
+def smallest(mechanism: str, epsilon: str, more: str) -> str:
+    return f'mechanism = "{mechanism}"\nepsilon = {{ a = "{epsilon}" }}\n{more}\n'
+
+
+THRICE = 'states = { p = ["101"], q = ["101", "102"], r = ["101", "201"] }'
+LEVELS = 'levels = ["zone", "floor"]\nshares = { zone = "0.999", floor = "0.001" }'
+TESTS = 'levels = ["zone", "floor"]\nshares = { zone = "0.5", floor = "0.5" }\nprune = { share = "0.01", below = 3 }'
+
+
+@pytest.mark.parametrize(
+    ("enough", "too_little", "rule"),
+    [
+        (
+            ("ba", "0.000004032", "w = 2016"), ("ba", "0.000004031", "w = 2016"),
+            "epsilon.a must be at least 0.000004032 with w = 2016, got 0.000004031",
+        ),
+        (
+            ("uniform", "0.00000001", "w = 5"), ("uniform", "0.000000009", "w = 5"),
+            "epsilon.a must be at least 0.00000001 with w = 5, got 0.000000009",
+        ),
+        (
+            ("laplace", "0.000000003", THRICE), ("laplace", "0.000000002", THRICE),
+            "epsilon.a must be at least 0.000000003 with a zone in 3 states, got 0.000000002",
+        ),
+        (
+            ("pegasus", "0.00015", THRICE), ("pegasus", "0.000149999", THRICE),
+            "epsilon.a must be at least 0.00015 with a zone in 3 states, got 0.000149999",
+        ),
+        (
+            ("ba", "0.00000006", f"w = 10\n{THRICE}"), ("ba", "0.00000005", f"w = 10\n{THRICE}"),
+            "epsilon.a must be at least 0.00000006 with w = 10 with a zone in 3 states, got 0.00000005",
+        ),
+        (
+            ("pegasus", "0.05", LEVELS), ("pegasus", "0.049", LEVELS),
+            "shares.floor must leave at least 0.00005 of epsilon.a, got 0.000049",
+        ),
+        (
+            ("laplace", "0.000001", LEVELS), ("laplace", "0.0000009", LEVELS),
+            "shares.floor must leave at least 0.000000001 of epsilon.a, got 0.0000000009",
+        ),
+        (
+            ("laplace", "0.0000001", TESTS), ("laplace", "0.00000009", TESTS),
+            "prune.share must leave each test at least 0.000000001 of epsilon.a, got 0.0000000009",
+        ),
+    ],
+)  # fmt: skip
+def test_an_epsilon_whose_smallest_part_is_too_small_for_the_noise_is_refused_with_the_policy(enough, too_little, rule):
+    accepted = policy(smallest(*enough))
+    Releases(accepted, "dbh", KEYS)
+    with pytest.raises(PolicyError, match=r"^p\.toml: release\[0\]: ") as refused:
+        policy(smallest(*too_little))
+    assert rule in str(refused.value)
+
+
+def test_the_smallest_part_of_an_epsilon_is_what_the_sampler_can_draw():
+    assert SMALLEST_PART == SMALLEST_EPSILON
+    assert SMALLEST_PEGASUS >= SMALLEST_PART * 5 * 4 * SENSITIVITY
+    assert LARGEST_STATE == LARGEST_CAPACITY
+
+
+def test_a_state_without_zones_is_refused_with_the_policy():
+    with pytest.raises(PolicyError, match=r"^p\.toml: release\[0\]: states\.low must have at least one zone, got none"):
+        policy(STATES.replace('low = ["101", "102"]', "low = []"))
+
+
+def test_a_state_larger_than_the_filters_largest_grid_is_refused_with_the_policy():
+    states = STATES.replace("laplace", "filter")
+    policy(states)
+    wide = (SITE + states).replace("capacity = 20", "capacity = 20\nmax_count = 600000")
+    with pytest.raises(PolicyError, match=r"release 'r': states\.low must hold at most 1048576 .*, got 1200000"):
+        load_policy(wide, "p.toml")
