@@ -92,35 +92,35 @@ class CountPlan:
     def record(self, window: OccupancyWindow, audience: str, attempt: int) -> dict[str, Any]:
         """Return the fields that are the same whether the window is released or refused."""
         epsilon = self.release.epsilon[audience]
-        mechanism = self.mechanisms[epsilon]
         return {
             "release_id": release_id(self.site, self.release.name, audience, rfc3339(window.window_end), attempt),
             "audience": audience,
             "release": self.release.name,
             "mechanism": self.release.mechanism,
             "epsilon": decimal_string(epsilon),
-            "noise_scale": self._by_name(self._scales(mechanism)),
-            "half_width_kind": mechanism.half_width_kind,
+            "half_width_kind": self.mechanisms[epsilon].half_width_kind,
             "coverage": round(float(window.coverage), 4),
         }
 
-    def _scales(self, mechanism: CountMechanism) -> Sequence[float]:
+    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+        """Return the scale of each name's noise: that of these values, or without them the largest it can be."""
         if isinstance(mechanism, Hierarchy):
             return mechanism.noise_scales()[: len(self.names)]
-        return [float(1 / mechanism.noise_epsilon)] * len(self.names)
+        epsilon = None if values is None else values.noise_epsilon
+        return [float(1 / (epsilon or mechanism.noise_epsilon))] * len(self.names)
 
     def outcome(self, audience: str, values: Values | None, reason: str | None) -> dict[str, Any]:
         """Return the fields of a release, or of a refusal in the same shape."""
-        n = len(self.names)
+        n, mechanism = len(self.names), self.mechanisms[self.release.epsilon[audience]]
         body: dict[str, Any] = {
             "values": None if values is None else self._by_name([int(v) for v in values.values[:n]]),
             "released": values is not None,
             "reason": reason,
             "spend": "0" if values is None else decimal_string(self.release.charge(audience)),
+            "noise_scale": self._by_name(self.scales(mechanism, values)),
             "half_width_95": None if values is None else self._by_name([float(w) for w in values.half_width[:n]]),
         }
         if len(self.release.levels) > 1:
-            mechanism = self.mechanisms[self.release.epsilon[audience]]
             levels, widths = self._levels(mechanism, values)
             body |= {"levels": levels, "levels_half_width_95": widths}
         return body

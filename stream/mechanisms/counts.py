@@ -53,6 +53,8 @@ class Values(NamedTuple):
     """The values before rounding and clamping: what sums over zones are made of."""
     groups: Groups | None = None
     """PeGaSus' last groups, in noisy values: what its window sums are made of."""
+    noise_epsilon: Fraction | None = None
+    """ε of the noise in these values, where that is not the mechanism's in every window."""
 
 
 class CountMechanism(Operator[Any, Tick, Values], Protocol):

@@ -118,8 +118,9 @@ class _WEvent:
 
     def _values(self, state: Publication) -> Values:
         """Return what is published; the half-width is of the noise at the window that drew it."""
-        width = np.full(self.zones, half_width_95(state.units * self.unit))
-        return Values(np.maximum(state.values, 0), width, whole(state.values))
+        epsilon = state.units * self.unit
+        width = np.full(self.zones, half_width_95(epsilon))
+        return Values(np.maximum(state.values, 0), width, whole(state.values), noise_epsilon=epsilon)
 
     def encode(self, state: Publication) -> bytes:
         """Return the stable byte form."""

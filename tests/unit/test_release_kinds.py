@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import numpy as np
 import orjson
 import pytest
 
@@ -9,11 +10,13 @@ from stream.account_stage import account_stage
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.filter import LARGEST_CAPACITY
-from stream.mechanisms.noise import SMALLEST_EPSILON
+from stream.mechanisms.levels import sum_half_width_95
+from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95
 from stream.mechanisms.pegasus import SENSITIVITY
 from stream.operators import scan
 from stream.policy import LARGEST_STATE, SMALLEST_PEGASUS, Policy, load_policy
 from stream.policy_releases import SMALLEST_PART
+from stream.query_plan import pruned_half_widths, repeated_half_widths
 from stream.records import MINUTE, OccupancyWindow, Published, Spent
 from stream.release import Releases
 from stream.schemas import AUDIT
@@ -144,6 +147,55 @@ def test_queries_cost_nothing_and_have_topics_of_their_own():
     assert records[-1]["values"] == {"101": 15, "102": 21, "201": 0}
 
 
+def summed(release: str, windows: int) -> str:
+    return f'{release}queries = [{{ name = "sum", kind = "window-sum", windows = {windows} }}]\n'
+
+
+def test_every_record_of_ba_tells_the_noise_of_the_publication_it_repeats():
+    """The first has one unit, 1/8 of epsilon; one that comes later has absorbed more."""
+    records = [*released(BA, 9), *released(BA, 9, (90, 7, 0))]
+    told = {(record["noise_scale"]["101"], record["half_width_95"]["101"]) for record in records}
+    assert told == {(scale, half_width_95(1 / Fraction(scale))) for scale, _ in told}
+    assert (8.0, 24.0) in told
+    sums = [record for record in released(summed(BA, 2), 9) if record["release"] == "sum"][1:]
+    counts = [record for record in released(summed(BA, 2), 9) if record["release"] == "r"][1:]
+    assert [each["noise_scale"] for each in sums] == [each["noise_scale"] for each in counts]
+
+
+def test_a_sum_of_repeated_values_has_their_noise_as_often_as_they_are_repeated():
+    record = released(summed(SAMPLE.replace("100", "1"), 4), 4)[-1]
+    assert record["release"] == "sum"
+    assert record["half_width_95"]["101"] == 4 * half_width_95(Fraction(1)) == 12
+
+
+def test_a_sum_over_levels_with_shares_has_the_noise_of_the_zones_share():
+    record = next(each for each in reversed(released(summed(SHARES, 3), 3)) if each["audience"] == "b")
+    single = released(SHARES, 1)[-1]
+    assert record["noise_scale"] == single["noise_scale"] == {"101": 0.04, "102": 0.04, "201": 0.04}
+    assert record["half_width_kind"] == "noise"
+
+
+def test_a_sum_over_the_filter_tells_the_width_of_noise_and_says_so():
+    release = summed('mechanism = "filter"\nepsilon = { a = "0.5" }\n', 3)
+    record = released(release, 3)[-1]
+    assert (record["mechanism"], record["half_width_kind"]) == ("filter/window-sum", "noise")
+    assert record["half_width_95"]["101"] == sum_half_width_95(Fraction(1, 2), 3)
+    assert released(release, 3)[-2]["half_width_kind"] == "posterior"
+
+
+def test_a_sum_that_is_not_told_has_no_half_width():
+    early = next(record for record in released(summed(SAMPLE, 4), 1) if record["release"] == "sum")
+    assert (early["values"], early["half_width_95"], early["reason"]) == (None, None, "too_early")
+
+
+def test_widths_of_sums_add_up_where_errors_are_the_same_and_by_squares_where_they_are_not():
+    values, widths = np.array([[7, 7, 9, 9, 4]]), np.array([[3, 3, 3, 3, 3]])
+    assert repeated_half_widths(values[:, :2], widths[:, :2]) == [6]
+    assert repeated_half_widths(values, widths) == [12]  # √(8² + 8² + 4²), a half-width of 1 more each
+    assert repeated_half_widths(values[:, 1:3], np.array([[0, 0]])) == [0]
+    assert pruned_half_widths(np.array([[5, 0, 0, 6]]), np.array([[3, 10, 10, 4]])) == [25]
+
+
 def test_jumps_and_low_signals_are_told_from_released_values():
     _, outputs = scan(Releases(policy(QUERIES), "dbh", KEYS), [
         *windows(2), OccupancyWindow("dbh", START + 2 * TICK, (80, 7, 0), Fraction(1)),
@@ -160,7 +212,12 @@ def test_jumps_and_low_signals_are_told_from_released_values():
     assert quiet[1] == {"101": 0, "102": 0, "201": 1}
 
 
-@pytest.mark.parametrize("release", [UNIFORM, SAMPLE, BA, STATES, SHARES, QUERIES])
+PRUNED = SHARES.replace(', b = "50"', "") + 'prune = { share = "0.1", below = 5 }\n'
+
+
+@pytest.mark.parametrize(
+    "release", [UNIFORM, SAMPLE, BA, STATES, SHARES, QUERIES, *(summed(each, 3) for each in (SAMPLE, BA, PRUNED))]
+)
 def test_state_survives_its_byte_form_at_every_window(release):
     stage = Releases(policy(release), "dbh", KEYS)
     _, expected = scan(stage, windows(7))
