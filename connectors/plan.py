@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from stream.accounting.account import COALITION
+from stream.budgets import companions
 from stream.count_plan import CountPlan
 from stream.guarantees import attribute_promises, count_promises
 from stream.keys import LaboratoryKeys, subkey
@@ -73,7 +74,7 @@ def _count_row(
     fit = releases_that_fit(release, audience, windows, policy.privacy.w)
     beyond = policy.site[site].ticks_per_observation - 1  # ticks of the next day at which a day's last rows count
     person = policy.privacy.devices_per_person
-    budgets = [release.w_budget[name] for name in peers(release, audience) if name in release.w_budget]
+    budgets = [release.w_budget[name] for name in companions(release, audience) if name in release.w_budget]
     longest = {
         "day": -(-(fit + beyond) // release.windows_paid) * epsilon,
         "w_event": min(budgets, default=units["device_w_event"]),
@@ -99,17 +100,12 @@ def _count_row(
     }
 
 
-def peers(release: CountRelease, audience: str) -> list[str]:
-    """Return the audiences of the same epsilon, this one included: they get a window all together or not at all."""
-    return [name for name in audiences_of(release) if release.epsilon[name] == release.epsilon[audience]]
-
-
 def releases_that_fit(release: CountRelease, audience: str, windows: int, w: int) -> int:
     """Return the most windows of one day that the budgets pay: the first day of a refresh, from its beginning.
 
     Audiences of equal epsilon read the same value, so each gets what the poorest of them can pay.
     """
-    return min(_paid(release, name, windows, w) for name in peers(release, audience))
+    return min(_paid(release, name, windows, w) for name in companions(release, audience))
 
 
 def _paid(release: CountRelease, audience: str, windows: int, w: int) -> int:

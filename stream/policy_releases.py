@@ -83,9 +83,9 @@ class Attribute(Frozen):
 
 
 W_EVENT = frozenset({"uniform", "sample", "ba"})
+"""Mechanisms whose epsilon is the price of any ``w`` consecutive windows."""
 LONGEST_REFRESH = 366 * DAY
 """The ledger remembers no more."""
-"""Mechanisms whose epsilon is the price of any ``w`` consecutive windows."""
 SMALLEST_PART = Fraction(1, NANO)
 """Below this part of an epsilon the sampler makes no noise."""
 

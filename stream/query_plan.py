@@ -37,15 +37,13 @@ from stream.mechanisms.queries import (
     rounded,
 )
 from stream.mechanisms.smoothers import Ratio
+from stream.mechanisms.wevent import CARRYING
 from stream.policy import decimal_string
 from stream.policy_releases import Query
 from stream.records import OccupancyWindow
 from stream.schemas import rfc3339
 
 Stage = WindowSum | GroupWindowSum | JumpDrop | LowSignal
-
-REPEATING = frozenset({"sample", "ba"})
-"""Mechanisms whose values are repeated, so that the noise of several windows is the same."""
 
 
 class Answer(NamedTuple):
@@ -71,7 +69,7 @@ class QueryPlan:
         zones, windows = len(self.plan.names), query.windows
         grouped = release.mechanism == "pegasus" and not release.shares
         self._by_group = grouped and release.smoother in STATISTICS and query.kind != "jump"
-        self._widths_kept = query.kind == "window-sum" and (release.mechanism in REPEATING or release.prune is not None)
+        self._widths_kept = query.kind == "window-sum" and (release.mechanism in CARRYING or release.prune is not None)
         if self._widths_kept:
             return WindowSum(2 * zones, windows)
         sums = GroupWindowSum(zones, windows, release.smoother) if self._by_group else WindowSum(zones, windows)
