@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,11 +12,12 @@ from rich.console import Console
 
 from connectors import keyfile
 from connectors.commands.options import FILE, json_option, print_json, read_policy
+from connectors.commands.promises import print_promises
 from connectors.commands.tables import table
 from connectors.plan import plan as plan_of
 from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
-from stream.guarantees import AttributePromise, attribute_promises, count_promises
+from stream.guarantees import attribute_promises, count_promises
 from stream.policy import AttributeRelease, CountRelease, Policy, decimal_string
 
 
@@ -83,7 +83,7 @@ def show(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(promises(checked))
     else:
-        _print_promises(checked)
+        print_promises(checked)
 
 
 @policy.command("plan")
@@ -185,89 +185,3 @@ def _model(release: AttributeRelease) -> dict[str, Any]:
 def plain(value: float | None) -> float | str | None:
     """Return a number for JSON, infinity as the string "inf"."""
     return "inf" if value is not None and math.isinf(value) else value
-
-
-_PROMISE = """\
-The unit is one MAC address at one site. A person is taken to carry {devices} of them
-(devices_per_person), and what several sites give away adds up. Everything
-below holds for observations that the connector accepted, and as long as the
-key is secret (computational differential privacy).
-
-Counts: adding or removing the unit changes the probability of any output by
-at most a factor exp(epsilon).
-"""
-
-_ATTRIBUTES = """\
-Attributes: a day whose value is sensitive is never shown, and not showing it
-raises the odds that it is sensitive by at most the factor given. Every other
-value is shown exactly, about whoever caused it: for one device these releases
-have no bound. A constant habit is guessed better each day (last columns).
-"""
-
-_UNITS = {
-    "presence_tuple": "one\ntick",
-    "tuple_moved": "tick\nmoved",
-    "observation": "one\ntrap",
-    "observation_moved": "trap\nmoved",
-    "device_day": "device,\none day",
-    "person_day": "person,\none day",
-}
-
-
-def _print_promises(policy: Policy) -> None:
-    console = Console(highlight=False)
-    console.print(f"[bold]Policy {policy.version}[/bold]\n")
-    console.print(_PROMISE.format(devices=policy.privacy.devices_per_person), soft_wrap=True)
-    for site in policy.site:
-        _print_counts(console, policy, site)
-    attributes = attribute_promises(policy)
-    if attributes:
-        console.print(_ATTRIBUTES, soft_wrap=True)
-    for (site, release), promises in groupby(attributes, lambda a: (a.site, a.release)):
-        _print_attributes(console, list(promises), f"Site {site}: odds factors of {release}")
-    _print_knowledge(console, policy)
-    names = "each UTC day" if policy.pseudonym.ttl is None else f"every {policy.pseudonym.ttl / 1e6:g} s"
-    console.print("'all' is everybody together. The account ('tacet account') keeps the running sums.", soft_wrap=True)
-    console.print(f"Pseudonyms change {names}. Largest factor allowed: {policy.privacy.max_factor:.4g}.")
-
-
-def _print_knowledge(console: Console, policy: Policy) -> None:
-    knowledge, models = Knowledge.of(policy.privacy), [r for r in policy.release if isinstance(r, AttributeRelease)]
-    known = table("Adversaries with knowledge: leakage about one tick", ("site / release", "reader"), _KNOWLEDGE)
-    for p in count_promises(policy) if policy.privacy.mobility or policy.privacy.meetings else ():
-        epsilon = float(p.units["presence_tuple"])
-        leaks = (knowledge.temporal(epsilon), knowledge.meeting(epsilon))
-        told = ("-" if leak is None else f"{leak:.4g}" for leak in leaks)
-        known.add_row(f"{p.site}/{p.release}", p.reader, decimal_string(p.units["device_w_event"]), *told)
-    if known.row_count:
-        console.print(known)
-    for release in models:
-        told_of = _model(release)
-        if told_of["cap"] is not None:
-            left_out = ", ".join(told_of["left_out"]) or "none"
-            rule = f"{release.guard} guard, ln factor at most {release.cap:g}"
-            console.print(f"{release.name}: {rule}; never asked: {left_out}.")
-        if release.days_per_month is not None:
-            console.print(f"{release.name}: asked on at most {release.days_per_month} days of any 30.")
-
-
-_KNOWLEDGE = ("any w\nwindows", "knows how\npeople move", "knows who\nmeets whom")
-
-
-def _print_counts(console: Console, policy: Policy, site: str) -> None:
-    counts = table(f"Site {site}: epsilons of counts", ("release", "reader"), tuple(_UNITS.values()))
-    for p in count_promises(policy):
-        if p.site == site:
-            counts.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in _UNITS))
-    if counts.row_count:
-        console.print(counts)
-
-
-def _print_attributes(console: Console, promises: list[AttributePromise], title: str) -> None:
-    odds = table(title, ("attribute", "reader"), ("epsilon", "factor", "with\ncounts", "habit,\n5 days", "20 days"))
-    for a in promises:
-        odds.add_row(
-            a.attribute, a.reader, decimal_string(a.epsilon),
-            *(f"{value:.4g}" for value in (a.factor, a.with_counts, a.habit[5], a.habit[20])),
-        )  # fmt: skip
-    console.print(odds)

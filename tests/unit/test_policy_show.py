@@ -1,0 +1,132 @@
+"""What a privacy officer reads: every promise, every declared model and every budget, in words and at 100 columns."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+from core_ground import ATTRIBUTES, COUNTS, policy_text
+
+from connectors.commands.admin import policy as policy_verbs
+from stream.accounting.knowledge import Knowledge
+from stream.guarantees import attribute_promises, count_promises
+from stream.policy import decimal_string, load_policy
+
+MODEL = """
+[release.model]
+cuts = { arrival = ["09:00", "10:01"] }
+joint = { "00" = 0.05, "01" = 0.35, "10" = 0.10, "11" = 0.30, "20" = 0.12, "21" = 0.08 }
+"""
+MODELLED = ATTRIBUTES.replace('kind = "office" }', 'kind = "office" }\ninformation_target = 0.5') + MODEL
+PRIVACY = """
+[privacy]
+w = 24
+mobility = { forward = [[0.9, 0.1], [0.2, 0.8]] }
+meetings = [{ size = 3, correlation = 0.5, presence = 0.3 }]
+"""
+BUDGETED = """
+[[release]]
+name = "entrance"
+query = "count"
+mechanism = "ba"
+w = 12
+zones = { kind = "lobby" }
+epsilon = { public = "1.2" }
+daily_budget = { public = "9.6" }
+
+[[release]]
+name = "halls"
+query = "count"
+mechanism = "laplace"
+zones = { kind = "hall" }
+epsilon = { facilities = "0.5", public = "0.5" }
+daily_budget = { facilities = "70" }
+w_budget = { facilities = "6" }
+refresh = "7d"
+"""
+
+
+def shown(tmp_path, text):
+    """Return the lines that the command prints on a terminal of 100 columns."""
+    (tmp_path / "policy.toml").write_text(text)
+    done = CliRunner(env={"COLUMNS": "100"}).invoke(policy_verbs, ["show", str(tmp_path / "policy.toml")])
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.output.splitlines())) <= 100
+    return [" ".join(line.split()) for line in done.output.splitlines()]
+
+
+@pytest.mark.parametrize("head", ["", PRIVACY])
+def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path, head):
+    """Whoever is elsewhere instead costs twice as much in every unit, which is said once."""
+    text = policy_text(COUNTS, head=head)
+    lines, policy = shown(tmp_path, text), load_policy(text)
+    units = ("presence_tuple", "observation", "device_w_event", "person_w_event", "device_day", "person_day")
+    for p in count_promises(policy):
+        assert (
+            " ".join([f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in units)]) in lines
+        )
+        for unit in ("tuple", "observation", "device_w_event", "device_day"):
+            plain = p.units["presence_tuple" if unit == "tuple" else unit]
+            assert p.units[f"{unit}_moved"] == 2 * plain
+    heads = " ".join(lines)
+    assert f"{policy.privacy.w} windows" in heads
+    assert "elsewhere instead costs twice the epsilon" in heads
+
+
+def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path):
+    lines = shown(tmp_path, policy_text(BUDGETED, head=PRIVACY))
+    assert "entrance, w = 12 public 0.1 9.6 each day none" in lines
+    assert "halls facilities 0.5 70 every 7 days 6" in lines
+    assert "halls public 0.5 none none" in lines
+    assert "release audience window budget anew windows" in lines
+    assert "halls: audiences of equal epsilon get a window all together or not at all." in lines
+
+
+def test_declared_models_of_moves_and_meetings_are_told_with_what_they_leak(tmp_path):
+    lines = shown(tmp_path, policy_text(BUDGETED, head=PRIVACY))
+    assert "0 0.9 0.1" in lines
+    assert "1 0.2 0.8" in lines
+    assert any("(privacy.meetings): 3 people" in line and "0.3, correlation 0.5" in line for line in lines)
+    knowledge = Knowledge.of(load_policy(policy_text(BUDGETED, head=PRIVACY)).privacy)
+    assert f"dbh/entrance public 1.2 {knowledge.temporal(1.2):.4g} {knowledge.meeting(1.2):.4g}" in lines
+    assert not any("privacy.mobility" in line for line in shown(tmp_path, policy_text(BUDGETED)))
+
+
+def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exact_factors(tmp_path):
+    text = policy_text(MODELLED)
+    lines = shown(tmp_path, text)
+    for line in (
+        "before 09:00 other 0.35", "from 09:00, before 10:01 sensitive 0.1", "from 10:01 (sensitive) sensitive 0.12",
+    ):  # fmt: skip
+        assert line in lines
+    rule = "office-day: sensitive is arrival after 10:00, occupancy_level below 0.3; a day without anybody counts as"
+    assert f"{rule} sensitive." in " ".join(lines)
+    assert any("bits of a zone's day on average (information_target 0.5)" in line for line in lines)
+    for a in attribute_promises(load_policy(text)):
+        assert a.exact is not None
+        told = " ".join(f"{value:.4g}" for value in (a.factor, a.exact, a.with_counts))
+        assert any(line.startswith(f"{a.attribute} {a.reader}") and told in line for line in lines)
+    assert any(a.exact > a.factor for a in attribute_promises(load_policy(text)))
+
+
+def test_without_a_model_nothing_is_said_to_hold_under_one(tmp_path):
+    lines = shown(tmp_path, policy_text(ATTRIBUTES))
+    assert "attribute reader epsilon alone counts 5 days 20 days" in lines
+    assert not any("model.joint" in line or "with model" in line for line in lines)
+
+
+def test_a_large_model_is_cut_off_and_says_so(tmp_path):
+    digits = [f"{a}{b}" for a in range(3) for b in range(10)]
+    joint = ", ".join(f'"{pattern}" = {1 / 30!r}' for pattern in digits)
+    cuts = '{ arrival = ["09:00", "10:01"], occupancy_level = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] }'
+    text = ATTRIBUTES + f"[release.model]\ncuts = {cuts}\njoint = {{ {joint} }}\n"
+    lines = shown(tmp_path, policy_text(text))
+    assert sum(line.endswith(" 0.03333") for line in lines) == 16
+    assert "and 14 more 0.4667" in lines
+    matrix = ", ".join(str([0.1] * 10) for _ in range(10))
+    lines = shown(tmp_path, policy_text(COUNTS, head=f"[privacy]\nmobility = {{ forward = [{matrix}] }}\n"))
+    assert "10 states, see --json" in lines
+
+
+def test_restricted_topics_are_not_passed_over(tmp_path):
+    lines = shown(tmp_path, policy_text(COUNTS, head="[restricted]\noccupancy = true\n"))
+    assert any(line.startswith("Restricted topics hold the true counts") for line in lines)
