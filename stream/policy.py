@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import orjson
@@ -218,8 +218,21 @@ def load_policy(text: str, file: str = "policy") -> Policy:
     try:
         return Policy.model_validate(document)
     except ValidationError as error:
-        msg = "\n".join(_sentence(file, problem) for problem in error.errors()[:5])
+        msg = "\n".join(_sentence(file, problem) for problem in _causes(error.errors())[:5])
         raise PolicyError(msg) from None
+
+
+def _causes(problems: Sequence[Any]) -> list[Any]:
+    """Leave out that a list is too short where that is so only because its entries are wrong."""
+    return [
+        problem
+        for problem in problems
+        if problem["type"] != "too_short" or not any(_within(other["loc"], problem["loc"]) for other in problems)
+    ]
+
+
+def _within(place: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
+    return len(place) > len(whole) and place[: len(whole)] == whole
 
 
 def _sentence(file: str, problem: Any) -> str:

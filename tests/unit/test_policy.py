@@ -210,6 +210,13 @@ def test_a_policy_with_several_errors_tells_each_on_its_line():
     assert all(line.startswith("building.toml: ") for line in lines)
 
 
+def test_a_policy_whose_only_release_is_wrong_tells_that_and_nothing_else():
+    head = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\n'
+    only = head + 'states = { s = [] }\nepsilon = { public = "1" }\n'
+    assert refusal(policy_text(only)) == "building.toml: release[0]: states.s must have at least one zone, got none"
+    assert "release: tuple should have at least 1 item" in refusal(policy_text(head="release = []\n", releases=""))
+
+
 def test_the_version_is_the_meaning_not_the_writing():
     policy = load_policy(TEXT)
     assert load_policy("# a comment\n" + TEXT.replace('"0.5"', '"0.50"')).version == policy.version
