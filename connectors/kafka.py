@@ -20,7 +20,7 @@ from aiokafka.partitioner import murmur2
 
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat, ObservationBatch
-from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, encode_message
+from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message
 from stream.tenure import LossError, Output
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
 COPIES_REMEMBERED = 1 << 17
 """How many of the last distinct records a reader remembers in order to drop their copies."""
+TOGETHER_MS = 100
+"""Milliseconds within which a window's records are expected in all of their topics."""
 
 _PRODUCER: dict[str, Any] = {
     "enable_idempotence": True,
@@ -124,14 +126,18 @@ class KafkaJournal:
             await self._producer.stop()
 
     async def publish(self, partition: int, outputs: Sequence[Output]) -> list[int]:
-        """Write records in order to their topics; return the acknowledged offsets."""
+        """Write records in order to their topics; return the acknowledged offsets.
+
+        A record is stamped with its window's end. Only quarantine, which belongs to no window, has the time at
+        which it is written: the broker deletes it seven days after its stamp, whenever the refused thing was.
+        """
         waiting = [
             await self._producer.send(
                 output.topic,
                 output.value,
                 key=output.key,
                 partition=partition,
-                timestamp_ms=output.timestamp_ms,
+                timestamp_ms=None if output.topic == QUARANTINE else output.timestamp_ms,
             )
             for output in outputs
         ]
@@ -297,6 +303,71 @@ def _field(record: Record, name: str) -> Hashable:
     return body[name]
 
 
+class Following:
+    """Several topics read as one: what they held when they were opened, then what comes.
+
+    Copies are dropped by identity, within each topic. FinalityError when two records of one identity differ:
+    one of them was published wrongly.
+    """
+
+    def __init__(self, reader: Any, ends: Mapping[TopicPartition, int], identity: Callable[[Record], Hashable]) -> None:
+        self._reader = reader
+        self._ends = ends
+        self._once = {at.topic: _Once(identity) for at in ends}
+        self._later: list[Any] = []
+
+    async def present(self) -> AsyncIterator[list[Record]]:
+        """Yield what was there at the beginning, each partition in order."""
+        while await _short_of(self._reader, self._ends):
+            raws = await self._read(500)
+            self._later += [raw for raw in raws if not self._was_there(raw)]
+            yield self._first([raw for raw in raws if self._was_there(raw)])
+
+    async def coming(self) -> list[Record]:
+        """Return what has come since, in the order of arrival; waits a moment, also for nothing.
+
+        What comes together is returned together: records of one window lie in several topics.
+        """
+        raws, self._later = self._later, []
+        raws += await self._read(500)
+        if raws:
+            raws += await self._read(TOGETHER_MS)
+        return self._first(raws)
+
+    async def _read(self, wait_ms: int) -> list[Any]:
+        batches = await self._reader.getmany(timeout_ms=wait_ms)
+        return [raw for batch in batches.values() for raw in batch]
+
+    def _was_there(self, raw: Any) -> bool:
+        return bool(raw.offset < self._ends[TopicPartition(raw.topic, raw.partition)])
+
+    def _first(self, raws: list[Any]) -> list[Record]:
+        records = [
+            (raw.topic, Record(raw.partition, raw.offset, raw.key or b"", raw.value or b"", raw.timestamp))
+            for raw in raws
+        ]
+        return [record for topic, record in records if self._once[topic].first(record)]
+
+
+@asynccontextmanager
+async def following(
+    bootstrap: str,
+    topics: Sequence[str],
+    *,
+    from_start: bool = True,
+    identity: Callable[[Record], Hashable] = by_release_id,
+) -> AsyncIterator[Following]:
+    """Open topics that exist at their first record, or at their present end."""
+    async with _reader(bootstrap) as reader:
+        client = reader._client  # noqa: SLF001 - no public way to ask without a subscription
+        places = [TopicPartition(topic, number) for topic in topics for number in await _partitions(client, topic)]
+        reader.assign(places)
+        begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
+        for at in places:
+            reader.seek(at, begins[at] if from_start else ends[at])
+        yield Following(reader, ends, identity)
+
+
 async def consume(
     bootstrap: str,
     topic: str,
@@ -305,25 +376,17 @@ async def consume(
     until_end: bool = False,
     identity: Callable[[Record], Hashable] = by_release_id,
 ) -> AsyncIterator[Record]:
-    """Yield each record of a topic once, in order per partition; copies are dropped by ``identity``.
+    """Yield each record of a topic once, in order per partition (see ``Following``).
 
-    ``until_end`` stops at the end that the topic had at the beginning. FinalityError when two records of one
-    identity differ: one of them was published wrongly.
+    ``until_end`` stops at the end that the topic had at the beginning.
     """
-    once = _Once(identity)
-    async with _reader(bootstrap) as reader:
-        places = [TopicPartition(topic, number) for number in await _partitions(reader._client, topic)]  # noqa: SLF001
-        reader.assign(places)
-        begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
-        for at in places:
-            reader.seek(at, begins[at] if from_start else ends[at])
-        while not until_end or await _short_of(reader, ends):
-            batches = await reader.getmany(timeout_ms=500)
-            for raw in (raw for batch in batches.values() for raw in batch):
-                record = Record(raw.partition, raw.offset, raw.key or b"", raw.value or b"", raw.timestamp)
-                past = until_end and raw.offset >= ends[TopicPartition(topic, raw.partition)]
-                if not past and once.first(record):
-                    yield record
+    async with following(bootstrap, [topic], from_start=from_start, identity=identity) as records:
+        async for batch in records.present():
+            for record in batch:
+                yield record
+        while not until_end:
+            for record in await records.coming():
+                yield record
 
 
 async def _short_of(reader: Any, ends: Mapping[TopicPartition, int]) -> bool:

@@ -24,7 +24,7 @@ from stream.embedded import Embedded
 from stream.errors import UsageError
 from stream.partition import Partition
 from stream.pipeline import DEFAULTS, Options
-from stream.policy import Policy
+from stream.policy import Policy, audiences_of
 from stream.records import SECOND, Heartbeat, Micros
 
 LOOPBACK = ("127.", "::1", "localhost")
@@ -52,6 +52,7 @@ def opened(
         partition = Partition(policy, keys, options, accept_policy=accept_policy)
         runner = Embedded(partition, store, mark, keys)
         runner.start()
+        store.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
         yield runner, store
         runner.stop()
     finally:

@@ -11,12 +11,13 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from stream.errors import FinalityError, UsageError
+from stream.errors import FinalityError, TacetError, UsageError
 from stream.partition import Emitted
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
 
@@ -45,6 +46,23 @@ SYNC_EVERY = 12
 """Windows after which the outboxes are written through to disk."""
 
 
+class StoreError(TacetError):
+    """SQLite cannot read or write a file of the store; the message names the file and SQLite's code only."""
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors, whose texts may quote what a damaged file holds, into ``StoreError``."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+        raise  # the program's fault, not the file's
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", type(error).__name__)
+        msg = f"{path}: must be a file of a store that is whole and can be written, SQLite says {code}"
+        raise StoreError(msg) from None
+
+
 def connect(path: Path, schema: str) -> sqlite3.Connection:
     """Open or create a SQLite file with mode 0600, in WAL mode, each commit synced to disk."""
     if not path.exists():
@@ -64,36 +82,46 @@ class SqliteStore:
     def __init__(self, folder: Path) -> None:
         self._outboxes = private_folder(private_folder(folder) / "private")
         self._lock = _lock(folder)
-        self._db = connect(folder / "store.sqlite", _SCHEMA)
+        self._path = folder / "store.sqlite"
         self._boxes: dict[str, sqlite3.Connection] = {}
         self._delivered = self._synced = self._deliveries = 0
-        self.id = self._identity()
+        with _told(self._path):
+            self._db = connect(self._path, _SCHEMA)
+            self.id = self._identity()
 
     def _identity(self) -> str:
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
         ((identity,),) = self._db.execute("SELECT value FROM meta WHERE name = 'id'")
         return str(identity)
 
+    def prepare(self, audiences: Iterable[str]) -> None:
+        """Make the outboxes of audiences that have none yet: who has none is no audience of this store."""
+        for audience in audiences:
+            self._box(audience)
+
     def append(self, value: bytes) -> int:
         """Keep one message durably; return its position, counting up from 0."""
-        cursor = self._db.execute("INSERT INTO observations (value) VALUES (?)", (value,))
+        with _told(self._path):
+            cursor = self._db.execute("INSERT INTO observations (value) VALUES (?)", (value,))
         return int(cursor.lastrowid or 0) - 1
 
     def snapshot(self) -> bytes | None:
         """Return the last committed state."""
-        row = self._db.execute("SELECT value FROM state").fetchone()
+        with _told(self._path):
+            row = self._db.execute("SELECT value FROM state").fetchone()
         return None if row is None else bytes(row[0])
 
     def waiting(self, start: int) -> Iterator[tuple[int, bytes]]:
         """Return the messages kept at ``start`` and later."""
-        rows = self._db.execute(
-            "SELECT position - 1, value FROM observations WHERE position > ? ORDER BY position", (start,)
-        )
-        yield from rows.fetchall()
+        with _told(self._path):
+            rows = self._db.execute(
+                "SELECT position - 1, value FROM observations WHERE position > ? ORDER BY position", (start,)
+            ).fetchall()
+        return iter(rows)
 
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
         """Write outputs and state in one transaction, delete consumed messages, cut the log file."""
-        with self._transaction(self._db):
+        with _told(self._path), self._transaction(self._db):
             self._db.executemany(
                 "INSERT INTO outputs (topic, key, value, time, id) VALUES (?, ?, ?, ?, ?)",
                 ((out.topic, out.key, out.value, out.timestamp_ms, out.id) for out in outputs),
@@ -102,9 +130,13 @@ class SqliteStore:
             self._db.execute("DELETE FROM observations WHERE position <= ?", (position,))
             self._db.execute("DELETE FROM outputs WHERE seq <= ? AND topic LIKE 'tacet.private.%'", (self._synced,))
             self._expire(max((out.timestamp_ms for out in outputs), default=0))
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with _told(self._path):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _expire(self, now_ms: int) -> None:
+        """Let go of what has been kept for long enough; what came before there was a time counts from now on."""
+        if now_ms:
+            self._db.execute("UPDATE outputs SET time = ? WHERE topic = ? AND time = 0", (now_ms, QUARANTINE))
         self._db.executemany(
             "DELETE FROM outputs WHERE topic = ? AND time < ?",
             ((topic, now_ms - kept) for topic, kept in _KEPT_MS.items()),
@@ -112,21 +144,23 @@ class SqliteStore:
 
     def chain_hash(self, site: str, sequence: int) -> str | None:
         """Return the hash of a committed ledger entry, None where there is none."""
-        row = self._db.execute(
-            "SELECT value FROM outputs WHERE topic = ? AND id = ?", (AUDIT, f"{site}/{sequence}")
-        ).fetchone()
+        with _told(self._path):
+            row = self._db.execute(
+                "SELECT value FROM outputs WHERE topic = ? AND id = ?", (AUDIT, f"{site}/{sequence}")
+            ).fetchone()
         return None if row is None else str(orjson.loads(row[0])["hash"])
 
     def deliver(self) -> None:
         """Move private records to their outboxes; they leave the store once the outboxes are safe on disk."""
-        rows = self._db.execute(
-            "SELECT seq, topic, key, value, time, id FROM outputs "
-            "WHERE seq > ? AND topic LIKE 'tacet.private.%' ORDER BY seq",
-            (self._delivered,),
-        ).fetchall()
+        with _told(self._path):
+            rows = self._db.execute(
+                "SELECT seq, topic, key, value, time, id FROM outputs "
+                "WHERE seq > ? AND topic LIKE 'tacet.private.%' ORDER BY seq",
+                (self._delivered,),
+            ).fetchall()
         for audience in sorted({_audience(row[1]) for row in rows}):
             box = self._box(audience)
-            with self._transaction(box):
+            with _told(self._outboxes / f"{audience}.sqlite"), self._transaction(box):
                 for _, topic, key, value, time, identity in rows:
                     if _audience(topic) == audience:
                         _put(box, (identity, topic.split(".")[3], key.decode(), time, value))
@@ -137,19 +171,23 @@ class SqliteStore:
 
     def _sync(self) -> None:
         """Write the outboxes through to disk; a reader may keep one from it, which is then done next time."""
-        results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
+        with _told(self._outboxes):
+            results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
         if all(not busy and pages == written for busy, pages, written in results):
             self._synced = self._delivered
 
     def record(self, release_id: str) -> bytes | None:
         """Return a private record that was given out."""
         box = self._box(release_id.split("/")[2])
-        row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
+        with _told(self._outboxes):
+            row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
         """Return what was committed to a topic that is not private, as (time in ms, value)."""
-        return self._db.execute("SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq", (topic,)).fetchall()
+        query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
+        with _told(self._path):
+            return self._db.execute(query, (topic,)).fetchall()
 
     def close(self) -> None:
         """Close every file."""
@@ -159,8 +197,10 @@ class SqliteStore:
 
     def _box(self, audience: str) -> sqlite3.Connection:
         if audience not in self._boxes:
-            box = connect(self._outboxes / f"{audience}.sqlite", _OUTBOX)
-            box.execute("PRAGMA synchronous = NORMAL")  # the store still holds what a power cut may take
+            path = self._outboxes / f"{audience}.sqlite"
+            with _told(path):
+                box = connect(path, _OUTBOX)
+                box.execute("PRAGMA synchronous = NORMAL")  # the store still holds what a power cut may take
             self._boxes[audience] = box
         return self._boxes[audience]
 
@@ -179,7 +219,11 @@ class _Transaction:
         self._connection.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+        if kind is None:
+            self._connection.execute("COMMIT")
+        else:
+            with suppress(sqlite3.Error):  # the first error says more
+                self._connection.execute("ROLLBACK")
 
 
 def _lock(folder: Path) -> int:
@@ -203,38 +247,61 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
+def has_outbox(folder: Path, audience: str) -> bool:
+    """Return whether a store gives an audience anything; UsageError when there is no store."""
+    if not (folder / "private").is_dir():
+        msg = f"{folder}: must be a store made by 'tacet run'"
+        raise UsageError(msg)
+    return (folder / "private" / f"{audience}.sqlite").exists()
+
+
 def read_outbox(folder: Path, audience: str, after: int) -> list[tuple[int, bytes]]:
     """Return an audience's records after a sequence number, in the order they were given out."""
+    return _of_outbox(folder, audience, "SELECT seq, value FROM records WHERE seq > ? ORDER BY seq", after)
+
+
+def given_releases(folder: Path, audience: str) -> set[str]:
+    """Return the names of the releases of which an audience has been given anything."""
+    return {name for (name,) in _of_outbox(folder, audience, "SELECT DISTINCT release FROM records")}
+
+
+def _of_outbox(folder: Path, audience: str, query: str, *values: int) -> list[Any]:
     path = folder / "private" / f"{audience}.sqlite"
     if not path.exists():
         return []
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+    with _reading(path) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
             return []  # the file is just being made
-        return connection.execute("SELECT seq, value FROM records WHERE seq > ? ORDER BY seq", (after,)).fetchall()
+        return connection.execute(query, values).fetchall()
 
 
 def read_topic(folder: Path, topic: str) -> list[bytes]:
     """Return what the store holds of the leakage or audit topic, for whoever may open the store."""
-    path = folder / "store.sqlite"
-    if not path.exists():
-        msg = f"{folder}: must be a store made by 'tacet run'"
-        raise UsageError(msg)
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+    with _reading(_store_file(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
         return [bytes(value) for (value,) in rows]
 
 
 def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
     """Return the last committed state and how many messages wait behind it."""
+    with _reading(_store_file(folder)) as connection:
+        row = connection.execute("SELECT value FROM state").fetchone()
+        ((waiting,),) = connection.execute("SELECT count(*) FROM observations").fetchall()
+    return (None if row is None else bytes(row[0])), int(waiting)
+
+
+def _store_file(folder: Path) -> Path:
     path = folder / "store.sqlite"
     if not path.exists():
         msg = f"{folder}: must be a store made by 'tacet run'"
         raise UsageError(msg)
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
-        row = connection.execute("SELECT value FROM state").fetchone()
-        ((waiting,),) = connection.execute("SELECT count(*) FROM observations").fetchall()
-    return (None if row is None else bytes(row[0])), int(waiting)
+    return path
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with _told(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+        yield connection
 
 
 def _audience(topic: str) -> str:

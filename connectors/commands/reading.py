@@ -14,7 +14,7 @@ from connectors import kafka as log
 from connectors.commands.options import FILE, FOLDER, F, bootstrap, json_option, print_json, read_policy, run_async
 from connectors.commands.tables import table
 from connectors.status import describe
-from connectors.store import read_snapshot
+from connectors.store import given_releases, has_outbox, read_snapshot
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
 from stream.schemas import OBSERVATIONS, parse_time
@@ -57,16 +57,30 @@ def subscribe(
     """
     servers = one_of(store, kafka, settings)
 
-    async def show() -> None:
+    async def show() -> int:
+        shown = 0
         releases = follow(
             audience=audience, store=store, kafka=servers, release=release, from_start=from_start,
             after=after, until_end=until_end,
         )  # fmt: skip
         async for record in releases:
             print_json(record) if as_json else click.echo(one_line(record))
+            shown += 1
+        return shown
 
+    if store is not None:
+        _note_nothing_yet(store, audience, release)
     with suppress(KeyboardInterrupt):
-        run_async(show())
+        if not run_async(show()) and not (from_start or after):
+            click.echo("tacet: --until-end without --from-start or --after begins and ends at the present", err=True)
+
+
+def _note_nothing_yet(store: Path, audience: str, release: str | None) -> None:
+    """Say where an outbox holds nothing of what is asked for: that may come yet, or be a slip."""
+    given = given_releases(store, audience)
+    if has_outbox(store, audience) and (not given if release is None else release not in given):
+        what = "release" if release is None else f"release {release!r}"
+        click.echo(f"tacet: no {what} has been given to audience {audience!r} yet", err=True)
 
 
 def one_line(record: Release) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import socket
 import stat
 import subprocess
@@ -331,6 +332,73 @@ def test_subscribe_after_something_unknown_is_wrong_usage(world: World) -> None:
         "subscribe", "--store", world.store, "--audience", "public", "--after", "east/never", "--until-end", code=2
     )
     assert "--after" in done.stderr
+
+
+def test_subscribe_refuses_a_folder_without_a_store_and_an_audience_that_has_none(world: World, tmp_path: Path) -> None:
+    for store, audience, said in (
+        (tmp_path, "public", f"{tmp_path}: must be a store made by 'tacet run'"),
+        (world.store, "nosuch", "audience nosuch: must be one of this store's"),
+    ):
+        for more in ((), ("--until-end",)):
+            done = tacet("subscribe", "--store", store, "--audience", audience, "--from-start", *more, code=2)
+            assert said in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+
+
+def test_subscribe_says_so_when_nothing_was_there(world: World) -> None:
+    shared = ("subscribe", "--store", world.store, "--audience", "public", "--until-end")
+    done = tacet(*shared, "--from-start", "--release", "nosuch")
+    assert done.stderr == "tacet: no release 'nosuch' has been given to audience 'public' yet\n"
+    assert "begins and ends at the present" in tacet(*shared).stderr
+    assert tacet(*shared, "--from-start").stderr == ""
+
+
+def test_subscribe_does_not_wait_for_ever_behind_something_unknown(world: World) -> None:
+    done = tacet("subscribe", "--store", world.store, "--audience", "public", "--after", "east/never", code=2)
+    assert "--after: must be a release id" in done.stderr
+
+
+def test_an_audience_may_be_followed_before_its_first_release(world: World, tmp_path: Path) -> None:
+    (tmp_path / "none.csv").write_text("time,device,access_point,site\n")
+    tacet(
+        "run", "--observations", tmp_path / "none.csv", "--policy", world.policy, "--key-file", world.key,
+        "--store", tmp_path / "store",
+    )  # fmt: skip
+    done = tacet(
+        "subscribe", "--store", tmp_path / "store", "--audience", "public", "--from-start", "--until-end", "--json"
+    )
+    assert (done.stdout, done.stderr) == ("", "tacet: no release has been given to audience 'public' yet\n")
+
+
+GARBAGE = b"secret-device " * 1000
+
+
+@pytest.mark.parametrize(
+    ("verb", "file", "content"),
+    [
+        ("run", "store.sqlite", GARBAGE),
+        ("run", "private/public.sqlite", GARBAGE),
+        ("status", "store.sqlite", GARBAGE),
+        ("status", "store.sqlite", b""),
+        ("account", "store.sqlite", GARBAGE),
+        ("account", "store.sqlite", b""),
+        ("subscribe", "private/public.sqlite", GARBAGE),
+    ],
+)
+def test_a_damaged_file_of_a_store_is_told_in_one_line(
+    world: World, tmp_path: Path, verb: str, file: str, content: bytes
+) -> None:
+    shutil.copytree(world.store, tmp_path / "store")
+    shutil.copy(world.key, tmp_path / "key")
+    (tmp_path / "store" / file).write_bytes(content)
+    words = {
+        "run": ("run", "--observations", world.observations, "--policy", world.policy, "--key-file", tmp_path / "key"),
+        "subscribe": ("subscribe", "--audience", "public", "--from-start", "--until-end"),
+    }.get(verb, (verb,))
+    done = tacet(*words, "--store", tmp_path / "store", code=1)
+    assert done.stderr.startswith(f"tacet: {tmp_path / 'store' / file}: must be a file of a store that is whole")
+    assert len(done.stderr.splitlines()) == 1
+    assert "secret" not in done.stderr
 
 
 def test_subscribe_without_json_prints_a_line_a_release(world: World) -> None:

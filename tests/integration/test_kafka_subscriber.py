@@ -1,0 +1,183 @@
+"""subscribe on Kafka: several topics of an audience as one stream, in the order that the store has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from integration.kafka_ground import Broker
+from integration.storm import records
+
+from connectors.kafka import KafkaJournal, partition_of
+from connectors.store import SqliteStore
+from connectors.subscriber import subscribe
+from connectors.topics import create_topics
+from stream.errors import FinalityError, UsageError
+from stream.partition import Emitted
+from stream.records import DAY, MINUTE
+from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
+
+pytestmark = pytest.mark.kafka
+SITES = ("east", "west")
+PARTITIONS = 4
+TICK = 5 * MINUTE
+MIDNIGHT = 20_000 * DAY
+WINDOWS = [MIDNIGHT + n * TICK for n in range(-40, 40)]
+RUNS = 4
+
+
+def count(site: str, release: str, audience: str, end: int) -> Emitted:
+    name = f"{site}/{release}/{audience}/{rfc3339(end)}"
+    body = {"release_id": name, "site": site, "release": release, "window_end": rfc3339(end), "pad": "x" * 3000}
+    return Emitted(private_topic(audience, release), site.encode(), orjson.dumps(body), end // 1000, True, name)
+
+
+def fact(site: str, audience: str, zone: int, attribute: str) -> Emitted:
+    name = f"{site}/office-day/{audience}/1970-01-01/{zone}/{attribute}"
+    body = {"release_id": name, "site": site, "release": "office-day", "window_end": rfc3339(MIDNIGHT),
+            "attribute": attribute}  # fmt: skip
+    topic = private_topic(audience, "office-day")
+    return Emitted(topic, site.encode(), orjson.dumps(body), MIDNIGHT // 1000, True, name)
+
+
+def log_of(audience: str) -> list[Emitted]:
+    """What the pipeline gives out, in its order: of a window the day's attributes, then counts by policy."""
+    outputs = []
+    for end in WINDOWS:
+        for site in SITES:
+            if end == MIDNIGHT:
+                outputs += [fact(site, audience, zone, each) for zone in range(4) for each in ("departure", "arrival")]
+            outputs += [count(site, release, audience, end) for release in ("occupancy", "hourly")]
+    return outputs
+
+
+async def published(kafka: Broker, audience: str) -> list[Emitted]:
+    """Write the log as workers do: each topic by itself, every record twice."""
+    outputs = log_of(audience)
+    await create_topics(kafka.bootstrap, {out.topic for out in outputs}, partitions=PARTITIONS)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for out in [*outputs, *outputs]:
+        partition = partition_of(out.key.decode(), PARTITIONS)
+        await producer.send(out.topic, out.value, key=out.key, partition=partition, timestamp_ms=out.timestamp_ms)
+    await producer.stop()
+    return outputs
+
+
+def stored(folder: Path, outputs: list[Emitted]) -> Path:
+    store = SqliteStore(folder)
+    store.commit(outputs, b"", 0)
+    store.deliver()
+    store.close()
+    return folder
+
+
+async def read(**options: Any) -> list[str]:
+    return [record["release_id"] async for record in subscribe(until_end=True, **options)]
+
+
+def at(site: str, names: list[str]) -> list[str]:
+    return [name for name in names if name.startswith(f"{site}/")]
+
+
+async def test_all_releases_of_an_audience_come_in_the_stores_order_in_every_run(
+    kafka: Broker, prefix: str, tmp_path: Path
+) -> None:
+    store = stored(tmp_path / "store", await published(kafka, prefix))
+    wanted = await read(store=store, audience=prefix, from_start=True)
+    assert len(wanted) == 2 * (2 * len(WINDOWS) + 8)
+    runs = [await read(kafka=kafka.bootstrap, audience=prefix, from_start=True) for _ in range(RUNS)]
+    assert all(run == runs[0] for run in runs)
+    for site in SITES:
+        assert at(site, runs[0]) == at(site, wanted)
+        day = [n for n, name in enumerate(at(site, wanted)) if "office-day" in name]
+        assert day == list(range(80, 88)), "between the windows before midnight and those from midnight on"
+
+
+@pytest.mark.parametrize("release", [None, "hourly", "office-day"])
+async def test_behind_a_release_comes_what_the_store_has_behind_it_in_every_run(
+    kafka: Broker, prefix: str, tmp_path: Path, release: str | None
+) -> None:
+    store = stored(tmp_path / "store", await published(kafka, prefix))
+    for end in (WINDOWS[10], MIDNIGHT - TICK, MIDNIGHT, WINDOWS[-1]):
+        after = f"east/occupancy/{prefix}/{rfc3339(end)}"
+        behind = {"audience": prefix, "after": after, "release": release}
+        wanted = await read(store=store, **behind)
+        for _ in range(RUNS):
+            found = await read(kafka=kafka.bootstrap, **behind)
+            assert [at(site, found) for site in SITES] == [at(site, wanted) for site in SITES]
+
+
+async def test_what_comes_later_follows_what_was_there(kafka: Broker, prefix: str) -> None:
+    await published(kafka, prefix)
+    following = subscribe(kafka=kafka.bootstrap, audience=prefix, from_start=True)
+    before = [(await anext(following))["release_id"] for _ in range(2 * (2 * len(WINDOWS) + 8))]
+    later = [count("east", release, prefix, WINDOWS[-1] + TICK) for release in ("occupancy", "hourly")]
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for out in later:
+        await producer.send(out.topic, out.value, key=out.key, partition=partition_of("east", PARTITIONS))
+    await producer.stop()
+    async with asyncio.timeout(20):
+        came = [(await anext(following))["release_id"] for _ in later]
+    await following.aclose()
+    assert came == [later[1].id, later[0].id]
+    assert not set(came) & set(before)
+
+
+async def test_after_an_unknown_release_the_reader_is_told_so_and_does_not_wait_for_ever(
+    kafka: Broker, prefix: str
+) -> None:
+    await published(kafka, prefix)
+    with pytest.raises(UsageError, match="--after: must be a release id of this audience"):
+        async with asyncio.timeout(30):
+            [record async for record in subscribe(kafka=kafka.bootstrap, audience=prefix, after="east/nothing")]
+
+
+async def test_an_unknown_audience_or_release_is_refused(kafka: Broker, prefix: str) -> None:
+    with pytest.raises(UsageError, match=f"audience {prefix}: must have a private topic"):
+        await read(kafka=kafka.bootstrap, audience=prefix)
+    await published(kafka, prefix)
+    with pytest.raises(UsageError, match="release nosuch: must have a private topic"):
+        await read(kafka=kafka.bootstrap, audience=prefix, release="nosuch")
+
+
+async def test_copies_that_contradict_each_other_are_one_error(kafka: Broker, prefix: str) -> None:
+    topic = private_topic(prefix, "occupancy")
+    outputs = [count("east", "occupancy", prefix, end) for end in (WINDOWS[0], WINDOWS[1])]
+    other = outputs[0]._replace(value=outputs[0].value.replace(b"x" * 3000, b"y"))
+    await create_topics(kafka.bootstrap, [topic], partitions=PARTITIONS)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for out in [*outputs, other]:
+        await producer.send_and_wait(topic, out.value, key=b"east", partition=0)
+    await producer.stop()
+    with pytest.raises(FinalityError, match="differs from an earlier record"):
+        await read(kafka=kafka.bootstrap, audience=prefix, from_start=True)
+
+
+# --- the time of a record --------------------------------------------------------------------------------
+
+
+async def stamp(kafka: Broker, topic: str, partition: int, offset: int) -> int:
+    """Return a record's time in ms, as any reader of the log sees it."""
+    (found,) = [r for r in await records(kafka.bootstrap, topic) if (r.partition, r.offset) == (partition, offset)]
+    return found.timestamp_ms
+
+
+async def test_a_record_is_stamped_with_its_window_and_quarantine_with_the_present(kafka: Broker, prefix: str) -> None:
+    private = count("east", "occupancy", prefix, MIDNIGHT)
+    refused = Emitted(QUARANTINE, b"unknown", b"{}", 0, False, "")
+    await create_topics(kafka.bootstrap, [private.topic, QUARANTINE, SNAPSHOT, AUDIT], partitions=PARTITIONS)
+    journal = KafkaJournal(kafka.bootstrap)
+    await journal.start()
+    ((window,), (present,)) = (await journal.publish(2, [private]), await journal.publish(2, [refused]))
+    await journal.stop()
+    assert await stamp(kafka, private.topic, 2, window) == MIDNIGHT // 1000
+    age = time.time() * 1000 - await stamp(kafka, QUARANTINE, 2, present)
+    assert abs(age) < 60_000, "the broker deletes a record seven days after its stamp"
