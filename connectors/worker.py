@@ -1,7 +1,9 @@
 """Runs the Faust app: until it is told to stop, or until something went wrong.
 
 SIGTERM or SIGINT: checkpoint, leave the group, exit 0. Any error that is not a matter of decoding: stop with
-nothing more processed or acknowledged, say why, exit 1; whoever supervises the process starts it again.
+nothing more processed or acknowledged, say why in one line, exit 1; whoever supervises the process starts it
+again. Exit 2 says that the policy or the key is not the state's, 3 that the state or the log cannot be read:
+there a start without a change helps nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 from connectors.kafka import KafkaJournal
 from connectors.strict import StrictTransport
 from stream.agents import TacetApp, create_app
-from stream.errors import TacetError
+from stream.errors import DataError, TacetError, UsageError
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
 from stream.tenure import Engine, Tenures
 
@@ -50,8 +52,15 @@ class WorkerConfig:
 
 
 def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Engine]) -> int:
-    """Run a worker until a signal or an error; return the exit code, 0 or 1. Needs the main thread."""
+    """Run a worker until a signal or an error; return the exit code, 0 to 3. Needs the main thread."""
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_is_not_ours)
     return asyncio.run(_run(config, engine_factory))
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """Keep Faust from showing the stack of an error of ours: the worker says what it means when it stops."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], TacetError)
 
 
 async def _run(config: WorkerConfig, engine_factory: Callable[[int], Engine]) -> int:
@@ -79,7 +88,7 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Engine]) ->
     left = await _within(LEAVE_TIMEOUT, _leave(app, journal), "leaving the group")
     if failure is not None:
         log.error("worker stopped: %s: %s", type(failure).__name__, _told(failure))
-    code = 0 if saved else 1
+    code = 0 if saved else _code(failure)
     if not left:  # something hangs on a broker that is away; all that could be written has been
         sys.stderr.flush()
         os._exit(code)
@@ -114,6 +123,16 @@ async def _often(chore: Callable[[], Coroutine[Any, Any, None]], every: float) -
 
 def _failure(working: asyncio.Task[None]) -> BaseException | None:
     return working.exception() if working.done() and not working.cancelled() else None
+
+
+def _code(failure: BaseException | None) -> int:
+    """Return the exit code of a worker that did not end well."""
+    match failure:
+        case UsageError():
+            return 2
+        case DataError():
+            return 3
+    return 1
 
 
 def _told(failure: BaseException) -> str:

@@ -239,8 +239,13 @@ class Partition:
         return emitted + [self._quarantine(rejection, value) for rejection in rejected]
 
     def _quarantine(self, rejection: Rejected, value: bytes) -> Emitted:
-        """Say what was wrong with a message without keeping it: rounded length and a keyed digest."""
-        day = self._day()
+        """Say what was wrong with a message without keeping it: rounded length and a keyed digest.
+
+        Its time is how far the sites have come, 0 before any has. A log that is kept by the clock on the wall
+        stamps it anew (Kafka); a store counts its days from the first time there is.
+        """
+        now = max((mark for mark in self.watermarks().values() if mark is not None), default=0)
+        day = now // DAY
         source = rejection.source if rejection.source in self._sources else "unknown"
         daily = hmac.new(self._keys.audit, f"quarantine {day}".encode(), hashlib.sha256).digest()
         body = {
@@ -248,7 +253,7 @@ class Partition:
             "length": -(-len(value) // 64) * 64,
             "digest": hmac.new(daily, value, hashlib.sha256).hexdigest()[:32],
         }  # fmt: skip
-        return Emitted(QUARANTINE, source.encode(), orjson.dumps(body), day * DAY // 1000, False, "")
+        return Emitted(QUARANTINE, source.encode(), orjson.dumps(body), now // 1000, False, "")
 
     # --- sites ----------------------------------------------------------------------------------------
 
@@ -257,10 +262,6 @@ class Partition:
             pipeline = Pipeline(self._policy, name, self._keys, self._options)
             self._sites[name] = _Site(pipeline, pipeline.initial())
         return self._sites[name]
-
-    def _day(self) -> int:
-        marks = [mark for mark in self.watermarks().values() if mark is not None]
-        return max(marks, default=0) // DAY
 
     def watermarks(self) -> dict[str, Micros | None]:
         """Return each site's watermark."""

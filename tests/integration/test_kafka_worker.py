@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
 import pytest
+from acceptance.command_line import OBSERVATIONS as ROWS
+from acceptance.command_line import POLICY, TICKS, command, tacet
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from integration.chain_engine import Topics, chain
 from integration.chain_storm import PARTITIONS, SITES, Worker, reference, start, verify
-from integration.kafka_ground import Broker
+from integration.kafka_ground import Broker, delete_topics
 from integration.storm import Report, records
 
-from connectors.kafka import partition_of
-from connectors.topics import create_topics
+from connectors import keyfile
+from connectors.kafka import Record, partition_of
+from connectors.topics import create_topics, topic_names
+from stream.policy import load_policy
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic
 
 pytestmark = pytest.mark.kafka
 LISTEN = "0A"
@@ -217,3 +223,74 @@ async def test_two_workers_share_the_partitions_and_one_takes_over_when_the_othe
     await wait_for(kafka, topics.private, 4 * len(SITES))
     assert second.poll() is None
     await verify(kafka, topics, Report())
+
+
+# --- the command itself, over the real engine --------------------------------------------------------------
+
+
+@pytest.fixture
+def ground(kafka: Broker, tmp_path: Path) -> Iterator[list[str]]:
+    """A log that a worker has worked on under a policy and a key; the words that start another one."""
+    policy, key, rows = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "rows.csv"
+    policy.write_text(POLICY)
+    rows.write_text(ROWS)
+    for name in (key, tmp_path / "other"):
+        keyfile.create(name, laboratory=True)
+    names = topic_names(load_policy(POLICY))
+    asyncio.run(delete_topics(kafka.bootstrap, names))
+    asyncio.run(create_topics(kafka.bootstrap, names, partitions=PARTITIONS))
+    words = ["worker", "--kafka", kafka.bootstrap, "--policy", str(policy), "--key-file", str(key)]
+    tacet("ingest", *words[1:], "--observations", rows)
+    yield words
+    asyncio.run(delete_topics(kafka.bootstrap, names))
+
+
+def work_until(kafka: Broker, words: list[str], topic: str, count: int) -> None:
+    process = subprocess.Popen(command(words), stderr=subprocess.DEVNULL)
+    try:
+        asyncio.run(wait_for(kafka, topic, count))
+        process.terminate()
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_another_policy_or_key_is_exit_code_2_and_one_line(kafka: Broker, ground: list[str], tmp_path: Path) -> None:
+    work_until(kafka, ground, private_topic("facilities", "occupancy"), 2 * len(TICKS))
+    wrong_key = [*ground[:-1], str(tmp_path / "other")]
+    (tmp_path / "changed.toml").write_text(POLICY.replace('facilities = "2"', 'facilities = "3"'))
+    wrong_policy = [*ground[:4], str(tmp_path / "changed.toml"), *ground[5:]]
+    for words, said in ((wrong_key, "key: must be the one"), (wrong_policy, "policy: must be version")):
+        done = tacet(*words, code=2)
+        assert "Traceback" not in done.stderr
+        assert [said in line for line in done.stderr.splitlines()].count(True) == 1
+        assert said in done.stderr.splitlines()[-1]
+
+
+async def put(kafka: Broker, topic: str, value: bytes) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for partition in range(PARTITIONS):
+        await producer.send_and_wait(topic, value, key=b"east", partition=partition)
+    await producer.stop()
+
+
+def test_records_are_stamped_with_their_window_and_quarantine_is_kept_from_now_on(
+    kafka: Broker, ground: list[str]
+) -> None:
+    asyncio.run(put(kafka, OBSERVATIONS, b"{not json"))  # also where no site has a watermark yet
+    work_until(kafka, ground, QUARANTINE, PARTITIONS)
+
+    async def stamped() -> dict[str, list[Record]]:
+        wanted = (private_topic("public", "occupancy"), AUDIT, LEAKAGE, QUARANTINE)
+        return {topic: await records(kafka.bootstrap, topic) for topic in wanted}
+
+    found = asyncio.run(stamped())
+    refused = found.pop(QUARANTINE)
+    assert len(refused) == PARTITIONS
+    assert all(abs(time.time() * 1000 - record.timestamp_ms) < 120_000 for record in refused)
+    for topic, mine in found.items():
+        assert len(mine) >= 2 * len(TICKS), topic
+        for record in mine:
+            assert record.timestamp_ms == parse_time(orjson.loads(record.value)["window_end"]) // 1000, topic
