@@ -82,7 +82,7 @@ def main() -> None:
         tacet(standalone_mode=False)
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.ClickException as error:
         error.show()

@@ -6,10 +6,13 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
+import orjson
 import structlog
 
 from connectors import keyfile
@@ -22,12 +25,15 @@ from connectors.snmp.receiver import Receiver
 from connectors.store import SqliteStore
 from stream.embedded import Embedded
 from stream.errors import UsageError
-from stream.partition import Partition
+from stream.partition import Partition, open_snapshot
 from stream.pipeline import DEFAULTS, Options
 from stream.policy import Policy, audiences_of
 from stream.records import SECOND, Heartbeat, Micros
+from stream.schemas import rfc3339
 
 LOOPBACK = ("127.", "::1", "localhost")
+TURN = 0.005
+"""Seconds after which a busy feeder lets the event loop look at signals."""
 log = structlog.get_logger("tacet.run")
 
 
@@ -59,6 +65,39 @@ def opened(
         store.close()
 
 
+def sensed(runner: Embedded) -> dict[str, dict[str, Any]]:
+    """Return, for each site that has been heard of, what its sense state holds."""
+    _, sites = open_snapshot(runner.partition.snapshot(0, 0))
+    return {site: orjson.loads(stages["sense"]) for site, stages in sites.items()}
+
+
+def sensing_counters(runner: Embedded) -> Counter[str]:
+    """Return what sensing has counted at all sites since the store began."""
+    counted: Counter[str] = Counter()
+    for state in sensed(runner).values():
+        counted.update(dict(state["counters"]))
+    return counted
+
+
+def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
+    """Refuse a file that begins before what a source's last file or connector began with.
+
+    Raises:
+        UsageError: sensing would drop it whole, also what is new in it.
+    """
+    for site, state in sorted(sensed(runner).items()):
+        newest = max((began for _, began, *_ in state["clock"][2]), default=session)
+        if session < newest:
+            msg = (
+                f"{path}: begins before what site {site} had last, so that all of it would be dropped; "
+                "'tacet backfill' releases windows that were passed over"
+            )
+            next_window = state["ticks"][0]
+            if next_window is not None and next_window >= newest:
+                msg += f", and --from {rfc3339(next_window)} goes on where the store is"
+            raise UsageError(msg)
+
+
 class FileSink:
     """Gives a file's messages to an embedded runner; the file is their durable copy."""
 
@@ -70,19 +109,28 @@ class FileSink:
         self._runner.take(message, durable=False)  # type: ignore[arg-type]
 
 
-async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop: asyncio.Event) -> None:
-    """Give a file's messages to a sink, ``speed`` times real time (None: as fast as it takes them)."""
+async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop: asyncio.Event) -> bool:
+    """Give a file's messages to a sink, ``speed`` times real time (None: as fast as it takes them).
+
+    Returns whether the end was reached; it is not when ``stop`` is set, which is looked at every few
+    milliseconds even where neither file nor sink ever waits.
+    """
     first: Micros | None = None
-    began = time.monotonic()
-    for message in file.messages():
+    began = turn = time.monotonic()
+    for message in file.steps():
         if isinstance(message, Heartbeat):
             first = message.watermark if first is None else first
             if speed is not None:
                 due = began + (message.watermark - first) / SECOND / speed
                 await _sleep_until(due, stop)
+        if time.monotonic() - turn > TURN:
+            await asyncio.sleep(0)
+            turn = time.monotonic()
         if stop.is_set():
-            return
-        await sink.append(message)
+            return False
+        if message is not None:
+            await sink.append(message)
+    return True
 
 
 async def _sleep_until(due: float, stop: asyncio.Event) -> None:

@@ -4,6 +4,11 @@ A file stands for every source of every site in the policy. Its event time is th
 at each tick of it every source gets a heartbeat, so windows close as they would have live. After the last
 row the watermark goes on by validity and lateness, until nobody can be present any more. A bad row loses
 only itself: it is counted, and named by line and field, never by its content.
+
+One wrong year would take the watermark with it, and the keys of all days up to it. So a row more than
+``LEAP`` ahead of all rows before it is a bad row, and so is one of the first ``OPENING`` rows that lies as
+far from their median, on either side. What is at most ``until`` is believed: whoever names the end of a
+recording says that its gaps are true.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +29,7 @@ import orjson
 
 from stream.errors import DataError, UsageError
 from stream.policy import Policy
-from stream.records import Heartbeat, Micros, ObservationBatch, Row
+from stream.records import DAY, Heartbeat, Micros, ObservationBatch, Row
 from stream.schemas import LATEST, parse_time
 from stream.sensing.pseudonyms import Pseudonyms
 
@@ -31,6 +37,12 @@ COLUMNS = ("time", "device", "access_point", "site")
 BATCH_ROWS = 1000
 LISTED = 20
 """So many bad rows are named; further ones are counted."""
+LEAP: Micros = 7 * DAY
+"""Longest gap in a recording that is believed without being asked for."""
+OPENING = 25
+"""So many first rows settle among themselves when the recording begins."""
+PAUSE_ROWS = 256
+"""Rows, of some 10 microseconds each, after which ``steps`` lets its caller do something else."""
 
 _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
@@ -43,6 +55,10 @@ class Tally:
     bad: int = 0
     problems: list[str] = field(default_factory=list)
     """``line 17: time``, the first few."""
+    strays: int = 0
+    """Of the bad rows, those that lie more than ``LEAP`` from the others."""
+    cut: bool = False
+    """Whether the file could not be read to its end."""
     unknown_access_points: int = 0
     locally_administered: int = 0
     last: Micros | None = None
@@ -54,11 +70,16 @@ class Tally:
             self.problems.append(f"line {line}: {name}")
 
 
+Message = ObservationBatch | Heartbeat
+_Parsed = tuple[int, Micros, bytes, str, str]
+"""(line, time, device, access point, site) of a good row."""
+
+
 class ObservationFile:
     """One file, read once, as batches and heartbeats in log order.
 
     The same file gives the same messages, so that a runner that begins it again knows those it has had. Its
-    session is the time of its first row unless another is given.
+    session is the time at which it begins: its first row, or ``since`` if that is later.
     """
 
     def __init__(
@@ -67,14 +88,17 @@ class ObservationFile:
         policy: Policy,
         key: bytes,
         *,
-        session: Micros | None = None,
+        since: Micros | None = None,
+        until: Micros | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.tally = Tally()
         self.first: Micros | None = None
         self._path = path
         self._policy = policy
-        self._session = session
+        self._since, self._until = since, until
+        self._steps: Iterator[Message | None] | None = None
+        self._head: Message | None = None
         self._progress = progress
         self._places = policy.access_points()
         ttl = policy.pseudonym.ttl
@@ -84,39 +108,96 @@ class ObservationFile:
         self._sequences: Counter[str] = Counter()
         self._ticks: dict[str, Micros] = {}
 
-    def messages(self) -> Iterator[ObservationBatch | Heartbeat]:
-        """Yield the whole file's messages.
+    def begin(self) -> Micros | None:
+        """Open the file and read up to its first message; return its session, None where no row is good.
 
         Raises:
             UsageError: the file cannot be read or has other columns.
         """
+        if self._steps is None:
+            self._steps = self._read()
+            self._head = next((step for step in self._steps if step is not None), None)
+        return self.first
+
+    def steps(self) -> Iterator[Message | None]:
+        """Yield the whole file's messages, and None now and then for a caller that has other things to do.
+
+        Raises:
+            UsageError: the file cannot be read or has other columns.
+        """
+        self.begin()
+        yield self._head
+        if self._steps is not None:
+            yield from self._steps
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the whole file's messages; raises what ``steps`` does."""
+        return (step for step in self.steps() if step is not None)
+
+    def _read(self) -> Iterator[Message | None]:
         high: Micros | None = None
         with _open(self._path) as lines:
-            for time, device, access_point, site in self._parsed(_to_the_end(self._path, lines)):
+            for row in self._plausible(self._parsed(self._to_the_end(lines))):
+                if row is None:
+                    yield None
+                    continue
+                _, time, device, access_point, site = row
                 if high is None:
-                    high = self.first = time
-                    self._session = time if self._session is None else self._session
-                    yield from self._beats(time, first=True)
+                    high = self.first = time if self._since is None else max(time, self._since)
+                    yield from self._beats(high, first=True)
                 if time > high:
                     yield from self._advance(time)
                     high = time
                 yield from self._take(time, device, access_point, site)
-        if high is not None:
+        if high is not None and not self.tally.cut:
             self.tally.last = high
             yield from self._finish(high)
 
     # --- rows -----------------------------------------------------------------------------------------
 
-    def _parsed(self, lines: Iterable[str]) -> Iterator[tuple[Micros, bytes, str, str]]:
+    def _to_the_end(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines of a file; where it is damaged, it ends there, and nothing says what came after."""
+        begun = False
+        try:
+            for line in lines:
+                begun = True
+                yield line
+        except (OSError, EOFError, zlib.error):
+            if not begun:
+                msg = f"{self._path}: cannot be read"
+                raise UsageError(msg) from None
+            self.tally.cut = True
+
+    def _parsed(self, lines: Iterable[str]) -> Iterator[_Parsed | None]:
         for line, row in _rows(self._path, lines):
             self.tally.rows += 1
             if self._progress is not None and self.tally.rows % 10_000 == 0:
                 self._progress(self.tally.rows)
+            if self.tally.rows % PAUSE_ROWS == 0:
+                yield None
             parsed = self._parse(line, row)
             if parsed is not None:
                 yield parsed
 
-    def _parse(self, line: int, row: tuple[Any, ...]) -> tuple[Micros, bytes, str, str] | None:
+    def _plausible(self, rows: Iterator[_Parsed | None]) -> Iterator[_Parsed | None]:
+        """Leave out the rows whose time cannot be one of this recording."""
+        opening = list(islice((row for row in rows if row is not None), OPENING))
+        times = sorted(row[1] for row in opening)
+        middle = reach = times[(len(times) - 1) // 2] if times else 0
+        for number, row in enumerate(chain(opening, rows)):
+            if row is None:
+                yield None
+                continue
+            line, time = row[:2]
+            strays = time > reach + LEAP or (number < len(opening) and time < middle - LEAP)
+            if strays and (self._until is None or time > self._until):
+                self.tally.note(line, f"time, more than {LEAP // DAY} days from the rows before it")
+                self.tally.strays += 1
+                continue
+            reach = max(reach, time)
+            yield row
+
+    def _parse(self, line: int, row: tuple[Any, ...]) -> _Parsed | None:
         time, device, access_point, site = row
         try:
             moment = _time(time)
@@ -139,7 +220,7 @@ class ObservationFile:
         if place is None:
             self.tally.unknown_access_points += 1
             return None
-        return moment, address, radio, site
+        return line, moment, address, radio, site
 
     def _take(self, time: Micros, device: bytes, access_point: str, site: str) -> Iterator[ObservationBatch]:
         epoch = self._names.epoch(time)
@@ -158,7 +239,7 @@ class ObservationFile:
         rows = self._rows.pop(site, None)
         if rows:
             source = self._policy.site[site].sources[0]
-            yield ObservationBatch(site, source, self._session or 0, self._sequences[site], tuple(rows))
+            yield ObservationBatch(site, source, self.first or 0, self._sequences[site], tuple(rows))
             self._sequences[site] += 1
 
     # --- time -----------------------------------------------------------------------------------------
@@ -182,7 +263,7 @@ class ObservationFile:
 
     def _beat(self, name: str, watermark: Micros) -> Iterator[Heartbeat]:
         for source in self._policy.site[name].sources:
-            yield Heartbeat(name, source, self._session or 0, watermark)
+            yield Heartbeat(name, source, self.first or 0, watermark)
 
     def _finish(self, last: Micros) -> Iterator[ObservationBatch | Heartbeat]:
         for name, site in self._policy.site.items():
@@ -201,14 +282,6 @@ def _open(path: Path) -> IO[str]:
         return path.open(encoding="utf-8-sig", errors="replace", newline="")
     except OSError as error:
         msg = f"{path}: cannot be read ({error.strerror})"
-        raise UsageError(msg) from None
-
-
-def _to_the_end(path: Path, lines: Iterable[str]) -> Iterator[str]:
-    try:
-        yield from lines
-    except (OSError, EOFError, zlib.error):
-        msg = f"{path}: cannot be read to its end"
         raise UsageError(msg) from None
 
 
@@ -274,8 +347,13 @@ def _octets(text: str) -> bytes | None:
 
 
 def bad_rows(tally: Tally) -> DataError | None:
-    """Return what to tell about a file's bad rows, None when there were none."""
-    if not tally.bad:
-        return None
-    more = f" and {tally.bad - len(tally.problems)} more" if tally.bad > len(tally.problems) else ""
-    return DataError(f"{tally.bad} bad rows were left out: {'; '.join(tally.problems)}{more}")
+    """Return what to tell about a file's bad rows and its missing end, None when there is nothing."""
+    told = []
+    if tally.bad:
+        more = f" and {tally.bad - len(tally.problems)} more" if tally.bad > len(tally.problems) else ""
+        told.append(f"{tally.bad} bad rows were left out: {'; '.join(tally.problems)}{more}")
+    if tally.strays:
+        told.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own")
+    if tally.cut:
+        told.append("The file cannot be read to its end; its last windows were left open")
+    return DataError(". ".join(told)) if told else None

@@ -24,6 +24,7 @@ from connectors.commands.options import (
     progress,
     read_policy,
     run_async,
+    tell_drops,
     windows_options,
 )
 from connectors.counts_file import release_file
@@ -130,7 +131,9 @@ def replay(
         first_window=on_grid(policy, first_window, up=True), last_window=on_grid(policy, last_window, up=False),
     )  # fmt: skip
     with progress("rows replayed") as tick:
-        file = ObservationFile(observations, policy, keyfile.pseudonym_key(key_file), progress=tick)
+        file = ObservationFile(
+            observations, policy, keyfile.pseudonym_key(key_file), until=options.last_window, progress=tick
+        )
         made = run_replay(file, policy, keys, out, options)
     told = asdict(made) | {"policy_version": policy.version}
     if as_json:
@@ -139,18 +142,10 @@ def replay(
         click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} refused by budget → {out}")
         for name, records in sorted(made.records.items()):
             click.echo(f"  {records:>8,}  {name}")
-        _tell_drops(made.dropped, made.tally.unknown_access_points)
+        tell_drops(made.dropped, made.tally.unknown_access_points)
     problem = bad_rows(made.tally)
     if problem is not None:
         raise problem
-
-
-def _tell_drops(dropped: dict[str, int], unknown: int) -> None:
-    for reason, rows in sorted(dropped.items()):
-        if reason not in {"rows", "accepted"}:
-            click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
-    if unknown:
-        click.echo(f"  {unknown:>8,}  rows dropped: access point in no zone of the policy")
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 err = Console(stderr=True)
+NO_DROPS = frozenset({"rows", "accepted", "stale_heartbeats"})
+"""What sensing counts beside the rows that it dropped."""
 
 
 class Time(click.ParamType):
@@ -130,6 +132,15 @@ def print_json(value: Any) -> None:
     """Write one JSON object and a newline to standard output."""
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
     sys.stdout.buffer.flush()
+
+
+def tell_drops(counted: Mapping[str, int], unknown: int) -> None:
+    """Print how many rows sensing dropped, by reason, and how many were at access points of no zone."""
+    for reason, rows in sorted(counted.items()):
+        if reason not in NO_DROPS:
+            click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
+    if unknown:
+        click.echo(f"  {unknown:>8,}  rows dropped: access point in no zone of the policy")
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

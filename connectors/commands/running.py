@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -10,6 +11,7 @@ from connectors import keyfile
 from connectors.commands.options import (
     FILE,
     FOLDER,
+    NO_DROPS,
     Address,
     F,
     Speed,
@@ -24,6 +26,7 @@ from connectors.commands.options import (
     progress,
     read_policy,
     run_async,
+    tell_drops,
     windows_options,
 )
 from connectors.ingest import Sink
@@ -34,11 +37,15 @@ from connectors.live import (
     embedded,
     feed_file,
     receiver,
+    refuse_older,
+    sensing_counters,
     stop_signals,
     until_stopped,
 )
 from connectors.observations import ObservationFile, Tally, bad_rows
 from connectors.snmp.admission import Counters
+from connectors.snmp.port import Port
+from stream.embedded import Embedded
 from stream.pipeline import Options
 from stream.policy import Policy
 from stream.records import Micros
@@ -97,18 +104,26 @@ def run(
         check_uptime_clock(policy, key_file)
         if start is None:
             raise click.UsageError("--clock uptime needs --start")
+    if observations is not None:
+        with progress("rows") as tick:
+            file = ObservationFile(
+                observations, policy, keyfile.pseudonym_key(key_file),
+                since=options.first_window, until=options.last_window, progress=tick,
+            )  # fmt: skip
+            file.begin()  # a store that is opened binds its key; what cannot be read is refused before
+            with embedded(policy, key_file, store, options, accept_policy=accept_policy) as runner:
+                fed = _feed(file, observations, runner, speed)
+        _tell_run(fed, as_json=as_json)
+        problem = bad_rows(fed.tally) if fed.whole else None
+        if problem is not None:
+            raise problem
+        return
+    assert udp is not None  # noqa: S101
+    communities(settings)
+    Port(udp, 1, lambda: 0).close()
     with embedded(policy, key_file, store, options, accept_policy=accept_policy) as runner:
-        if observations is not None:
-            tally = _file(policy, key_file, observations, FileSink(runner), speed)
-            _tell_file(tally, as_json=as_json)
-            problem = bad_rows(tally)
-        else:
-            assert udp is not None  # noqa: S101
-            counters = _listen(settings, policy, key_file, udp, runner, start if clock == "uptime" else None)
-            _tell_traps(counters, as_json=as_json)
-            problem = None
-    if problem is not None:
-        raise problem
+        counters = _listen(settings, policy, key_file, udp, runner, start if clock == "uptime" else None)
+        _tell_traps(counters, as_json=as_json)
 
 
 @click.command()
@@ -162,16 +177,28 @@ async def _ingest(
         await sink.stop()
 
 
-def _file(policy: Policy, key_file: Path, path: Path, sink: Sink, speed: float | None) -> Tally:
-    async def feed() -> Tally:
-        with progress("rows") as tick:
-            key = keyfile.pseudonym_key(key_file)
-            file = ObservationFile(path, policy, key, progress=tick)
-            async with stop_signals() as stop:
-                await feed_file(file, sink, speed, stop)
-        return file.tally
+class Fed(NamedTuple):
+    """What became of a file."""
 
-    return run_async(feed())
+    tally: Tally
+    dropped: dict[str, int]
+    """Rows that sensing dropped in this run, by reason."""
+    whole: bool
+    """Whether it was fed to its end."""
+
+
+def _feed(file: ObservationFile, path: Path, runner: Embedded, speed: float | None) -> Fed:
+    async def feed() -> bool:
+        async with stop_signals() as stop:
+            return await feed_file(file, FileSink(runner), speed, stop)
+
+    session = file.begin()
+    if session is not None:
+        refuse_older(runner, path, session)
+    before = sensing_counters(runner)
+    whole = run_async(feed())
+    counted = sensing_counters(runner) - before
+    return Fed(file.tally, {reason: rows for reason, rows in counted.items() if reason not in NO_DROPS}, whole)
 
 
 def _listen(
@@ -192,6 +219,18 @@ def _tell_file(tally: Tally, *, as_json: bool) -> None:
     print_json(told) if as_json else click.echo(
         f"{tally.rows:,} rows, {tally.bad:,} bad, {tally.unknown_access_points:,} at unknown access points"
     )
+
+
+def _tell_run(fed: Fed, *, as_json: bool) -> None:
+    tally = fed.tally
+    if as_json:
+        told = {"rows": tally.rows, "bad": tally.bad, "unknown_access_points": tally.unknown_access_points}
+        print_json(told | {"dropped": fed.dropped, "stopped": not fed.whole})
+        return
+    click.echo(f"{tally.rows:,} rows, {tally.bad:,} bad")
+    tell_drops(fed.dropped, tally.unknown_access_points)
+    if not fed.whole:
+        click.echo("stopped before the end of the file; the same command goes on from here")
 
 
 def _tell_traps(counters: Counters, *, as_json: bool) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import signal
 import socket
 import stat
 import subprocess
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -438,6 +440,121 @@ def test_run_again_goes_on_and_releases_nothing_twice(world: World) -> None:
     )  # fmt: skip
     after = tacet("subscribe", "--store", world.store, "--audience", "public", "--from-start", "--until-end").stdout
     assert after == before
+
+
+EAST = """\
+time,device,access_point,site
+2026-03-02T{0}:02:00Z,00:00:5e:00:53:01,02:00:00:00:0e:01,east
+2026-03-02T{1}:04:00Z,00:00:5e:00:53:02,02:00:00:00:0e:01,east
+"""
+
+
+def run(world: World, store: Path, file: Path, *more: str, code: int = 0) -> Any:
+    return tacet(
+        "run", "--observations", file, "--policy", world.policy, "--key-file", world.key, "--store", store, *more,
+        code=code,
+    )  # fmt: skip
+
+
+def test_run_tells_what_sensing_dropped_in_this_run(world: World, tmp_path: Path) -> None:
+    late, store = tmp_path / "late.csv", tmp_path / "store"
+    late.write_text(EAST.format("10", "12") + "2026-03-02T10:03:00Z,00:00:5e:00:53:02,02:00:00:00:0e:01,east\n")
+    assert json.loads(run(world, store, late, "--json").stdout) == {
+        "rows": 3, "bad": 0, "unknown_access_points": 0, "dropped": {"late": 1}, "stopped": False,
+    }  # fmt: skip
+    assert "3  rows dropped: repeated batch" in run(world, store, late).stdout
+
+
+def test_run_refuses_a_file_that_begins_before_the_last_one_and_goes_on_from_where_the_store_is(
+    world: World, tmp_path: Path
+) -> None:
+    """Sensing would drop all of it as a restart that came before the one it knows, and say nothing."""
+    noon, day, store = tmp_path / "noon.csv", tmp_path / "day.csv", tmp_path / "store"
+    noon.write_text(EAST.format("11", "11"))
+    day.write_text(EAST.format("10", "13"))
+    run(world, store, noon)
+    before = status(store)
+    for _ in range(2):
+        said = run(world, store, day, code=2).stderr
+        assert said.startswith(f"tacet: {day}: begins before what site east had last, so that all of it would be")
+        assert "'tacet backfill'" in said
+        assert status(store) == before
+    took_up = said.split("--from ")[1].split()[0]
+    assert took_up == "2026-03-02T11:15:00Z"
+    run(world, store, noon)
+    assert "rows dropped: late" in run(world, store, day, "--from", took_up).stdout
+    assert status(store)["sites"]["east"]["last_window"] == "2026-03-02T13:10:00Z"
+    coverage = {r["window_end"]: r["coverage"] for r in subscribed(store) if r["site"] == "east"}
+    assert coverage["2026-03-02T11:15:00Z"] == coverage["2026-03-02T13:00:00Z"] == 1
+
+
+def test_run_from_a_time_on_gives_what_replay_gives(world: World, tmp_path: Path) -> None:
+    since = ("--from", "2026-03-02T10:10:00Z")
+    run(world, tmp_path / "store", world.observations, *since)
+    tacet(
+        "replay",
+        world.observations,
+        "--policy",
+        world.policy,
+        "--key-file",
+        world.key,
+        "--out",
+        tmp_path / "out",
+        *since,
+    )
+    assert subscribed(tmp_path / "store") == objects(tmp_path / "out/private/facilities/occupancy.jsonl")
+
+
+@pytest.mark.parametrize("wrong", ["no file", "other columns", "no communities", "port in use"])
+def test_a_first_start_that_fails_leaves_a_production_key_to_any_store(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.delenv("TACET_SNMP_COMMUNITIES_FILE", raising=False)
+    key, other = tmp_path / "key", tmp_path / "other.csv"
+    tacet("key", "create", key)
+    other.write_text("time,mac\n")
+    shared = ("--policy", world.policy, "--key-file", key)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = f"127.0.0.1:{taken.getsockname()[1]}"
+        if wrong == "port in use":
+            (tmp_path / "communities").touch(mode=0o600)
+            (tmp_path / "communities").write_text("one\n")
+            monkeypatch.setenv("TACET_SNMP_COMMUNITIES_FILE", str(tmp_path / "communities"))
+        words = {
+            "no file": ("--observations", tmp_path / "none.csv"), "other columns": ("--observations", other),
+        }.get(wrong, ("--udp", port))  # fmt: skip
+        tacet("run", *shared, "--store", tmp_path / "one", *words, code=1 if wrong == "port in use" else 2)
+    tacet("run", *shared, "--store", tmp_path / "two", "--observations", world.observations)
+
+
+def status(store: Path) -> Any:
+    return json.loads(tacet("status", "--store", store, "--json").stdout)["partitions"][0]
+
+
+def subscribed(store: Path) -> list[dict[str, Any]]:
+    words = ("subscribe", "--store", store, "--audience", "facilities", "--from-start", "--until-end", "--json")
+    return sorted(map(json.loads, tacet(*words).stdout.splitlines()), key=lambda r: (r["window_end"], r["site"]))
+
+
+@pytest.mark.parametrize("verb", ["replay", "simulate", "backfill"])
+def test_ctrl_c_ends_a_verb_at_once_without_a_traceback(day: Day, world: World, tmp_path: Path, verb: str) -> None:
+    long = tmp_path / "long.csv"
+    body = day.observations.read_text().split("\n", 1)[1]
+    long.write_text("time,device,access_point,site\n" + body * 200)
+    shared = ("--policy", day.policy, "--key-file", world.key)
+    words = {
+        "replay": ("replay", long, *shared, "--out", tmp_path / "out"),
+        "backfill": ("backfill", long, *shared, "--store", day.store),
+        "simulate": ("simulate", "--days", "60", "--udp", "127.0.0.1:9", "--scale", "0.5"),
+    }[verb]
+    process = subprocess.Popen(command(words), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    time.sleep(4)
+    assert process.poll() is None, "it was over before it could be ended"
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=5)
+    assert process.returncode == 130
+    assert "Traceback" not in told
 
 
 # --- release ------------------------------------------------------------------------------------------

@@ -144,18 +144,19 @@ def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happ
 
 
 def test_the_command_is_killed_told_to_stop_and_goes_on(ground, tmp_path):
-    """The same by ``tacet run`` itself: SIGKILL once, SIGTERM once."""
-    folder = tmp_path / "store"
+    """The same by ``tacet run`` itself: SIGKILL once, SIGTERM and Ctrl-C once each, and never at the file's end."""
+    folder, whole = tmp_path / "store", len((ground / "replay" / "audit.jsonl").read_bytes().splitlines())
     run = command(ground, folder, "--observations", str(ground / "seen.csv"))
-    for number in (signal.SIGKILL, signal.SIGTERM):
-        process = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         seen, patience = _entries(folder), time.monotonic() + 60
         while process.poll() is None and _entries(folder) < seen + 40 and time.monotonic() < patience:
             time.sleep(0.002)
         process.send_signal(number)
-        _, told = process.communicate(timeout=10)
-        assert process.returncode == (0 if number == signal.SIGTERM else -signal.SIGKILL), told
-        assert _entries(folder) >= seen + 40
+        said, told = process.communicate(timeout=10)
+        assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), told
+        assert seen + 40 <= _entries(folder) < whole, "the run had time to finish its file"
+        assert ("stopped before the end of the file" in said) == (number != signal.SIGKILL)
     run_file(ground, folder)
     assert_as_replayed(folder, ground)
 

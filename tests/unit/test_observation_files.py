@@ -237,6 +237,69 @@ def test_an_access_point_of_another_site_is_a_bad_row_and_an_unlisted_one_is_cou
     assert (file.tally.bad, file.tally.unknown_access_points, len(rows_of(made))) == (1, 1, 1)
 
 
+# --- times that cannot be ---------------------------------------------------------------------------------
+
+
+def sightings(tmp_path: Path, *offsets: int) -> Path:
+    """Write a file with a row at each of these offsets from the evening."""
+    return write_csv(tmp_path / "o.csv", [Seen(EVENING + offset, mac(1), access_point("a")) for offset in offsets])
+
+
+DENSE = tuple(n * MINUTE for n in range(60))
+YEAR = 365 * DAY
+
+
+@pytest.mark.parametrize("wrong", [YEAR, 200 * YEAR, 7 * DAY + 60 * MINUTE])
+@pytest.mark.parametrize("place", [0, 1, 12, 30, 60])
+def test_a_row_more_than_a_week_ahead_loses_only_itself_wherever_it_stands(tmp_path, wrong, place):
+    file, made = read(sightings(tmp_path, *DENSE[:place], wrong, *DENSE[place:]))
+    assert file.tally.problems == [f"line {place + 2}: time, more than 7 days from the rows before it"]
+    assert [row.time - EVENING for row in rows_of(made)] == list(DENSE)
+    assert max(item.watermark for item in made if isinstance(item, Heartbeat)) < EVENING + DAY
+    assert file.first == EVENING
+
+
+@pytest.mark.parametrize("place", [0, 1, 12])
+def test_a_first_row_of_last_year_does_not_begin_the_recording(tmp_path, place):
+    file, made = read(sightings(tmp_path, *DENSE[:place], -YEAR, *DENSE[place:]))
+    assert (file.first, file.tally.strays, len(rows_of(made))) == (EVENING, 1, len(DENSE))
+
+
+def test_a_gap_of_a_week_is_a_gap(tmp_path):
+    file, made = read(sightings(tmp_path, *DENSE, DENSE[-1] + 7 * DAY))
+    assert (file.tally.bad, len(rows_of(made))) == (0, len(DENSE) + 1)
+
+
+def test_a_longer_gap_is_told_with_its_way_out_and_believed_where_until_covers_it(tmp_path):
+    after = tuple(10 * DAY + offset for offset in DENSE)
+    path = sightings(tmp_path, *DENSE, *after, 30 * DAY)
+    file, made = read(path)
+    assert (file.tally.strays, len(rows_of(made))) == (len(DENSE) + 1, len(DENSE))
+    assert str(bad_rows(file.tally)).endswith(
+        " and 41 more. A gap of more than 7 days is believed up to --to, or as a file of its own"
+    )
+    until = ObservationFile(path, POLICY, KEY, until=EVENING + 11 * DAY)
+    assert len(rows_of(list(until.messages()))) == 2 * len(DENSE)
+    assert until.tally.problems == [f"line {2 * len(DENSE) + 2}: time, more than 7 days from the rows before it"]
+
+
+def test_a_file_that_is_taken_from_a_time_on_begins_there(tmp_path):
+    path = sightings(tmp_path, *DENSE)
+    late = ObservationFile(path, POLICY, KEY, since=EVENING + 2 * TICK)
+    assert late.begin() == EVENING + 2 * TICK
+    made = list(late.messages())
+    assert {item.session for item in made} == {EVENING + 2 * TICK}
+    assert min(item.watermark for item in made if isinstance(item, Heartbeat)) == EVENING + 2 * TICK
+    early = ObservationFile(path, POLICY, KEY, since=EVENING - DAY)
+    assert (early.begin(), list(early.messages())) == (EVENING, read(path)[1])
+
+
+def test_a_file_of_bad_rows_gives_its_reader_pauses(tmp_path):
+    path = text(tmp_path, *[GOOD] * 30, *["bad"] * 10_000, GOOD)
+    steps = list(ObservationFile(path, POLICY, KEY).steps())
+    assert steps.count(None) > 20
+
+
 # --- forms ------------------------------------------------------------------------------------------------
 
 
@@ -261,8 +324,14 @@ def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path):
     packed = tmp_path / "o.csv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert read(packed)[1] == read(plain)[1]
-    packed.write_bytes(packed.read_bytes()[:-2000])
-    with pytest.raises(UsageError, match="cannot be read to its end"):
+    whole, wanted = packed.read_bytes(), read(plain)[1]
+    packed.write_bytes(whole[:-2000])
+    file, made = read(packed)
+    assert 100 < len(made) < len(wanted)
+    assert made == wanted[: len(made)], "no batch is cut short, and no window closed that may have lost rows"
+    assert str(bad_rows(file.tally)) == "The file cannot be read to its end; its last windows were left open"
+    packed.write_bytes(plain.read_bytes())
+    with pytest.raises(UsageError, match=r"o\.csv\.gz: cannot be read"):
         read(packed)
 
 
