@@ -2,8 +2,9 @@
 
 A file stands for every source of every site in the policy. Its event time is the greatest time read so far;
 at each tick of it every source gets a heartbeat, so windows close as they would have live. After the last
-row the watermark goes on by validity and lateness, until nobody can be present any more. A bad row loses
-only itself: it is counted, and named by line and field, never by its content.
+row the watermark goes on by validity and lateness, until nobody can be present any more. With ``until`` it
+ends where the last window closes that ends by then; later rows are left for a run that goes on from there.
+A bad row loses only itself: it is counted, and named by line and field, never by its content.
 
 One wrong year would take the watermark with it, and the keys of all days up to it. So a row more than
 ``LEAP`` ahead of all rows before it is a bad row, and so is one of the first ``OPENING`` rows that lies as
@@ -59,6 +60,8 @@ class Tally:
     """Of the bad rows, those that lie more than ``LEAP`` from the others."""
     cut: bool = False
     """Whether the file could not be read to its end."""
+    later: int = 0
+    """Rows left for a run that goes on where this one ends."""
     unknown_access_points: int = 0
     locally_administered: int = 0
     last: Micros | None = None
@@ -142,6 +145,9 @@ class ObservationFile:
                     yield None
                     continue
                 _, time, device, access_point, site = row
+                if self._until is not None and time > self._until:
+                    self.tally.later += 1
+                    continue
                 if high is None:
                     high = self.first = time if self._since is None else max(time, self._since)
                     yield from self._beats(high, first=True)
@@ -268,7 +274,8 @@ class ObservationFile:
     def _finish(self, last: Micros) -> Iterator[ObservationBatch | Heartbeat]:
         for name, site in self._policy.site.items():
             yield from self._flush(name)
-            end = last + site.validity + site.lateness
+            # A window is closed by the first instant after its lateness.
+            end = site.lateness + (last + site.validity if self._until is None else max(last, self._until) + 1)
             while self._ticks[name] <= end:
                 yield from self._beat(name, self._ticks[name])
                 self._ticks[name] += site.tick

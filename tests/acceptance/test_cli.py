@@ -505,6 +505,28 @@ def test_run_from_a_time_on_gives_what_replay_gives(world: World, tmp_path: Path
     assert subscribed(tmp_path / "store") == objects(tmp_path / "out/private/facilities/occupancy.jsonl")
 
 
+@pytest.mark.parametrize("end", ["10:05", "10:20", "10:40"])
+def test_a_run_up_to_a_time_leaves_what_is_later_to_the_next(world: World, tmp_path: Path, end: str) -> None:
+    """10:05 and 10:20 lie between rows; at 10:40 the last row has come, and somebody is still there."""
+    upto = ("--to", f"2026-03-02T{end}:00Z")
+    run(world, tmp_path / "parts", world.observations, *upto)
+    ends = {r["window_end"] for r in subscribed(tmp_path / "parts")}
+    assert max(ends) == upto[1]
+    tacet(
+        "replay", world.observations, "--policy", world.policy, "--key-file", world.key,
+        "--out", tmp_path / "out", *upto,
+    )  # fmt: skip
+    assert subscribed(tmp_path / "parts") == objects(tmp_path / "out/private/facilities/occupancy.jsonl")
+    run(world, tmp_path / "parts", world.observations)
+    assert subscribed(tmp_path / "parts") == subscribed(world.store)
+
+
+def test_a_run_up_to_a_time_after_the_recording_releases_the_empty_windows_too(world: World, tmp_path: Path) -> None:
+    run(world, tmp_path / "store", world.observations, "--to", "2026-03-02T11:30:00Z")
+    last = subscribed(tmp_path / "store")[-1]
+    assert (last["window_end"], last["coverage"]) == ("2026-03-02T11:30:00Z", 1)
+
+
 @pytest.mark.parametrize("wrong", ["no file", "other columns", "no communities", "port in use"])
 def test_a_first_start_that_fails_leaves_a_production_key_to_any_store(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
