@@ -43,6 +43,15 @@ ROUNDING = 1e-12
 
 _CHUNK = 256
 
+#: Doubles are ordered like their bits, so halving the bits finds the last double that fits at any scale.
+HALVINGS = 64
+
+
+def halfway(low: Floats, high: Floats) -> Floats:
+    """Return the doubles half way, by bits, between two arrays of doubles that are 0 or more."""
+    bits = [np.asarray(end, dtype=np.float64).view(np.int64) for end in (low, high)]
+    return np.asarray((bits[0] + (bits[1] - bits[0]) // 2).view(np.float64), dtype=np.float64)
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -61,12 +70,13 @@ class Curve:
     def inverse(self, information: Floats) -> tuple[Floats, Floats]:
         """Return brackets (low, high) of the largest epsilon <= top with I_i <= ``information``."""
         low, high = np.zeros_like(information), np.full_like(information, self.top)
-        for _ in range(52):
-            middle = (low + high) / 2
+        for _ in range(HALVINGS):
+            middle = halfway(low, high)
             fits = self.information(middle) <= information
             low, high = np.where(fits, middle, low), np.where(fits, high, middle)
         whole = float(self.information(np.array(self.top))) <= information
-        return np.where(whole, self.top, low), np.where(whole, self.top, high)
+        paid = np.where(information > 0.0, low, 0.0)
+        return np.where(whole, self.top, paid), np.where(whole, self.top, high)
 
 
 def maximise_epsilon(
@@ -85,7 +95,7 @@ def maximise_epsilon(
             epsilon[i], left, open_ended = math.inf, left - limits[i], True
         else:
             rest.append(int(i))
-    if not rest:
+    if not rest or left <= 0.0:
         return epsilon, math.inf if open_ended else 0.0
     curves = [_curve(model, i, int(queries[i]), float(weights[i]), budget=left, cap=cap) for i in sorted(rest)]
     divided, upper = _divide(curves, left)

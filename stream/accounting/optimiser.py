@@ -5,8 +5,9 @@ Differential Privacy", section V.C: sum_i I_i(n_i epsilon_i) <= T, 0 <= epsilon_
 
 * ``releases`` (recommended): maximise the expected number of released records, sum_i w_i pi_i p_i. Linear
   over a convex set, since I_i is convex in p_i. The conditions of Karush, Kuhn and Tucker are
-  dI_i/dp_i = w_i pi_i / lambda; p_i is bisected inside, lambda outside, and the Lagrangian at the last
-  lambda is the upper bound.
+  dI_i/dp_i = w_i pi_i / lambda; p_i is bisected inside, lambda outside, and what rounding leaves of the budget
+  is divided along the line between the last two answers. The Lagrangian at the last lambda is an upper bound;
+  so is T max_i w_i pi_i / I_i'(0), since a convex I_i lies above its tangent at 0. The smaller one is reported.
 * ``epsilon`` (the paper's): maximise sum_i w_i epsilon_i, in ``stream.accounting.epsilon_sum``. It is
   degenerate: where I_i is concave in epsilon the optimum gives everything to one attribute.
 
@@ -33,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.accounting.entries import Floats, positive
-from stream.accounting.epsilon_sum import maximise_epsilon
+from stream.accounting.epsilon_sum import HALVINGS, halfway, maximise_epsilon
 from stream.accounting.information import (
     Channel,
     attribute_curve,
@@ -45,8 +46,6 @@ from stream.errors import UsageError
 
 Objective = Literal["releases", "epsilon"]
 
-_STEPS = 100
-
 
 @dataclass(frozen=True)
 class Optimum:
@@ -54,19 +53,25 @@ class Optimum:
 
     ``epsilon``: per query of each attribute, shape (k,). ``objective``: its value; ``upper_bound``: no
     feasible choice is worth more. ``leakage``: I_i in nats, shape (k,), summing to at most the budget.
-    ``expected_releases``: sum_i w_i pi_i p_i of this choice, whatever the objective was.
+    ``releases``: pi_i p_i, the expected number of records of each attribute that are released, shape (k,),
+    whatever the objective and the weights were.
     """
 
     epsilon: Floats
     objective: float
     upper_bound: float
     leakage: Floats
-    expected_releases: float
+    releases: Floats
 
     @property
     def leakage_total(self) -> float:
         """Return sum_i I_i in nats."""
         return math.fsum(self.leakage)
+
+    @property
+    def expected_releases(self) -> float:
+        """Return sum_i pi_i p_i: how many records are released, on average."""
+        return math.fsum(self.releases)
 
 
 def optimise(
@@ -117,9 +122,10 @@ def _report(
     upper: float,
 ) -> Optimum:
     p = probability(epsilon, queries)
-    releases = float(weights @ (model.release * p))
     wanted = weights > 0
-    value = releases if objective == "releases" else math.fsum(weights[wanted] * epsilon[wanted])
+    releases = model.release * p
+    worth = releases if objective == "releases" else epsilon
+    value = math.fsum(weights[wanted] * worth[wanted])
     leakage = np.array([float(attribute_curve(model, i, p[i])) for i in range(model.attributes)])
     return Optimum(epsilon, value, max(upper, value), leakage, releases)
 
@@ -129,47 +135,67 @@ def _maximise_releases(
 ) -> tuple[Floats, float]:
     gain = weights * model.release
     most = np.where(gain > 0, probability(np.full(len(gain), cap), queries), 0.0)
+    full = np.where(gain > 0, cap, 0.0)
     if _total(model, most) <= budget:
-        return np.where(gain > 0, cap, 0.0), float(gain @ most)
-    low, high = 0.0, _choking_price(model, gain)
-    for _ in range(_STEPS):
-        price = (low + high) / 2
-        if _total(model, _best_response(model, gain, price, most)) > budget:
-            low = price
-        else:
-            high = price
-    p = _best_response(model, gain, high, most)
-    epsilon = np.where(p >= most, np.where(gain > 0, cap, 0.0), -np.log1p(-np.minimum(p, _BELOW_ONE)) / queries)
-    return epsilon, _lagrangian_bound(model, gain, high, most, p) + high * budget
+        return full, float(gain @ most)
+    slopes = information_slopes(model, np.zeros(len(gain)))
+    dear = (gain > 0) & (slopes > 0)
+    best_rate = float(np.divide(gain, slopes, out=np.zeros_like(gain), where=dear).max())
+    p, price = _divide(model, gain, most, budget, 2.0 * best_rate)
+    epsilon = np.where(p >= most, full, -np.log1p(-np.minimum(p, _BELOW_ONE)) / queries)
+    tangent = float(gain @ np.where(dear, 0.0, most)) + best_rate * budget
+    return epsilon, min(tangent, _lagrangian_bound(model, gain, price, most, p) + price * budget)
 
 
 _BELOW_ONE = math.nextafter(1.0, 0.0)
+
+
+def _divide(model: Channel, gain: Floats, most: Floats, budget: float, choking: float) -> tuple[Floats, float]:
+    """Return the p that spend the budget, and their price; at ``choking`` nothing is worth releasing."""
+    low, high = 0.0, choking
+    over, under = most, np.where(information_slopes(model, most) > 0, 0.0, most)
+    for _ in range(HALVINGS):
+        price = float(halfway(np.array(low), np.array(high)))
+        p = _best_response(model, gain, price, most)
+        if _total(model, p) > budget:
+            low, over = price, p
+        else:
+            high, under = price, p
+    return _along(model, under, over, budget), high
+
+
+def _along(model: Channel, under: Floats, over: Floats, budget: float) -> Floats:
+    """Return the last point on the way from ``under`` to ``over`` that the budget pays."""
+    low, high = np.zeros(1), np.ones(1)
+    for _ in range(HALVINGS):
+        middle = halfway(low, high)
+        fits = _total(model, _between(under, over, middle)) <= budget
+        low, high = (middle, high) if fits else (low, middle)
+    return _between(under, over, low)
+
+
+def _between(under: Floats, over: Floats, share: Floats) -> Floats:
+    return np.asarray(np.clip(under + share * (over - under), 0.0, np.maximum(under, over)), dtype=np.float64)
 
 
 def _total(model: Channel, p: Floats) -> float:
     return math.fsum(float(attribute_curve(model, i, p[i])) for i in range(model.attributes))
 
 
-def _choking_price(model: Channel, gain: Floats) -> float:
-    """Return a price at which nothing is worth releasing (apart from what gives nothing away)."""
-    slopes = information_slopes(model, np.zeros(len(gain)))
-    return 2.0 * max((float(g / s) for g, s in zip(gain, slopes, strict=True) if s > 0), default=1.0)
-
-
 def _best_response(model: Channel, gain: Floats, price: float, most: Floats) -> Floats:
     """Return the p in [0, most] that maximise gain p - price I(p), each bisected on its slope."""
     low, high = np.zeros_like(most), most.copy()
-    for _ in range(60):
-        middle = (low + high) / 2
+    for _ in range(HALVINGS):
+        middle = halfway(low, high)
         worth = gain >= price * information_slopes(model, middle)
         low, high = np.where(worth, middle, low), np.where(worth, high, middle)
-    with np.errstate(invalid="ignore"):
-        at_most = gain > price * information_slopes(model, most)
+    at_most = gain > price * information_slopes(model, most)
     return np.where(at_most, most, low)
 
 
 def _lagrangian_bound(model: Channel, gain: Floats, price: float, most: Floats, p: Floats) -> float:
     """Return max over all p of sum (gain p - price I(p)), bounded from above by its tangents at ``p``."""
     slope = gain - price * information_slopes(model, p)
-    slack = np.maximum(np.where(p < most, slope * (most - p), 0.0), -slope * p)
-    return float(gain @ p) - price * _total(model, p) + float(np.maximum(slack, 0.0).sum())
+    up = np.multiply(slope, most - p, out=np.zeros_like(p), where=p < most)
+    down = np.multiply(-slope, p, out=np.zeros_like(p), where=p > 0)
+    return float(gain @ p) - price * _total(model, p) + float(np.maximum(np.maximum(up, down), 0.0).sum())

@@ -69,12 +69,17 @@ def test_an_information_can_be_convex_in_epsilon_near_zero():
     """pi = .9 and six attributes with Pr(X_i = 1 given X_j) = .95 or .85, each half of the time."""
     model = Channel(
         release=np.array([0.9] + [0.5] * 6),
-        given=np.array([[[0.0, 1.0]] + [[0.95, 0.85]] * 6] * 7),
+        shift=np.array([[[-0.9, 0.1]] + [[0.05, -0.05]] * 6] * 7),
         weight=np.array([[0.1, 0.9]] + [[0.5, 0.5]] * 6),
     )
     values = [float(attribute_curve(model, 0, np.array(1 - math.exp(-e)))) for e in (0.5, 1, 3, math.inf)]
     assert values == pytest.approx([0.0517927, 0.1038128, 0.2910616, 0.4119078], abs=5e-8)
     assert values[1] > 2 * values[0]
+    bend = [
+        float(np.diff(attribute_curve(model, 0, -np.expm1(-(e + np.array([-1e-3, 0.0, 1e-3])))), 2)[0])
+        for e in (0.755, 0.757)
+    ]
+    assert bend[0] > 0 > bend[1]  # convex up to about .756
 
 
 def test_n_queries_count_as_one_of_n_epsilon():

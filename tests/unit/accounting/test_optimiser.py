@@ -2,11 +2,12 @@
 
 import itertools
 import math
+from decimal import Context, Decimal, localcontext
 
 import numpy as np
 import pytest
 
-from stream.accounting.epsilon_sum import maximise_epsilon
+from stream.accounting.epsilon_sum import CELLS, Curve, _convolve, maximise_epsilon
 from stream.accounting.information import Channel, attribute_curve, attribute_information, channel, limit_information
 from stream.accounting.joint import declared
 from stream.accounting.optimiser import optimise
@@ -20,15 +21,16 @@ OBJECTIVES = ["releases", "epsilon"]
 
 
 @pytest.mark.parametrize(
-    ("budget", "p"),
+    ("budget", "p", "epsilon"),
     [
-        (0.05, (0.0202, 0.0757, 0.0306)),
-        (0.2, (0.1395, 0.1907, 0.1469)),
-        (0.4, (0.2798, 0.3256, 0.2838)),
+        (0.05, (0.0202, 0.0757, 0.0306), None),
+        (0.2, (0.1395, 0.1907, 0.1469), (0.1502, 0.2116, 0.1588)),
+        (0.4, (0.2798, 0.3256, 0.2838), (0.3282, 0.3939, 0.3337)),
     ],
 )
-def test_expected_releases_reproduce_the_worked_values(budget, p):
+def test_expected_releases_reproduce_the_worked_values(budget, p, epsilon):
     best = optimise(TRIPLE, ONES, EVEN, budget=budget)
+    assert epsilon is None or best.epsilon == pytest.approx(epsilon, abs=5e-5)
     assert 1 - np.exp(-best.epsilon) == pytest.approx(p, abs=5e-5)
     assert best.leakage_total == pytest.approx(budget, rel=1e-9)
     assert best.leakage_total <= budget * (1 + 1e-12)
@@ -42,6 +44,67 @@ def test_the_sum_of_epsilons_goes_to_one_attribute(budget, value):
     assert best.objective == pytest.approx(value, abs=5e-5)
     assert best.epsilon.tolist() == [0.0, pytest.approx(value, abs=5e-5), 0.0]
     assert best.objective <= best.upper_bound <= best.objective * 1.002
+
+
+def test_bounds_of_the_sum_of_epsilons_are_those_of_the_worked_example():
+    best = optimise(TRIPLE, ONES, EVEN, budget=0.2, objective="epsilon", cap=5.0)
+    assert best.upper_bound == pytest.approx(0.5589, abs=5e-5)
+    budget = np.array([0.2])
+    alone = [float(Curve(channel(TRIPLE), i, 1, 1.0, 5.0).inverse(budget)[0][0]) for i in range(3)]
+    assert alone == pytest.approx([0.5293, 0.5584, 0.5231], abs=5e-5)
+
+
+def test_the_s_shaped_trio_of_the_worked_example():
+    """Its bound is taken at B + 3 cells of the budget; B + 2 are enough, so the one here is lower."""
+    model, weights = s_shaped_channel(), np.array([1.0] * 3 + [0.0] * 6)
+    epsilon, upper = maximise_epsilon(model, np.ones(9, dtype=np.int64), weights, budget=0.3, cap=5.0)
+    assert float(weights @ epsilon) == pytest.approx(3.1249, abs=5e-5)
+    highs = [Curve(model, i, 1, 1.0, 5.0).inverse(np.arange(CELLS + 1) * (0.3 / CELLS))[1] for i in range(3)]
+    _, at_three_more = _convolve(highs, CELLS + 3)
+    assert at_three_more == pytest.approx(3.1292, abs=1e-4)
+    assert float(weights @ epsilon) <= upper <= at_three_more
+
+
+def true_information(joint, epsilon, queries):
+    """Sum of I(X_j; M_i) over all i and j from its definition, in 120 digits."""
+    with localcontext(Context(prec=120)):
+        k, total = joint.ndim, Decimal(0)
+        mass = {x: Decimal(float(joint[x])) for x in np.ndindex(joint.shape)}
+        whole = sum(mass.values())
+        for i, j in itertools.product(range(k), repeat=2):
+            p = 1 - (-Decimal(float(epsilon[i])) * int(queries[i])).exp()
+            table = {cell: Decimal(0) for cell in itertools.product((0, 1), repeat=2)}
+            for x, share in mass.items():
+                hit = p if x[i] else Decimal(0)
+                table[x[j], 1] += share / whole * hit
+                table[x[j], 0] += share / whole * (1 - hit)
+            for (x, m), share in table.items():
+                if share > 0:
+                    alone = (table[x, 0] + table[x, 1]) * (table[0, m] + table[1, m])
+                    total += share * (share / alone).ln()
+        return total
+
+
+HARD = {
+    "worked example": (TRIPLE, ONES),
+    "many queries": (declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}), np.array([1000, 1])),
+    "hardly dependent": (declared({"00": 0.25, "01": 0.25, "10": 0.25 - 1e-7, "11": 0.25 + 1e-7}), np.array([1, 1])),
+    "hardly ever released": (declared({"00": 0.5, "01": 0.5 - 2e-12, "10": 1e-12, "11": 1e-12}), np.array([1, 1])),
+    "hardly ever sensitive": (declared({"00": 1e-12, "01": 2e-12, "10": 1e-12, "11": 1 - 4e-12}), np.array([2, 1])),
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("budget", [0.1, 1e-6, 1e-12, 1e-15, 1e-100])
+def test_no_budget_is_too_small_to_be_kept_and_used(name, budget, objective):
+    joint, queries = HARD[name]
+    best = optimise(joint, queries, np.ones(joint.ndim), budget=budget, objective=objective, cap=5.0)
+    used = float(true_information(joint, best.epsilon, queries) / Decimal(budget))
+    assert used <= 1 + 1e-9
+    assert used >= 1 - 1e-6 or (best.epsilon == 5.0).all()
+    assert best.leakage_total == pytest.approx(used * budget, rel=1e-9)
+    assert best.objective <= best.upper_bound <= best.objective * (1.01 if objective == "epsilon" else 1 + 1e-6)
 
 
 def test_without_a_cap_the_sum_is_unbounded_once_one_attribute_fits_whole():
@@ -157,7 +220,7 @@ def s_shaped_channel():
         given[i, i] = (0.0, 1.0)
         given[i, 3:] = (0.95, 0.85)
     release = np.array([0.9] * 3 + [0.5] * 6)
-    return Channel(release, given, np.column_stack([1 - release, release]))
+    return Channel(release, given - release[:, None, None], np.column_stack([1 - release, release]))
 
 
 def test_at_a_vertex_attributes_stand_exactly_at_the_cap():
