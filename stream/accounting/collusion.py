@@ -103,8 +103,8 @@ def composed_factor(attribute_epsilon: float, count_epsilons: Iterable[float], *
     Raises:
         UsageError: an epsilon is negative, or ticks or devices is not a whole number >= 0.
     """
-    own = number(attribute_epsilon, "attribute_epsilon", low=0.0, finite=False)
-    counts = math.fsum(number(e, "count_epsilons", low=0.0) for e in count_epsilons)
+    own = number(attribute_epsilon, "attribute_epsilon", low=0.0, finite=False, any_size=True)
+    counts = math.fsum(number(e, "count_epsilons", low=0.0, any_size=True) for e in count_epsilons)
     return exp_or_inf(own + whole(devices, "devices") * whole(ticks, "ticks") * counts)
 
 

@@ -2,12 +2,16 @@
 
 Every reader takes a value from outside (JSON, TOML or a caller), the name of its place (``joint[0][1]``)
 and the range it must lie in, and returns floats or an array. A model is an argument, so its values may
-appear in an error.
+appear in an error, shortened.
+
+Entries have limits of size, so that sums, products and quotients of them stay within the doubles: a number is
+0 or lies between ``SMALLEST`` and ``LARGEST`` in magnitude, a whole number is at most ``MOST``.
 """
 
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 
@@ -21,11 +25,37 @@ Floats = NDArray[np.float64]
 #: Probabilities that should sum to one may miss it by this much (decimals written with six places).
 SUM_TOLERANCE = 1e-6
 
+#: Magnitudes of the numbers of a model; a product of two over a third is far from the end of the doubles.
+SMALLEST, LARGEST = 1e-100, 1e50
 
-def number(value: object, where: str, *, low: float = -math.inf, high: float = math.inf, finite: bool = True) -> float:
-    """Return ``value`` as a float within [low, high].
+#: The largest whole number of a model: asked, released, kept, released windows.
+MOST = 10**9
 
-    The string ``"inf"`` stands for infinity and passes only when ``finite`` is false.
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxlong, _SHORT.maxother = 3, 60, 40, 60
+
+
+def shown(value: object) -> str:
+    """Return a value for an error message: in one line, at most a few hundred characters."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+
+
+def number(
+    value: object,
+    where: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    finite: bool = True,
+    any_size: bool = False,
+) -> float:
+    """Return ``value`` as a float within [low, high], 0 or of a magnitude in [SMALLEST, LARGEST].
+
+    The string ``"inf"`` stands for infinity and passes only when ``finite`` is false. ``any_size`` lifts the
+    limits of magnitude, for numbers that were computed.
 
     Raises:
         UsageError: not a number, not in range, or infinite where that has no meaning.
@@ -33,15 +63,18 @@ def number(value: object, where: str, *, low: float = -math.inf, high: float = m
     if isinstance(value, str) and value == "inf":
         value = math.inf
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise UsageError(f"{where} must be a number, got {value!r}")
+        raise UsageError(f"{where} must be a number, got {shown(value)}")
     try:
         result = float(value)
     except OverflowError:
-        raise UsageError(f"{where} must be a number that a double can hold") from None
+        raise UsageError(f"{where} must be at most {LARGEST:g} in magnitude, got {shown(value)}") from None
     if math.isnan(result) or (finite and math.isinf(result)):
         raise UsageError(f"{where} must be a finite number, got {result}")
     if not low <= result <= high:
         raise UsageError(f"{where} must lie in [{low:g}, {high:g}], got {result!r}")
+    if not any_size and result != 0.0 and not math.isinf(result) and not SMALLEST <= abs(result) <= LARGEST:
+        limits = f"0 or lie between {SMALLEST:g} and {LARGEST:g} in magnitude"
+        raise UsageError(f"{where} must be {limits}, got {result!r}")
     return result
 
 
@@ -53,14 +86,13 @@ def positive(value: object, where: str, *, finite: bool = True) -> float:
     return result
 
 
-def whole(value: object, where: str, *, low: int = 0, high: int | None = None) -> int:
+def whole(value: object, where: str, *, low: int = 0, high: int = MOST) -> int:
     """Return ``value`` as an integer of at least ``low`` and at most ``high``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise UsageError(f"{where} must be a whole number, got {value!r}")
+        raise UsageError(f"{where} must be a whole number, got {shown(value)}")
     result = int(value)
-    if result < low or (high is not None and result > high):
-        limit = f"at least {low}" if high is None else f"{low} to {high}"
-        raise UsageError(f"{where} must be {limit}, got {result}")
+    if not low <= result <= high:
+        raise UsageError(f"{where} must be {low} to {high}, got {shown(result)}")
     return result
 
 
@@ -69,7 +101,7 @@ def items(values: object, where: str, length: int | None = None) -> list[object]
     if isinstance(values, np.ndarray) and values.ndim > 0:
         values = list(values)
     if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
-        raise UsageError(f"{where} must be a list, got {values!r}")
+        raise UsageError(f"{where} must be a list, got {shown(values)}")
     if length is not None and len(values) != length:
         raise UsageError(f"{where} must have {length} entries, got {len(values)}")
     return list(values)
@@ -92,10 +124,10 @@ def vector(
     )
 
 
-def wholes(values: object, where: str, length: int) -> NDArray[np.int64]:
-    """Return a list of ``length`` integers that are 0 or more as an array."""
+def wholes(values: object, where: str, length: int, *, low: int = 0) -> NDArray[np.int64]:
+    """Return a list of ``length`` integers that are ``low`` or more as an array."""
     entries = items(values, where, length)
-    return np.array([whole(v, f"{where}[{i}]") for i, v in enumerate(entries)], dtype=np.int64)
+    return np.array([whole(v, f"{where}[{i}]", low=low) for i, v in enumerate(entries)], dtype=np.int64)
 
 
 def tensor(values: object, where: str, shape: Sequence[int], *, low: float = -math.inf) -> Floats:

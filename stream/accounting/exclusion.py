@@ -94,14 +94,14 @@ def dependent_release_factor(delta_1: float, delta_2: float) -> float:
 
 def posterior_odds(prior_odds: float, factor: float) -> float:
     """Return prior odds x factor; odds of 0 or infinity are certain and stay what they are."""
-    odds = number(prior_odds, "prior_odds", low=0.0, finite=False)
-    ratio = number(factor, "factor", low=0.0, finite=False)
+    odds = number(prior_odds, "prior_odds", low=0.0, finite=False, any_size=True)
+    ratio = number(factor, "factor", low=0.0, finite=False, any_size=True)
     return odds if odds in (0.0, math.inf) else odds * ratio
 
 
 def _epsilon(value: float) -> float:
-    return number(value, "epsilon", low=0.0, finite=False)
+    return number(value, "epsilon", low=0.0, finite=False, any_size=True)
 
 
 def _probability(value: float, where: str) -> float:
-    return number(value, where, low=0.0, high=1.0)
+    return number(value, where, low=0.0, high=1.0, any_size=True)

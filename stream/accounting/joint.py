@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.accounting.entries import Floats, distribution, number, positive
+from stream.accounting.entries import Floats, distribution, number, positive, shown
 from stream.errors import UsageError
 
 Joint = Floats
@@ -48,7 +48,7 @@ def declared(patterns: object) -> Joint:
             that is not 1.
     """
     if not isinstance(patterns, Mapping) or not patterns:
-        raise UsageError("joint must be an object of patterns and their probabilities")
+        raise UsageError(f"joint must be an object of patterns and their probabilities, got {shown(patterns)}")
     size = len(str(next(iter(patterns))))
     joint = np.zeros((2,) * _attributes(size))
     for key, value in patterns.items():
@@ -64,7 +64,7 @@ def _attributes(size: int) -> int:
 
 def _index(pattern: str, size: int) -> tuple[int, ...]:
     if len(pattern) != size or not set(pattern) <= {"0", "1"}:
-        raise UsageError(f'joint["{pattern}"] must be a pattern of {size} digits 0 or 1')
+        raise UsageError(f'joint["{shown(pattern)[1:-1]}"] must be a pattern of {size} digits 0 or 1')
     return tuple(int(digit) for digit in pattern)
 
 

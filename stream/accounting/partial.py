@@ -93,7 +93,7 @@ def _known(conditionals: Conditionals, k: int, target: int, prior: float | None)
     states = np.stack(np.unravel_index(np.arange(2**k), (2,) * k))
     split = np.ones(2**k)
     if prior is not None:
-        share = number(prior, "prior", low=0.0, high=1.0)
+        share = number(prior, "prior", low=0.0, high=1.0, any_size=True)
         if share in (0.0, 1.0):
             raise UsageError(f"prior must lie strictly between 0 and 1, got {share}")
         split = np.where(states[target] == 0, share, 1.0 - share)

@@ -9,7 +9,8 @@ lambda. The adversary A(i, K) attacks x_i, knows x_K and the joint distribution,
 where only values of positive probability count; it is the gain in posterior over prior odds. Between
 neighbouring attainable sums the ratio is a Moebius function of e^(2r/lambda), hence monotone, and outside
 them it is constant: the supremum over all real r is reached at an attainable sum, so looking there is
-exact. The same values hold for discrete Laplace noise on integer tuples.
+exact. The same values hold for discrete Laplace noise on integer tuples. Adding a constant to a tuple adds it
+to r and changes nothing, so values are kept as differences from the smallest.
 
 The paper's chain rule over single tuples is a heuristic and lives in ``stream.accounting.chain``. Its
 Theorem 6 for Gaussian tuples is the closed form here: given x_i and x_K the unknown sum is normal with a mean
@@ -18,7 +19,7 @@ linear in x_i and a variance free of it, so the densities of r for two values of
 | symbol       | here          | meaning                                                               |
 |--------------|---------------|-----------------------------------------------------------------------|
 | n            |               | number of tuples                                                      |
-| x_i, a_i     | ``values[i]`` | a_i x_i for every value of tuple i, shape (d_i,)                      |
+| x_i, a_i     | ``values[i]`` | a_i x_i less the smallest, for every value of tuple i, shape (d_i,)   |
 | theta        | ``joint``     | joint distribution, axis i over the values of tuple i                 |
 | lambda       | ``scale``     | scale of the noise, > 0                                               |
 | i, K         | ``target``, ``knows`` | attacked tuple, known tuples                                  |
@@ -52,6 +53,19 @@ from stream.accounting.entries import (
 )
 from stream.errors import UsageError
 
+#: n 2^(n-1) adversaries are answered for: more tuples than this are refused rather than left to run for days.
+MAX_TUPLES = 12
+MAX_GAUSSIAN_TUPLES = 16
+
+#: Largest number of entries of a joint distribution of tuples.
+MAX_CELLS = 2**16
+
+#: Values that differ by less than this share of the whole range of the query get lost in the sums of doubles.
+RESOLUTION = 1e-9
+
+#: Numbers that are worked on at once.
+_BLOCK = 2**21
+
 
 @dataclass(frozen=True, slots=True)
 class Adversary:
@@ -83,15 +97,34 @@ def tuples(domains: object, joint: object, scale: object, weights: object = None
     Raises:
         UsageError: naming the entry that is missing, malformed or out of range.
     """
+    axes = _domains(domains)
+    table = distribution(tensor(joint, "joint", [len(a) for a in axes], low=0.0), "joint")
+    a = np.ones(len(axes)) if weights is None else vector(weights, "weights", len(axes))
+    values = tuple(w * x - (w * x).min() for w, x in zip(a, axes, strict=True))
+    _resolved(values)
+    return Tuples(values, table, positive(scale, "scale"))
+
+
+def _domains(domains: object) -> list[Floats]:
     axes = [vector(d, f"domains[{i}]") for i, d in enumerate(items(domains, "domains"))]
     for i, axis in enumerate(axes):
         if len(axis) == 0 or len(np.unique(axis)) < len(axis):
             raise UsageError(f"domains[{i}] must be values that differ, at least one")
-    if not axes:
-        raise UsageError("domains must not be empty")
-    table = distribution(tensor(joint, "joint", [len(a) for a in axes], low=0.0), "joint")
-    a = np.ones(len(axes)) if weights is None else vector(weights, "weights", len(axes))
-    return Tuples(tuple(w * x for w, x in zip(a, axes, strict=True)), table, positive(scale, "scale"))
+    if not 1 <= len(axes) <= MAX_TUPLES:
+        raise UsageError(f"domains must be of 1 to {MAX_TUPLES} tuples, got {len(axes)}")
+    if math.prod(len(a) for a in axes) > MAX_CELLS:
+        raise UsageError(f"domains must have at most {MAX_CELLS} combinations of values")
+    return axes
+
+
+def _resolved(values: tuple[Floats, ...]) -> None:
+    """Refuse tuples whose values lie so close, beside the others' range, that a sum cannot tell them apart."""
+    whole = math.fsum(float(v.max()) for v in values)
+    for i, axis in enumerate(values):
+        ordered = np.unique(axis)
+        if len(ordered) > 1 and float(np.diff(ordered).min()) < RESOLUTION * whole:
+            least = f"at least {RESOLUTION:g} of the range of the whole query ({whole:g})"
+            raise UsageError(f"domains[{i}] must be values that differ, times their weight, by {least}")
 
 
 def adversaries(tuples_: int) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -116,16 +149,27 @@ def exact_leakage(model: Tuples, target: int, knows: tuple[int, ...] = ()) -> fl
     values = model.values[target]
     mass, sums = unknown_sums(model, target, knows)
     row = mass.sum(axis=2)
+    possible = (row > 0)[:, :, None]
+    known = (row > 0).any(axis=1)
+    conditional = log(mass) - np.where(possible, log(row)[:, :, None], 0.0)
     points = np.unique(np.add.outer(values, sums))
-    density = np.empty((len(mass), len(values), len(points)))
+    step = max(1, _BLOCK // conditional[:, 0].size)
+    worst = 0.0
+    for start in range(0, len(points), step):
+        density = _log_densities(model, values, conditional, sums, points[start : start + step])
+        highest = np.where(possible, density, -math.inf).max(axis=1)
+        lowest = np.where(possible, density, math.inf).min(axis=1)
+        worst = max(worst, float((highest - lowest)[known].max()))
+    return worst
+
+
+def _log_densities(model: Tuples, values: Floats, conditional: Floats, sums: Floats, points: Floats) -> Floats:
+    """Return ln Pr(r given x_K, x_i) up to a constant, shape (values of K, values of i, points)."""
+    density = np.empty((len(conditional), len(values), len(points)))
     for v, value in enumerate(values):
         kernel = -np.abs(points[:, None] - (value + sums)) / model.scale
-        density[:, v] = np.logaddexp.reduce(log(mass[:, v])[:, None, :] + kernel, axis=2)
-    possible = (row > 0)[:, :, None]
-    conditional = density - np.where(possible, log(row)[:, :, None], 0.0)
-    highest = np.where(possible, conditional, -math.inf).max(axis=1)
-    lowest = np.where(possible, conditional, math.inf).min(axis=1)
-    return max(0.0, float((highest - lowest).max()))
+        density[:, v] = np.logaddexp.reduce(conditional[:, v, None, :] + kernel, axis=2)
+    return density
 
 
 def unknown_sums(model: Tuples, target: int, knows: tuple[int, ...]) -> tuple[Floats, Floats]:
@@ -152,7 +196,7 @@ def gaussian_leakages(covariance: object, range_: object, scale: object, weights
 
     Args:
         covariance: n lists of n numbers, symmetric, positive semidefinite.
-        range_: M, one number or one per tuple, positive.
+        range_: M, one positive number, or one per tuple, each at least 0.
         scale: lambda, positive.
         weights: a_i of the linear query; by default all 1 (a sum).
 
@@ -164,31 +208,58 @@ def gaussian_leakages(covariance: object, range_: object, scale: object, weights
     single = isinstance(range_, int | float | str)
     widths = [positive(range_, "range")] * n if single else vector(range_, "range", n, low=0.0)
     a = np.ones(n) if weights is None else vector(weights, "weights", n)
+    deviation = np.sqrt(np.diag(sigma))
+    correlation = _correlation(sigma, deviation)
     found = []
     for target, knows in adversaries(n):
-        pull = _pull(sigma, a, target, knows)
-        found.append(Adversary(target, knows, float(widths[target] / noise * abs(pull))))
+        pull = _pull(correlation, a * deviation, target, knows)
+        per_unit = pull / deviation[target] if deviation[target] > 0 else 0.0
+        found.append(Adversary(target, knows, float(widths[target] / noise * abs(per_unit))))
     return found
 
 
 def _covariance(covariance: object) -> Floats:
+    size = len(items(covariance, "covariance"))
+    if size > MAX_GAUSSIAN_TUPLES:
+        raise UsageError(f"covariance must be of 1 to {MAX_GAUSSIAN_TUPLES} tuples, got {size}")
     sigma = square(covariance, "covariance")
     for i, j in np.argwhere(~np.isclose(sigma, sigma.T, rtol=1e-9, atol=0.0)):
         raise UsageError(f"covariance[{i}][{j}] must equal covariance[{j}][{i}]")
-    eigenvalues = np.linalg.eigvalsh(sigma)
-    if eigenvalues[0] < -1e-9 * max(1.0, eigenvalues[-1]):
-        raise UsageError(f"covariance must be positive semidefinite, has eigenvalue {eigenvalues[0]:g}")
+    for i, variance in enumerate(np.diag(sigma)):
+        if variance < 0:
+            raise UsageError(f"covariance[{i}][{i}] must be at least 0, so that covariance is positive semidefinite")
     return sigma
 
 
-def _pull(sigma: Floats, weights: Floats, target: int, knows: tuple[int, ...]) -> float:
-    """Return how far the mean of the query moves per unit of x_target, given x_K."""
+def _correlation(sigma: Floats, deviation: Floats) -> Floats:
+    """Return the correlations, 0 for a tuple that is certain.
+
+    Raises:
+        UsageError: the covariance is not positive semidefinite.
+    """
+    divisor = np.where(deviation > 0, deviation, 1.0)
+    correlation = sigma / divisor[:, None] / divisor[None, :]
+    certain = (deviation == 0)[:, None] | (deviation == 0)[None, :]
+    for i, j in np.argwhere((np.abs(correlation) > 1.0 + 1e-9) | (certain & (sigma != 0))):
+        limit = f"at most {deviation[i] * deviation[j]:g} in magnitude, so that covariance is positive semidefinite"
+        raise UsageError(f"covariance[{i}][{j}] must be {limit}")
+    eigenvalue = float(np.linalg.eigvalsh(correlation)[0])
+    if eigenvalue < -1e-9:
+        raise UsageError(f"covariance must be positive semidefinite, its correlations have eigenvalue {eigenvalue:g}")
+    return np.asarray(correlation, dtype=np.float64)
+
+
+def _pull(correlation: Floats, weights: Floats, target: int, knows: tuple[int, ...]) -> float:
+    """Return how far the mean of the query moves per deviation of x_target, given x_K.
+
+    ``weights`` are those of the tuples in units of their deviations; 0 where x_K settles x_target.
+    """
     known = list(knows)
-    gain = np.linalg.pinv(sigma[np.ix_(known, known)], hermitian=True) if known else np.zeros((0, 0))
-    column = sigma[:, target] - sigma[:, known] @ gain @ sigma[known, target]
-    if column[target] <= 1e-12 * max(sigma[target, target], 1e-300):
+    gain = np.linalg.pinv(correlation[np.ix_(known, known)], hermitian=True, rcond=1e-12) if known else np.zeros((0, 0))
+    column = correlation[:, target] - correlation[:, known] @ gain @ correlation[known, target]
+    if column[target] <= 1e-12:
         return 0.0
-    unknown = [j for j in range(len(sigma)) if j != target and j not in knows]
+    unknown = [j for j in range(len(correlation)) if j != target and j not in knows]
     return float(weights[target] + (weights[unknown] @ column[unknown]) / column[target])
 
 

@@ -39,6 +39,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stream.accounting.dependence import log
 from stream.accounting.entries import Floats, positive
 from stream.errors import UsageError
 
@@ -54,16 +55,15 @@ class Loss:
         """Return L(alpha) in nats for alpha in [0, infinity]; infinite only at infinity."""
         if not len(self.q) or alpha <= 0.0:
             return 0.0
-        if math.isinf(alpha):
-            return self._limit()
-        rest = math.exp(-alpha)
-        ratio = (self.q * (1.0 - rest) + rest) / (self.d * (1.0 - rest) + rest)
-        return min(alpha, math.log(float(ratio.max())))
+        if alpha > _LARGE:
+            q, d = (np.logaddexp(log(sums), -alpha) for sums in (self.q, self.d))
+            return min(alpha, float((q - d).max()))
+        kept, rest = -math.expm1(-alpha), math.exp(-alpha)
+        return min(alpha, math.log1p(float(((self.q - self.d) * kept / (self.d * kept + rest)).max())))
 
-    def _limit(self) -> float:
-        with np.errstate(divide="ignore"):
-            return float((np.log(self.q) - np.log(self.d)).max())
 
+#: Above this e^alpha nears the end of the doubles.
+_LARGE = 300.0
 
 #: The loss of an adversary who knows nothing of this direction.
 NONE = Loss(np.zeros(0), np.zeros(0))
@@ -82,7 +82,7 @@ def loss(matrix: Floats | None) -> Loss:
 
 def _prefixes(row: Floats, matrix: Floats) -> tuple[Floats, Floats]:
     """Return (q_J, d_J) of this row against every other for every prefix J, as two flat arrays."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(row > 0, row / matrix, 0.0)
     order = np.argsort(-ratio, axis=1, kind="stable")
     q = np.cumsum(np.take_along_axis(np.broadcast_to(row, matrix.shape), order, axis=1), axis=1)
@@ -125,6 +125,7 @@ def supremum(carry: Loss, epsilon: float) -> float:
     Per pair (q, d) the root y = e^sup of d y^2 + (1 - d - q E) y - E (1 - q) = 0, E = e^epsilon (ICDE,
     Theorem 5): ln of (sqrt(4 d E (1 - q) + (d + q E - 1)^2) + d + q E - 1) / (2 d); with d = 0 it is
     ln((1 - q) E / (1 - q E)) while epsilon < ln(1 / q), and infinite from there on, equality included.
+    Solved for z = y - 1, d z^2 + (1 + d - q E) z - (E - 1) = 0, which keeps its digits at small epsilons.
     """
     if epsilon <= 0.0:
         return 0.0
@@ -133,19 +134,13 @@ def supremum(carry: Loss, epsilon: float) -> float:
     return max((_root(float(q), float(d), epsilon) for q, d in zip(carry.q, carry.d, strict=True)), default=epsilon)
 
 
-#: Above this epsilon e^epsilon leaves the doubles; L is then at its limit to the last bit.
-_LARGE = 300.0
-
-
 def _root(q: float, d: float, epsilon: float) -> float:
-    e = math.exp(epsilon)
-    if d == 0.0:
-        return math.log((1.0 - q) * e / (1.0 - q * e)) if q < 1.0 and q * e < 1.0 else math.inf
-    half = d + q * e - 1.0
-    root = math.sqrt(4.0 * d * e * (1.0 - q) + half * half)
-    if half >= 0.0:
-        return math.log((root + half) / (2.0 * d))
-    return math.log(2.0 * e * (1.0 - q) / (root - half))
+    growth = math.expm1(epsilon)
+    slope = 1.0 - q + d - q * growth
+    root = math.sqrt(slope * slope + 4.0 * d * growth)
+    if slope > 0.0:
+        return math.log1p(2.0 * growth / (slope + root))
+    return math.log1p((root - slope) / (2.0 * d)) if d > 0.0 else math.inf
 
 
 def total_supremum(backward: Loss, forward: Loss, epsilon: float) -> float:

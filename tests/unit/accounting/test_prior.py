@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from stream.accounting import prior
 from stream.accounting.prior import exact_leakage, exact_leakages, gaussian_leakages, group_leakage, tuples
 from stream.errors import UsageError
 
@@ -51,6 +52,28 @@ def test_an_adversary_who_already_knows_learns_nothing():
 def test_a_maximum_between_the_sums_extremes_is_found():
     model = pair([[0.25, 0.25], [0.5, 0]], (BINARY, [0, 2]))
     assert exact_leakage(model, 0) == pytest.approx(1.0, abs=1e-12)
+    tails = max(ratios(model, 0, (), [end]) for end in (-50.0, 50.0))
+    assert tails == pytest.approx(0.433781, abs=5e-7)
+
+
+def test_the_two_tails_of_an_asymmetric_pair_differ():
+    model = pair([[0.45, 0.05], [0.20, 0.30]])
+    plus, minus = (ratios(model, 0, (), [end]) for end in (50.0, -50.0))
+    assert (plus, minus) == (pytest.approx(1.549947988, abs=5e-10), pytest.approx(1.411565, abs=5e-7))
+
+
+def test_where_a_domain_begins_makes_no_difference():
+    joint = [[0.3, 0.2], [0.2, 0.3]]
+    for start in (-7, 1e6, 2.0**40):
+        moved = pair(joint, ([start, start + 1], BINARY))
+        assert [exact_leakage(moved, i) for i in (0, 1)] == [pytest.approx(1.185375903, abs=5e-10)] * 2
+
+
+def test_large_domains_are_worked_on_in_blocks(monkeypatch, seeded):
+    model = tuples([[0, 1, 3], [0, 2, 7]], seeded(44).dirichlet(np.ones(9)).reshape(3, 3), 1.5)
+    whole = exact_leakages(model)
+    monkeypatch.setattr(prior, "_BLOCK", 4)
+    assert exact_leakages(model) == whole
 
 
 def test_all_twelve_adversaries_of_three_tuples():

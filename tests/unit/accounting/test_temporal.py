@@ -103,6 +103,7 @@ def test_some_chains_have_no_supremum():
     for epsilon in (math.log(1 / 0.9) + 1e-12, 0.2, 5.0, 500.0):
         assert supremum(carry, epsilon) == math.inf
     assert math.isfinite(supremum(carry, math.log(1 / 0.9) - 1e-6))
+    assert (math.isfinite(supremum(carry, 0.105360)), supremum(carry, 0.105361)) == (True, math.inf)
     assert supremum(loss(np.eye(2)), 0.1) == math.inf
     assert backward_leakage(loss(np.eye(2)), [0.1] * 50)[-1] == pytest.approx(5.0)
 
@@ -136,6 +137,23 @@ def test_thinning_is_a_cheap_defence(every, value):
 
 def test_small_epsilons_have_a_supremum_of_epsilon_over_twice_the_chance_to_leave():
     assert supremum(loss(sticky(0.9)), 1e-6) == pytest.approx(1e-6 / (2 * 0.1), rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-9, 1e-15, 1e-50])
+def test_small_epsilons_keep_their_digits(epsilon):
+    """As epsilon falls, L(alpha) / alpha nears max (q_J - d_J) and the supremum epsilon / (1 - max (q_J - d_J))."""
+    carry = loss(sticky(0.9))
+    assert carry(epsilon) == pytest.approx(0.8 * epsilon, rel=max(1e-12, epsilon))
+    assert supremum(carry, epsilon) == pytest.approx(5 * epsilon, rel=max(1e-12, 20 * epsilon))
+
+
+def test_epsilons_beyond_the_doubles_of_e_to_the_epsilon_are_told_apart():
+    """A column that only one row has, with probability q, carries alpha + ln q however large alpha is."""
+    carry = loss(ABSORBING)
+    for alpha in (200.0, 400.0, 1e6):
+        assert carry(alpha) == pytest.approx(alpha + math.log(0.9), rel=1e-15)
+    assert loss(np.eye(2))(1e49) == 1e49
+    assert loss(M3)(1e49) == pytest.approx(math.log(5))
 
 
 def test_allocations_reach_the_target_and_no_more():
