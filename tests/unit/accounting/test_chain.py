@@ -1,5 +1,7 @@
 """The chain rule: exact for two binary tuples, a heuristic beyond, and below the truth at times."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,22 @@ def test_the_chain_falls_below_the_truth():
     model = tuples([BINARY] * 3, weights, 1)
     assert values(full_search(model))[0, ()] == pytest.approx(0.069891, abs=5e-7)
     assert exact_leakage(model, 0) == pytest.approx(0.538090, abs=5e-7)
+
+
+@pytest.mark.parametrize(
+    ("domains", "below", "above"),
+    [
+        ([BINARY] * 3, (0.10, 0.20), (0.80, 0.90)),  # 214 and 1286 of 1500
+        ([BINARY, [0, 1, 2, 3]], (0.10, 0.22), (0.0, 0.0)),  # 209 of 1500
+        ([[0, 1, 2]] * 2, (0.0, 0.02), (0.0, 0.0)),  # 2 of 1500
+    ],
+)
+def test_how_often_the_chain_misses_the_truth_about_the_weakest_adversary(domains, below, above, seeded):
+    rng, shape = seeded(43), [len(d) for d in domains]
+    models = [tuples(domains, rng.dirichlet(np.ones(math.prod(shape))).reshape(shape), 1) for _ in range(300)]
+    error = np.array([values(full_search(m))[0, ()] - exact_leakage(m, 0) for m in models])
+    assert below[0] <= (error < -1e-9).mean() <= below[1]
+    assert above[0] <= (error > 1e-9).mean() <= above[1]
 
 
 def test_an_edge_that_no_possible_pair_crosses_moves_nothing_and_so_misses_a_group_of_three():
