@@ -6,9 +6,9 @@ prints a table for people or, with ``--json``, one object. Exit code 2 when the 
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +23,9 @@ from stream.accounting.information import bits
 from stream.errors import UsageError
 
 Model = dict[str, Any]
+
+#: A direction that is not known may be left out or written as null.
+_MAY_BE_NULL = ("backward", "forward")
 
 _MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -42,7 +45,9 @@ def _read(path: str) -> Model:
     """Return the JSON object in a file, or on standard input for ``-``."""
     try:
         text = click.get_text_stream("stdin").read() if path == "-" else Path(path).read_text("utf-8")
-        model = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        model = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_Literal, parse_int=_integer, parse_float=_decimal
+        )
     except (OSError, UnicodeDecodeError) as error:
         _refuse(f"{path}: cannot be read: {error}")
     except RecursionError:
@@ -58,35 +63,56 @@ def _unique(pairs: list[tuple[str, Any]]) -> Model:
     found: Model = {}
     for key, value in pairs:
         if key in found:
-            _refuse(f'"{key}" is given twice')
+            _refuse(f"{_quoted(key)} is given twice")
         found[key] = value
     return found
 
 
-def _constant(name: str) -> NoReturn:
-    _refuse(f'{name} is not a JSON number; infinity is written "inf"')
+class _Literal(str):
+    """A literal that is no number (NaN, Infinity) or that no double holds: refused where it stands, by name."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _integer(literal: str) -> int | _Literal:
+    return int(literal) if len(literal) < sys.float_info.max_10_exp else _Literal(literal)
+
+
+def _decimal(literal: str) -> float | _Literal:
+    value = float(literal)
+    return _Literal(literal) if math.isinf(value) else value
+
+
+def _quoted(key: str) -> str:
+    """Return a key as it stands in JSON, shortened: no control character reaches the screen."""
+    return json.dumps(key if len(key) <= 60 else f"{key[:57]}...")
 
 
 def _answer(
-    ask: Callable[..., questions.Answer], path: str, fields: tuple[str, ...], **options: object
+    ask: Callable[..., questions.Answer],
+    path: str,
+    required: tuple[str, ...],
+    optional: tuple[str, ...] = (),
+    **options: object,
 ) -> questions.Answer:
     """Call a question with the fields of the model; refuse unknown and missing ones by name."""
+    fields = (*required, *optional)
     model = _read(path)
     for key in model:
         if key not in fields:
-            _refuse(f'{path}: unknown entry "{key}"; known are {", ".join(fields)}')
-    missing = [name for name in _required(ask) if name not in model and name not in options]
+            _refuse(f"{path}: unknown entry {_quoted(key)}; known are {', '.join(fields)}")
+        if model[key] is None and key not in _MAY_BE_NULL:
+            _refuse(f'{path}: the entry "{key}" must not be null')
+    missing = [name for name in required if name not in model]
     if missing:
         _refuse(f'{path}: the entry "{missing[0]}" is missing')
     try:
         return ask(**model, **options)
     except UsageError as error:
         raise ModelError(f"{path}: {error}") from None
-
-
-def _required(ask: Callable[..., questions.Answer]) -> list[str]:
-    parameters = inspect.signature(ask).parameters.values()
-    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
 
 
 def _plain(value: Any) -> Any:
@@ -131,7 +157,7 @@ def _osdp(model: str, as_json: bool) -> None:
     FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (how
     often each was asked) and released (how many of those were released).
     """
-    answer = _answer(questions.osdp, model, ("joint", "epsilon", "queries", "released"))
+    answer = _answer(questions.osdp, model, ("joint", "epsilon"), ("queries", "released"))
     if as_json:
         return _print_json(answer)
     rows = [
@@ -154,8 +180,8 @@ def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
     FILE holds domains (values per tuple), joint (nested by tuple), scale (of the Laplace noise) and, for a
     linear query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
     """
-    fields = ("domains", "joint", "scale", "weights")
-    answer = _answer(questions.prior, model, fields, method=method, keep=keep)
+    required = ("domains", "joint", "scale")
+    answer = _answer(questions.prior, model, required, ("weights",), method=method, keep=keep)
     _print_adversaries(answer, as_json, "" if method == "exact" else "heuristic: may be below the truth")
 
 
@@ -167,7 +193,7 @@ def _gaussian(model: str, as_json: bool) -> None:
 
     FILE holds covariance, range (largest difference of two values) and scale (of the Laplace noise).
     """
-    answer = _answer(questions.gaussian, model, ("covariance", "range", "scale", "weights"))
+    answer = _answer(questions.gaussian, model, ("covariance", "range", "scale"), ("weights",))
     _print_adversaries(answer, as_json, "")
 
 
@@ -189,24 +215,17 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
     """Leakage of a stream of releases to someone who knows how people move.
 
     FILE holds backward and forward (transition matrices; one may be missing), or forward and
-    "stationary": true, and epsilon (per release). With --target and --horizon the epsilons are the answer.
+    "stationary": true, and epsilon (per release). With --target and --horizon the epsilons are the answer; those
+    in FILE are checked and left aside.
     """
     if (target is None) != (horizon is None) or (method is not None and target is None):
         raise click.UsageError("--target and --horizon go together, --method with them")
-    fields = ("backward", "forward", "stationary", "epsilon")
-    if target is None:
-        answer = _answer(questions.temporal, model, fields)
-    else:
-        ask = {"target": target, "horizon": horizon, "method": method or "bound"}
-        answer = _answer(_allocation, model, fields, **ask)
+    matrices, epsilon = ("backward", "forward", "stationary"), ("epsilon",)
+    required, optional = (epsilon, matrices) if target is None else ((), (*matrices, *epsilon))
+    answer = _answer(questions.temporal, model, required, optional, target=target, horizon=horizon, method=method)
     if as_json:
         return _print_json(answer)
     return _print_temporal(answer)
-
-
-def _allocation(*, epsilon: object = None, **fields: Any) -> questions.Answer:
-    """Ask for epsilons; a model that also holds some keeps them to itself."""
-    return questions.allocation(**fields)
 
 
 def _print_temporal(answer: questions.Answer) -> None:
@@ -229,18 +248,38 @@ def _print_temporal(answer: questions.Answer) -> None:
 def optimise(model: str, budget: float, objective: str, cap: float | None, as_json: bool) -> None:
     """Choose epsilons of attributes from an information target, with a bound on what any could give.
 
-    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), queries and weights.
+    FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), queries and weights. The
+    other objective's choice stands beside the one asked for, which is marked with *.
     """
-    fields = ("joint", "queries", "weights")
-    answer = _answer(questions.optimise, model, fields, budget=budget, objective=objective, cap=cap)
+    fields = ("queries", "weights")
+    answer = _answer(questions.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
     if as_json:
         return _print_json(answer)
-    pairs = enumerate(zip(answer["epsilon"], answer["leakage"], strict=True))
-    rows = [[i, e, n, bits(n)] for i, (e, n) in pairs]
-    total = answer["leakage_total"]
-    note = (
-        f"{objective} {_cell(answer['objective'])}, no choice gives over {_cell(answer['upper_bound'])}; "
-        f"information {total:.6g} nats ({bits(total):.6g} bits); "
-        f"expected releases {_cell(answer['expected_releases'])}"
-    )
-    return _print_table("Epsilons", ["attribute", "epsilon", "nats", "bits"], rows, note)
+    return _print_choices(answer, answer["other"])
+
+
+_EACH = ("epsilon", "leakage", "expected_releases_each")
+
+
+def _print_choices(asked: questions.Answer, other: questions.Answer) -> None:
+    """Print what both objectives give each attribute, side by side; the one that was asked for is marked."""
+    columns = ["attribute"]
+    for choice, mark in ((asked, "*"), (other, "")):
+        columns += [f"{choice['maximises']}{mark}\nepsilon", "leakage\nnats", "expected\nreleases"]
+    each = zip(*(choice[name] for choice in (asked, other) for name in _EACH), strict=True)
+    rows: list[list[Any]] = [[i, *map(_brief, values)] for i, values in enumerate(each)]
+    totals = (("", _brief(c["leakage_total"]), _brief(c["expected_releases"])) for c in (asked, other))
+    rows.append(["all", *(cell for total in totals for cell in total)])
+    note = "\n".join(_certificate(choice) for choice in (asked, other))
+    return _print_table("Epsilons by objective (* asked for)", columns, rows, note)
+
+
+def _brief(value: float) -> str:
+    """Return a number in at most nine characters."""
+    return f"{value:.4g}" if value >= 1e-4 else f"{value:.3g}"
+
+
+def _certificate(choice: questions.Answer) -> str:
+    """Return an objective's value beside the bound on it, and the information in bits."""
+    value, bound = _cell(choice["objective"]), _cell(choice["upper_bound"])
+    return f"{choice['maximises']}: {value}, no choice gives over {bound}; {bits(choice['leakage_total']):.6g} bits"

@@ -193,14 +193,15 @@ def _optimal(joint: Floats, order: list[str], target: float | None) -> Report | 
         return None
     patterns = {_digits(index): float(p) for index, p in np.ndenumerate(joint)}
     told: Report = {"target_bits": target}
-    for objective in ("releases", "epsilon"):
-        best = optimise(joint=patterns, budget=target / bits(1.0), objective=objective)
-        told[objective] = {
+    releases = optimise(joint=patterns, budget=target / bits(1.0), objective="releases")
+    for best in (releases, releases["other"]):
+        told[best["maximises"]] = {
             "epsilon": dict(zip(order, _plain(best["epsilon"]), strict=True)),
             "objective": _plain([best["objective"]])[0],
             "upper_bound": _plain([best["upper_bound"]])[0],
             "information_bits": bits(best["leakage_total"]),
             "expected_releases": best["expected_releases"],
+            "expected_releases_each": dict(zip(order, best["expected_releases_each"], strict=True)),
         }
     return told
 

@@ -1,18 +1,17 @@
 """The leakage questions as one asks them: plain numbers in, a plain answer out.
 
-Each function takes the fields of one JSON model (lists and objects as they were read) and returns the
-fields of one JSON answer; ``tacet leakage`` and ``tacet optimise`` print exactly these. Attributes, tuples
-and states keep the order of the input; infinity is a float here and the string "inf" in JSON. A malformed
-model raises ``UsageError`` naming the offending entry.
+Each function has the name of its verb and takes the fields of one JSON model (lists and objects as they were
+read) and the verb's options as keywords; it returns the fields of one JSON answer. ``tacet leakage`` and
+``tacet optimise`` print exactly these. Attributes, tuples and states keep the order of the input; infinity is
+a float here and the string "inf" in JSON. A malformed model raises ``UsageError`` naming the offending entry.
 
-| question   | asks                                                                | mathematics in         |
-|------------|---------------------------------------------------------------------|------------------------|
-| osdp       | odds that a record is sensitive after these outcomes                | dependence, patterns   |
-| prior      | a noisy sum, seen by adversaries who know some of the tuples        | prior, chain           |
-| gaussian   | the same for Gaussian tuples                                        | prior                  |
-| temporal   | a stream of releases, seen by one who knows how people move         | temporal, mobility     |
-| allocation | epsilons of a stream for a target of temporal leakage               | temporal               |
-| optimise   | epsilons of attributes for a target of information                  | information, optimiser |
+| question | asks                                                                           | mathematics in         |
+|----------|--------------------------------------------------------------------------------|------------------------|
+| osdp     | odds that a record is sensitive after these outcomes                           | dependence, patterns   |
+| prior    | a noisy sum, seen by adversaries who know some of the tuples                   | prior, chain           |
+| gaussian | the same for Gaussian tuples                                                   | prior                  |
+| temporal | a stream of releases, seen by one who knows how people move; epsilons for it   | temporal, mobility     |
+| optimise | epsilons of attributes for a target of information                             | information, optimiser |
 """
 
 from __future__ import annotations
@@ -20,13 +19,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream.accounting import optimiser
 from stream.accounting.chain import fast_search, full_search
 from stream.accounting.collusion import pairwise_factors
 from stream.accounting.dependence import factors, prior_odds
-from stream.accounting.entries import Floats, items, positive, stochastic, vector, whole, wholes
+from stream.accounting.entries import Floats, positive, shown, stochastic, vector, whole, wholes
 from stream.accounting.exclusion import posterior_odds
 from stream.accounting.joint import declared
 from stream.accounting.mobility import reversed_in_time
@@ -45,7 +43,12 @@ from stream.accounting.temporal import (
 )
 from stream.errors import UsageError
 
+__all__ = ["Answer", "gaussian", "optimise", "osdp", "prior", "temporal"]
+
 Answer = dict[str, Any]
+
+#: Largest horizon: epsilons of a hundred years of hours, or of ten years of five-minute windows.
+MAX_HORIZON = 1_100_000
 
 
 def osdp(*, joint: object, epsilon: object, queries: object = None, released: object = None) -> Answer:
@@ -126,23 +129,51 @@ def gaussian(*, covariance: object, range: object, scale: object, weights: objec
     return _adversaries(gaussian_leakages(covariance, range, scale, weights))
 
 
-def temporal(*, epsilon: object, backward: object = None, forward: object = None, stationary: object = False) -> Answer:
-    """Return backward, forward and total leakage of a stream, and their suprema at its largest epsilon.
+def temporal(
+    *,
+    epsilon: object = None,
+    backward: object = None,
+    forward: object = None,
+    stationary: object = False,
+    target: object = None,
+    horizon: object = None,
+    method: Literal["bound", "quantified"] | None = None,
+) -> Answer:
+    """Return the temporal leakage of a stream or, with ``target`` and ``horizon``, epsilons that keep to it.
 
     Args:
-        epsilon: per release in order of time, >= 0, at least one.
+        epsilon: per release in order of time, >= 0, at least one. With a target it may be missing; what is
+            there must be valid, and is otherwise left aside.
         backward: transition matrix to the state before, or None.
         forward: transition matrix to the state after, or None.
         stationary: take the backward matrix of the stationary chain with this forward matrix.
+        target: largest total leakage, positive.
+        horizon: number of releases.
+        method: ``bound`` (the default): one constant epsilon that holds however long the stream goes on;
+            ``quantified``: leakage exactly ``target`` at every time of a stream that ends at ``horizon``.
 
     Returns:
-        Lists in order of time. Without one of the matrices its leakage and supremum are None, and the
-        total is that of an adversary who does not know that direction.
+        ``backward``, ``forward``, ``total``: lists in order of time; ``supremum`` of each at the largest
+        epsilon. Without one of the matrices its leakage and supremum are None, and the total is that of an
+        adversary who does not know that direction. With a target: ``epsilon``, one per release.
     """
+    if (target is None) != (horizon is None) or (method is not None and target is None):
+        raise UsageError("target and horizon must be given together, and method only with them")
     before, after = _directions(backward, forward, stationary)
-    e = [float(x) for x in vector(epsilon, "epsilon", low=0.0)]
-    if not e:
+    e = None if epsilon is None and target is not None else _epsilons(epsilon)
+    if target is not None:
+        return {"epsilon": _allocation(before or loss(None), after or loss(None), target, horizon, method or "bound")}
+    return _temporal_leakage(before, after, e or [])
+
+
+def _epsilons(epsilon: object) -> list[float]:
+    found = [float(x) for x in vector(epsilon, "epsilon", low=0.0)]
+    if not found:
         raise UsageError("epsilon must not be empty")
+    return found
+
+
+def _temporal_leakage(before: Loss | None, after: Loss | None, e: list[float]) -> Answer:
     largest = max(e)
     sides = [None if side is None else supremum(side, largest) for side in (before, after)]
     known, back = before or loss(None), after or loss(None)
@@ -159,7 +190,7 @@ def _directions(backward: object, forward: object, stationary: object) -> tuple[
     if backward is None and forward is None:
         raise UsageError("backward or forward must be given")
     if not isinstance(stationary, bool):
-        raise UsageError(f"stationary must be true or false, got {stationary!r}")
+        raise UsageError(f"stationary must be true or false, got {shown(stationary)}")
     after = None if forward is None else stochastic(forward, "forward")
     if stationary:
         if after is None or backward is not None:
@@ -172,26 +203,12 @@ def _directions(backward: object, forward: object, stationary: object) -> tuple[
     return None if before is None else loss(before), None if after is None else loss(after)
 
 
-def allocation(
-    *,
-    target: object,
-    horizon: object,
-    backward: object = None,
-    forward: object = None,
-    stationary: object = False,
-    method: Literal["bound", "quantified"] = "bound",
-) -> Answer:
-    """Return the epsilons of ``horizon`` releases that keep the total temporal leakage at ``target``.
-
-    ``bound``: one constant epsilon that holds however long the stream goes on. ``quantified``: leakage
-    exactly ``target`` at every time of a stream that ends at ``horizon``.
-    """
-    before, after = (side or loss(None) for side in _directions(backward, forward, stationary))
-    alpha, releases = positive(target, "target"), whole(horizon, "horizon", low=1)
+def _allocation(before: Loss, after: Loss, target: object, horizon: object, method: str) -> list[float]:
+    alpha, releases = positive(target, "target"), whole(horizon, "horizon", low=1, high=MAX_HORIZON)
     if method not in ("bound", "quantified"):
         raise UsageError(f"method must be bound or quantified, got {method!r}")
     allocate = constant_allocation if method == "bound" else quantified_allocation
-    return {"epsilon": allocate(before, after, alpha, releases)}
+    return allocate(before, after, alpha, releases)
 
 
 def optimise(
@@ -212,17 +229,31 @@ def optimise(
         weights: worth of each attribute; by default 1.
         objective: ``releases`` (expected released records) or ``epsilon`` (their sum, as in the paper).
         cap: largest epsilon; by default none.
+
+    Returns:
+        What the objective ``maximises``: ``epsilon``, ``leakage`` (nats) and ``expected_releases_each`` of every
+        attribute, the totals ``leakage_total`` and ``expected_releases`` (records, whatever the weights), the
+        weighted ``objective`` and its ``upper_bound``. ``other`` is the same for the other objective.
     """
     table = declared(joint)
     k = table.ndim
-    best = optimiser.optimise(
-        table,
-        _asked(queries, k),
-        np.ones(k) if weights is None else vector(weights, "weights", k, low=0.0),
-        budget=positive(budget, "budget"),
-        objective=objective,
-        cap=positive("inf" if cap is None else cap, "cap", finite=False),
+    n = wholes([1] * k if queries is None else queries, "queries", k, low=1)
+    w = np.ones(k) if weights is None else vector(weights, "weights", k, low=0.0)
+    total, most = positive(budget, "budget"), positive("inf" if cap is None else cap, "cap", finite=False)
+    if objective not in OTHER:
+        raise UsageError(f'objective must be "releases" or "epsilon", got {shown(objective)}')
+    chosen, other = (
+        _choice(optimiser.optimise(table, n, w, budget=total, objective=name, cap=most), name)
+        for name in (objective, OTHER[objective])
     )
+    return chosen | {"other": other}
+
+
+#: The objective beside each objective.
+OTHER: dict[optimiser.Objective, optimiser.Objective] = {"releases": "epsilon", "epsilon": "releases"}
+
+
+def _choice(best: optimiser.Optimum, objective: optimiser.Objective) -> Answer:
     return {
         "epsilon": [float(e) for e in best.epsilon],
         "objective": best.objective,
@@ -230,10 +261,6 @@ def optimise(
         "leakage": [float(i) for i in best.leakage],
         "leakage_total": best.leakage_total,
         "expected_releases": best.expected_releases,
+        "expected_releases_each": [float(r) for r in best.releases],
+        "maximises": objective,
     }
-
-
-def _asked(queries: object, k: int) -> NDArray[np.int64]:
-    if queries is None:
-        return np.ones(k, dtype=np.int64)
-    return np.array([whole(n, f"queries[{i}]", low=1) for i, n in enumerate(items(queries, "queries", k))])

@@ -151,8 +151,10 @@ def test_epsilons_for_a_target(asked):
 
 def test_optimise(asked):
     fields = ["epsilon", "objective", "upper_bound", "leakage", "leakage_total", "expected_releases"]
+    added = ["expected_releases_each", "maximises"]
     releases, epsilon = asked["releases"].answer, asked["epsilon"].answer
-    assert list(releases) == list(epsilon) == fields
+    assert list(releases) == list(epsilon) == [*fields, *added, "other"]
+    assert list(releases["other"]) == [*fields, *added]
     assert releases["epsilon"] == pytest.approx([0.1502, 0.2116, 0.1588], abs=1e-4)
     assert epsilon["epsilon"] == pytest.approx([0, 0.5584, 0], abs=1e-3)
     for told in (releases, epsilon):
@@ -214,7 +216,7 @@ def test_a_malformed_model_exits_with_2_and_names_the_entry():
 def test_what_is_no_model_at_all_exits_with_2(tmp_path):
     made = together(
         [
-            ("leakage osdp --json", "{"), ("leakage osdp", "[]"), ("leakage osdp", '{"joint": NaN}'),
+            ("leakage osdp --json", "{"), ("leakage osdp", "[]"), ("leakage osdp", '{"joint": NaN, "epsilon": [1]}'),
             ("leakage osdp", '{"joint": {}, "joint": {}}'), ("leakage osdp", None, tmp_path / "nothing.json"),
         ]
     )  # fmt: skip

@@ -2,12 +2,15 @@
 
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from connectors.leakage import leakage, optimise
 from stream.accounting import leakage as questions
+from stream.errors import UsageError
 
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
 XOR = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}
@@ -109,9 +112,52 @@ def test_optimise_reports_the_choice_and_its_certificate():
     found = answer(optimise, "--budget", "0.2", model={"joint": PAIR})
     assert list(found) == [
         "epsilon", "objective", "upper_bound", "leakage", "leakage_total", "expected_releases",
+        "expected_releases_each", "maximises", "other",
     ]  # fmt: skip
     assert found["objective"] == found["expected_releases"] <= found["upper_bound"]
     assert sum(found["leakage"]) == pytest.approx(found["leakage_total"]) == pytest.approx(0.2)
+
+
+def test_optimise_reports_what_both_objectives_give_each_attribute():
+    model, options = {"joint": PAIR, "weights": [1, 3], "queries": [2, 1]}, ("--budget", "0.2", "--cap", "5")
+    releases = answer(optimise, *options, model=model)
+    epsilon = answer(optimise, *options, "--objective", "epsilon", model=model)
+    assert (releases["maximises"], releases["other"]["maximises"]) == ("releases", "epsilon")
+    assert releases["other"] == {key: value for key, value in epsilon.items() if key != "other"}
+    assert epsilon["other"] == {key: value for key, value in releases.items() if key != "other"}
+
+
+def test_expected_releases_are_records_whatever_the_weights():
+    """Attribute i is released with probability Pr(X_i = 1) (1 - e^(-n_i epsilon_i)); weights count in the objective."""
+    model = {"joint": PAIR, "weights": [7, 3], "queries": [2, 1]}
+    for objective in ("releases", "epsilon"):
+        found = answer(optimise, "--budget", "0.2", "--cap", "5", "--objective", objective, model=model)
+        each = [chance * -math.expm1(-n * e) for chance, n, e in zip((0.5, 0.6), (2, 1), found["epsilon"], strict=True)]
+        assert found["expected_releases_each"] == pytest.approx(each, rel=1e-12)
+        assert found["expected_releases"] == pytest.approx(math.fsum(each), rel=1e-12)
+        worth = each if objective == "releases" else found["epsilon"]
+        assert found["objective"] == pytest.approx(7 * worth[0] + 3 * worth[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("objective", "heads"), [("releases", ("releases*", "epsilon ")), ("epsilon", ("epsilon*", "releases "))]
+)
+def test_people_see_both_objectives_side_by_side_the_one_asked_for_marked(objective, heads):
+    triple = {"000": 0.2, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.4}
+    options = ("--budget", "0.2", "--cap", "5", "--objective", objective)
+    table = run(optimise, *options, model={"joint": triple}).output.splitlines()
+    header = " ".join(table[1:5])
+    assert heads[0] in header
+    assert heads[1] in header.replace(heads[0], "")
+    assert header.count("leakage") == header.count("expected") == 2
+    second = [cell.strip() for cell in next(line for line in table if line.startswith("│         1")).split("│")[2:-1]]
+    releases, epsilon = ["0.2116", "0.07", "0.1144"], ["0.5584", "0.2", "0.2566"]
+    own, other = (releases, epsilon) if objective == "releases" else (epsilon, releases)
+    assert [float(cell) for cell in second] == pytest.approx([float(cell) for cell in own + other], abs=0.012)
+    assert second[0] == own[0]
+    assert second[3] == other[0]
+    assert any(line.startswith("epsilon: 0.5584") for line in table)
+    assert any(line.startswith("releases: 0.28") for line in table)
 
 
 def test_optimise_takes_objective_cap_queries_and_weights():
@@ -206,11 +252,53 @@ def test_a_file_that_cannot_be_read_exits_2(tmp_path):
     assert CliRunner().invoke(leakage, ["osdp", str(binary)]).exit_code == 2
 
 
-def test_the_functions_have_the_names_and_fields_of_the_commands():
-    assert questions.osdp(**OSDP)["worst_factor"] == answer(leakage, "osdp", model=OSDP)["worst_factor"]
-    assert questions.prior(**PRIOR) == answer(leakage, "prior", model=PRIOR)
-    assert questions.gaussian(**GAUSSIAN) == answer(leakage, "gaussian", model=GAUSSIAN)
-    assert questions.temporal(**TEMPORAL) == answer(leakage, "temporal", model=TEMPORAL)
-    assert questions.optimise(joint=PAIR, budget=0.2) == answer(optimise, "--budget", "0.2", model={"joint": PAIR})
-    unbounded = questions.optimise(joint=PAIR, budget=0.9, objective="epsilon")
-    assert unbounded["objective"] == math.inf
+def as_json(value):
+    """Write an answer of a function as its verb prints it: infinity is a string."""
+    if isinstance(value, dict):
+        return {key: as_json(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [as_json(entry) for entry in value]
+    return "inf" if value == math.inf else value
+
+
+MOVES = {"forward": [[0.95, 0.05], [0.05, 0.95]], "stationary": True}
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "model"),
+    [
+        ("osdp", {}, OSDP),
+        ("osdp", {}, {"joint": XOR, "epsilon": [1, "inf", 1], "released": [1, 1, 0]}),
+        ("prior", {}, PRIOR),
+        ("prior", {"method": "full"}, PRIOR | {"weights": [1, -1]}),
+        ("prior", {"method": "fast", "keep": 1}, PRIOR),
+        ("gaussian", {}, GAUSSIAN),
+        ("temporal", {}, TEMPORAL),
+        ("temporal", {}, {"backward": [[1, 0], [0, 1]], "epsilon": [0.1]}),
+        ("temporal", {"target": 1.0, "horizon": 4}, MOVES),
+        ("temporal", {"target": 1.0, "horizon": 4, "method": "quantified"}, MOVES),
+        ("optimise", {"budget": 0.2}, {"joint": PAIR}),
+        ("optimise", {"budget": 0.9, "objective": "epsilon"}, {"joint": PAIR, "weights": [1, 2]}),
+        ("optimise", {"budget": 0.2, "cap": 0.3}, {"joint": PAIR, "queries": [2, 1]}),
+    ],
+)
+def test_each_function_has_the_name_fields_and_options_of_its_verb_and_gives_the_same_object(verb, options, model):
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    command = (optimise,) if verb == "optimise" else (leakage, verb)
+    assert as_json(getattr(questions, verb)(**model, **options)) == answer(*command, *words, model=model)
+
+
+def test_the_functions_are_the_verbs_and_nothing_else():
+    assert sorted(set(questions.__all__) - {"Answer"}) == sorted({*leakage.commands, "optimise"} - {"learn"})
+
+
+def test_the_readmes_lines_of_python_run_as_they_stand():
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    (block,) = [b for b in re.findall(r"^```python\n(.*?)^```", readme, re.M | re.S) if "accounting.leakage" in b]
+    exec(compile(block, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("options", [{"target": 1.0}, {"horizon": 3}, {"epsilon": [1], "method": "bound"}])
+def test_options_that_go_together_go_together_in_python_too(options):
+    with pytest.raises(UsageError, match="target and horizon"):
+        questions.temporal(**MOVES, **options)
