@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
+import traceback
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import cast
 
 import click
@@ -16,6 +19,7 @@ from stream.errors import DataError, TacetError, UsageError
 from stream.settings import Settings
 
 USAGE, DATA, OTHER = 2, 3, 1
+ROOT = Path(__file__).parents[1]
 
 VERBS = {
     "demo": "connectors.commands.demo",
@@ -79,7 +83,7 @@ def main() -> None:
     if SERVICES.intersection(sys.argv[1:2]):  # until the verb's own handler takes over; nothing has begun yet
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        tacet(standalone_mode=False)
+        _run()
     except click.exceptions.Exit as ended:
         sys.exit(ended.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -98,6 +102,33 @@ def main() -> None:
         _fail(str(error), DATA)
     except (TacetError, OSError) as error:
         _fail(str(error), OTHER)
+    except Exception as error:
+        _fail(_fault(error), OTHER)
+
+
+def _run() -> None:
+    """Run the command; of errors that several tasks raised at once, raise the one that says most."""
+    try:
+        tacet(standalone_mode=False)
+    except BaseExceptionGroup as group:
+        leaves = list(_leaves(group))
+        raise next((leaf for leaf in leaves if isinstance(leaf, TacetError | OSError)), leaves[0]) from None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _fault(error: Exception) -> str:
+    """Say of a fault of this program what it is and where, never its text: it may hold what was read."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).parent.is_relative_to(ROOT)] or frames
+    place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    return f"a fault of this program, {type(error).__name__}{place}; its text is not shown, for it may hold data"
 
 
 def _fail(message: str, code: int) -> None:

@@ -21,6 +21,8 @@ from typing import Any, Literal
 
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, LaboratoryKeys
+from stream.records import DAY
+from stream.schemas import LATEST
 
 PARTS = {"ingest": ("pseudonym",), "worker": ("noise", "audit")}
 
@@ -48,7 +50,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
 def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
     """Write the keys that one kind of host needs to a new file."""
     document = _read(path)
-    if part == "worker" and _part(path, document, "noise").get("day", 0) is None:
+    if part == "worker" and isinstance(_held(path, document), _Unpinned):
         msg = f"{path}: must know its first day before it is copied; make it with 'tacet key create --first-day'"
         raise KeyFileError(msg)
     dropped = set(PARTS["ingest"]) | set(PARTS["worker"])
@@ -58,7 +60,11 @@ def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
 
 def pseudonym_key(path: Path) -> bytes:
     """Return the key that names devices."""
-    return bytes.fromhex(_part(path, _read(path), "pseudonym"))
+    key = _part(path, _read(path), "pseudonym")
+    try:
+        return bytes.fromhex(key)
+    except (ValueError, TypeError):
+        raise _damaged(path) from None
 
 
 def is_laboratory(path: Path) -> bool:
@@ -143,11 +149,22 @@ def _held(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys 
         secret, ledger = bytes.fromhex(audit), str(document["ledger"])
         if document["laboratory"]:
             return LaboratoryKeys(bytes.fromhex(noise["root"]), ledger, secret)
-        key, day = bytes.fromhex(noise["key"]), noise["day"]
+        key, day = bytes.fromhex(noise["key"]), _day(noise["day"])
     except (KeyError, ValueError, TypeError):
-        msg = f"{path}: must be a key file made by 'tacet key create', but a part of it is damaged"
-        raise KeyFileError(msg) from None
-    return _Unpinned(key, ledger, secret) if day is None else ForwardKeys(int(day), key, ledger, secret)
+        raise _damaged(path) from None
+    return _Unpinned(key, ledger, secret) if day is None else ForwardKeys(day, key, ledger, secret)
+
+
+def _damaged(path: Path) -> KeyFileError:
+    return KeyFileError(f"{path}: must be a key file made by 'tacet key create', but a part of it is damaged")
+
+
+def _day(value: Any) -> int | None:
+    """Return the oldest day of a key; ValueError where it is none."""
+    if value is not None and not (type(value) is int and 0 <= value <= LATEST // DAY):
+        msg = "must be days since 1970-01-01, or null"
+        raise ValueError(msg)
+    return value
 
 
 @contextmanager
@@ -207,7 +224,7 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         msg = f"{path}: key file cannot be read ({error.strerror})"
         raise KeyFileError(msg) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("tacet_key") != 1:
         msg = f"{path}: must be a key file made by 'tacet key create'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import signal
 import time
 from collections import Counter
@@ -31,7 +32,6 @@ from stream.policy import Policy, audiences_of
 from stream.records import SECOND, Heartbeat, Micros
 from stream.schemas import rfc3339
 
-LOOPBACK = ("127.", "::1", "localhost")
 TURN = 0.005
 """Seconds after which a busy feeder lets the event loop look at signals."""
 log = structlog.get_logger("tacet.run")
@@ -167,7 +167,7 @@ def check_uptime_clock(policy: Policy, key_file: Path) -> None:
     if not keyfile.is_laboratory(key_file):
         msg = "--clock uptime: must go with a laboratory key"
         raise UsageError(msg)
-    if foreign := sorted(source for source in sources if not source.startswith(LOOPBACK)):
+    if foreign := sorted(source for source in sources if not ipaddress.ip_network(source).is_loopback):
         msg = f"--clock uptime: every source of the policy must be on loopback, got {foreign[0]}"
         raise UsageError(msg)
 

@@ -42,7 +42,7 @@ class MarkFile:
                 store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
                 for store, sites in document["stores"].items()
             }
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             msg = f"{self._path}: must be the mark that 'tacet run' wrote, but it is damaged"
             raise UsageError(msg) from None
 

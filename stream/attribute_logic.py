@@ -167,7 +167,4 @@ def _open(day: _Day, name: str, rule: Sensitive) -> frozenset[int]:
 
 
 def _day(site: Site) -> _Day:
-    begins, ends = (
-        int(text[:2]) * 60 * MINUTE // site.tick + int(text[3:]) * MINUTE // site.tick for text in site.working_hours
-    )
-    return _Day(DAY // site.tick, begins, ends, -(-BREAK // site.tick))
+    return _Day(DAY // site.tick, *site.working_ticks, -(-BREAK // site.tick))

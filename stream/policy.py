@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, Field, FiniteFloat, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, StrictBool, ValidationError, field_validator, model_validator
 
 from stream.errors import PolicyError
 from stream.policy_fields import (
@@ -71,21 +71,21 @@ class Mobility(Frozen):
 class Meeting(Frozen):
     """People who come and go together: each of the others is there with ``correlation`` to the first."""
 
-    size: int = Field(ge=2, le=10_000)
-    correlation: float = Field(ge=0, le=1)
-    presence: float = Field(gt=0, lt=1)
+    size: int = Field(ge=2, le=10_000, strict=True)
+    correlation: float = Field(ge=0, le=1, strict=True)
+    presence: float = Field(gt=0, lt=1, strict=True)
     """Probability that one of them is there at a tick."""
 
 
 class Privacy(Frozen):
     """Bounds that hold for every release."""
 
-    devices_per_person: int = Field(default=3, ge=1, le=100)
-    max_factor: FiniteFloat = Field(default=math.exp(3), gt=1)
+    devices_per_person: int = Field(default=3, ge=1, le=100, strict=True)
+    max_factor: FiniteFloat = Field(default=math.exp(3), gt=1, strict=True)
     """Largest posterior-odds factor any coalition may reach on one attribute, counts included."""
-    ticks_per_attribute: int = Field(default=12, ge=1, le=1440)
+    ticks_per_attribute: int = Field(default=12, ge=1, le=1440, strict=True)
     """Ticks by which a sensitive and a non-sensitive value may differ in the counts."""
-    w: int = Field(default=12, ge=1, le=2016)
+    w: int = Field(default=12, ge=1, le=2016, strict=True)
     """Windows of the sliding w-event unit."""
     mobility: Mobility | None = None
     meetings: tuple[Meeting, ...] = ()
@@ -101,8 +101,8 @@ class Pseudonyms(Frozen):
 class Restricted(Frozen):
     """Restricted topics to publish: true presence and true counts."""
 
-    presence: bool = False
-    occupancy: bool = False
+    presence: StrictBool = False
+    occupancy: StrictBool = False
 
 
 class Policy(Frozen):
@@ -140,9 +140,11 @@ class Policy(Frozen):
                 msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
                 raise ValueError(msg)
         for release in self.release:
+            covered = {site: zones for site in self.site if (zones := self.zones_of(release, site))}
             if isinstance(release, CountRelease):
-                covered = {site: {zone.id: zone.largest for zone in self.zones_of(release, site)} for site in self.site}
-                _check_states(release, {site: largest for site, largest in covered.items() if largest})
+                _check_states(release, {site: {zone.id: zone.largest for zone in covered[site]} for site in covered})
+            elif "occupancy_level" in release.attributes:
+                _check_working_hours({name: self.site[name] for name in covered})
         return self
 
     def _attributes_released(self) -> Iterator[str]:
@@ -183,6 +185,16 @@ def _names(releases: Iterable[Release]) -> Iterator[str]:
             yield from (query.name for query in release.queries)
 
 
+def _check_working_hours(sites: dict[str, Site]) -> None:
+    """Raise ValueError unless people are counted in every site's working hours, of which the level is a share."""
+    for name, site in sites.items():
+        first, behind = site.working_ticks
+        if first >= behind:
+            begin, end = site.working_hours
+            msg = f"site.{name}.working_hours: must hold a tick, which occupancy_level tells of, got {begin} to {end}"
+            raise ValueError(msg)
+
+
 LARGEST_STATE = 1 << 20
 """Largest count that the filter considers."""
 
@@ -214,6 +226,9 @@ def load_policy(text: str, file: str = "policy") -> Policy:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         msg = f"{file}: not TOML: {error}"
+        raise PolicyError(msg) from None
+    except RecursionError:
+        msg = f"{file}: not TOML: brackets are nested too deeply"
         raise PolicyError(msg) from None
     try:
         return Policy.model_validate(document)

@@ -24,7 +24,10 @@ EVERYBODY = "all"
 LEVEL_STEP = Decimal("0.0001")
 """Levels are rounded to whole multiples of it."""
 
-_DURATION = re.compile(r"(\d+)\s*(ms|s|min|h|d)")
+LONGEST_DAYS = 3660
+"""No duration is longer: ten years."""
+_DURATION = re.compile(r"([0-9]+)\s*(ms|s|min|h|d)")
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _UNITS = {"ms": 1000, "s": SECOND, "min": MINUTE, "h": 60 * MINUTE, "d": DAY}
 
 
@@ -34,7 +37,12 @@ def parse_duration(text: Any) -> int:
     if match is None:
         msg = "must be a duration such as '30s', '5min' or '1h'"
         raise ValueError(msg)
-    return int(match[1]) * _UNITS[match[2]]
+    unit = _UNITS[match[2]]
+    digits = match[1].lstrip("0") or "0"
+    if len(digits) > 20 or int(digits) * unit > LONGEST_DAYS * DAY:
+        msg = f"must be at most {LONGEST_DAYS}d"
+        raise ValueError(msg)
+    return int(digits) * unit
 
 
 def parse_epsilon(text: Any) -> Fraction:
@@ -51,13 +59,13 @@ def parse_spend(text: Any) -> Fraction:
     if isinstance(text, Fraction):
         return text
     try:
-        value = Decimal(text) if isinstance(text, str) else Decimal("nan")
+        value = Decimal(text) if isinstance(text, str) and _DECIMAL.fullmatch(text) else Decimal("nan")
     except InvalidOperation:
         value = Decimal("nan")
     if not value.is_finite() or value <= 0:
         msg = "must be a positive decimal in quotes, such as '0.1'"
         raise ValueError(msg)
-    if value.adjusted() > 12 or value.normalize().as_tuple().exponent < -9:  # type: ignore[operator]
+    if not -9 <= value.adjusted() <= 12 or value.normalize().as_tuple().exponent < -9:  # type: ignore[operator]
         msg = "must have at most nine decimals and be below 10000000000000"
         raise ValueError(msg)
     return Fraction(value)

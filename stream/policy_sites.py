@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -18,8 +19,8 @@ class Zone(Frozen):
     id: Ident
     floor: Ident = "1"
     kind: Name = "room"
-    capacity: int = Field(gt=0, le=100_000)
-    max_count: int | None = Field(default=None, gt=0, le=1_000_000)
+    capacity: int = Field(gt=0, le=100_000, strict=True)
+    max_count: int | None = Field(default=None, gt=0, le=1_000_000, strict=True)
     """Largest count the filter considers, in devices; 10 x capacity + 20 unless given."""
     access_points: tuple[Mac, ...] = Field(min_length=1)
     access_point_names: tuple[str, ...] = ()
@@ -39,7 +40,7 @@ class Site(Frozen):
     tick: Duration = 5 * MINUTE
     validity: Duration = 10 * MINUTE
     lateness: Duration = 30 * SECOND
-    max_devices: int = Field(default=20_000, gt=0, le=200_000)
+    max_devices: int = Field(default=20_000, gt=0, le=200_000, strict=True)
     working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(min_length=1)
     zones: tuple[Zone, ...] = Field(min_length=1)
@@ -73,7 +74,7 @@ class Site(Frozen):
     @field_validator("sources")
     @classmethod
     def _sources_unique(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        refuse_repeats("must be unique", value)
+        refuse_repeats("must be unique", map(_network, value))
         return value
 
     @field_validator("zones")
@@ -83,6 +84,22 @@ class Site(Frozen):
         return value
 
     @property
+    def working_ticks(self) -> tuple[int, int]:
+        """The ticks in the working hours, as (first, first behind them), counted from local midnight."""
+        begin, end = (60 * int(text[:2]) + int(text[3:]) for text in self.working_hours)
+        return -(-begin * MINUTE // self.tick), -(-end * MINUTE // self.tick)
+
+    @property
     def ticks_per_observation(self) -> int:
         """Ticks at which one observation can count: validity over tick, rounded up."""
         return math.ceil(self.validity / self.tick)
+
+
+def _network(source: str) -> str:
+    """Return the one form of an address or block; an address is a block of one."""
+    try:
+        network = ipaddress.ip_network(source)
+    except ValueError:
+        msg = f"must be addresses or blocks such as '10.2.0.5' or '10.2.0.0/16', got {source!r}"
+        raise ValueError(msg) from None
+    return network.compressed.removesuffix(f"/{network.max_prefixlen}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -40,6 +41,9 @@ from stream.records import Micros
 from stream.sensing.simulator import SimulatorConfig
 from stream.sensing.simulator import simulate as run_simulation
 
+FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
+"""First days of a simulation whose times all lie between 1970 and 2255, in any time zone."""
+
 
 @click.command()
 @click.option("--days", type=click.IntRange(1, 3660), default=1, show_default=True)
@@ -72,6 +76,9 @@ def simulate(
     tacet simulate --out observations.csv --policy-out policy.toml
     tacet simulate --udp 127.0.0.1:1162 --speed 60
     """
+    if start is not None and not FIRST_START <= start.date() <= LAST_START:
+        msg = f"--start: must be from {FIRST_START} to {LAST_START}, got {start.date()}"
+        raise UsageError(msg)
     chosen = parse_faults([name for name in faults.split(",") if name])
     settings: dict[str, Any] = {"start": start.date()} if start else {}
     config = SimulatorConfig(days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, **settings)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 err = Console(stderr=True)
+_PORT = re.compile(r"[0-9]{1,5}")
 NO_DROPS = frozenset({"rows", "accepted", "stale_heartbeats"})
 """What sensing counts beside the rows that it dropped."""
 
@@ -62,7 +65,7 @@ class Address(click.ParamType):
         if isinstance(value, tuple):
             return value
         host, colon, port = str(value).rpartition(":")
-        if not colon or not port.isdigit() or not int(port) < 65_536:
+        if not colon or not _PORT.fullmatch(port) or not int(port) < 65_536:
             self.fail(f"{value!r} must be HOST:PORT, such as 127.0.0.1:1162", param, ctx)
         return host.strip("[]") or "127.0.0.1", int(port)
 
@@ -80,7 +83,7 @@ class Speed(click.ParamType):
             speed = float(value)
         except ValueError:
             speed = 0.0
-        if speed <= 0:
+        if not 0 < speed < math.inf:
             self.fail(f"{value!r} must be a positive number or 'max'", param, ctx)
         return speed
 
@@ -102,14 +105,28 @@ def json_option(function: F) -> F:
 
 def windows_options(function: F) -> F:
     """Add ``--from`` and ``--to``."""
-    function = click.option("--to", "last_window", type=Time(), help="Release no window after this time.")(function)
-    return click.option("--from", "first_window", type=Time(), help="Release no window before this time.")(function)
+    to = click.option(
+        "--to", "last_window", type=Time(), callback=_in_order, help="Release no window after this time."
+    )  # fmt: skip
+    since = click.option(
+        "--from", "first_window", type=Time(), callback=_in_order, help="Release no window before this time."
+    )  # fmt: skip
+    return since(to(function))
+
+
+def _in_order(ctx: click.Context, param: click.Parameter, value: Micros | None) -> Micros | None:
+    """Return the value; a usage error when ``--from`` is later than ``--to``, whichever came second."""
+    both = {**ctx.params, str(param.name): value}
+    first, last = both.get("first_window"), both.get("last_window")
+    if first is not None and last is not None and first > last:
+        raise click.UsageError("--from: must not be later than --to")
+    return value
 
 
 def read_policy(path: Path) -> Policy:
     """Load and check a policy, its promises included."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path}: policy cannot be read ({error})"
         raise UsageError(msg) from None

@@ -152,7 +152,10 @@ def test_an_exported_part_holds_that_part_alone(tmp_path):
 @pytest.mark.parametrize(
     "text",
     ["", "[]", '{"tacet_key": 2}', '{"tacet_key": 1, "audit": "zz", "noise": {}, "ledger": "x", "laboratory": false}',
-     '{"tacet_key": 1, "audit": "00", "noise": {"day": 1}, "ledger": "x", "laboratory": false}'],
+     '{"tacet_key": 1, "audit": "00", "noise": {"day": 1}, "ledger": "x", "laboratory": false}',
+     *(f'{{"tacet_key": 1, "audit": "00", "noise": {{"day": {day}, "key": "00"}}, "ledger": "x", "laboratory": false}}'
+       for day in ('"a"', "1.5", "true", "-1", "99999999999", "[]")),
+     '{"tacet_key": 1, "audit": "00", "noise": "n", "ledger": "x", "laboratory": false}', "[" * 100_000],
 )  # fmt: skip
 def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path, text):
     path = tmp_path / "key"
@@ -162,6 +165,15 @@ def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path, text):
     with pytest.raises(KeyFileError, match="must be a key file made by 'tacet key create'") as caught:
         keyfile.FileKeys(path)
     assert text not in str(caught.value) or not text
+    with pytest.raises(KeyFileError, match="must"):
+        keyfile.export(path, "worker", tmp_path / "copy")
+
+
+def test_a_damaged_pseudonym_key_is_refused(tmp_path, production):
+    document = json.loads(production.read_text()) | {"pseudonym": "zz"}
+    production.write_text(json.dumps(document))
+    with pytest.raises(KeyFileError, match="a part of it is damaged"):
+        keyfile.pseudonym_key(production)
 
 
 def test_no_key_shows_itself(production, laboratory):

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 
 import pytest
-from core_ground import policy_text
+from core_ground import COUNTS, policy_text
 
 from connectors.simulation_policy import policy_text as simulated_policy
 from stream.errors import PolicyError
@@ -41,6 +41,9 @@ RULES = [
     ('tick = "15min"', 'tick = "30s"', "site.dbh.tick", "whole minutes", "'30s'"),
     ('tick = "15min"', "tick = 15", "site.dbh.tick", "duration such as", "15"),
     ('tick = "15min"', 'tick = "0min"', "site.dbh.tick", "greater than 0", "'0min'"),
+    ('validity = "10min"', 'validity = "99999999999999999999d"', "site.dbh.validity", "at most 3660d", "'999"),
+    ('validity = "10min"', f'validity = "{"9" * 5000}d"', "site.dbh.validity", "at most 3660d", "'999"),
+    ('validity = "10min"', 'validity = "3661d"', "site.dbh.validity", "at most 3660d", "'3661d'"),
     ('validity = "10min"', 'validity = "ten"', "site.dbh.validity", "duration such as", "'ten'"),
     ('lateness = "30s"', "lateness = 30", "site.dbh.lateness", "duration such as", "30"),
     ('lateness = "30s"', 'lateness = "30s"\ncolour = "red"', "site.dbh.colour", "not permitted", "'red'"),
@@ -61,8 +64,13 @@ RULES = [
     ),
     ('sources = ["127.0.0.1", "127.0.0.2"]', "sources = []", "site.dbh.sources", "at least 1", ""),
     ('"127.0.0.2"]', '"127.0.0.1"]', "site.dbh.sources", "unique", "127.0.0.1 twice"),
+    ('"127.0.0.2"]', '"127.0.0.1/32"]', "site.dbh.sources", "unique", "127.0.0.1 twice"),
+    ('"127.0.0.2"]', '"::1", "0:0::1"]', "site.dbh.sources", "unique", "::1 twice"),
+    ('"127.0.0.2"]', '"wlc.example.org"]', "site.dbh.sources", "addresses or blocks", "'wlc.example.org'"),
+    ('"127.0.0.2"]', '"10.2.0.5/16"]', "site.dbh.sources", "addresses or blocks", "'10.2.0.5/16'"),
     ('id = "b"', 'id = "a"', "site.dbh.zones", "unique within their site", "a twice"),
     ('id = "b"', 'id = "b/c"', "site.dbh.zones[1].id", "match pattern", "'b/c'"),
+    ("capacity = 6", "capacity = true", "site.dbh.zones[0].capacity", "valid integer", "True"),
     ("capacity = 6", "capacity = 0", "site.dbh.zones[0].capacity", "greater than 0", "0"),
     ('["02:00:00:00:00:02"]', '["02:00:00:00:00:01"]', "policy", "one zone only", "02:00:00:00:00:01 twice"),
     ('["02:00:00:00:00:02"]', '["02-00-00-00-00-02"]', "zones[1].access_points[0]", "match pattern", "02-00"),
@@ -116,6 +124,8 @@ RULES = [
     ),
     ('facilities = "1", public', 'facilities = "0.00001", public', "release[0]", "with pegasus", "got 0.00001"),
     ('facilities = "1", public', 'managers = "1", public', "policy", "not declared", "managers"),
+    ('{ board = "10" }', '{ board = "1_0" }', "release[1].daily_budget.board", "positive decimal", "'1_0'"),
+    ('{ board = "10" }', '{ board = "1e-99999999" }', "release[1].daily_budget.board", "nine decimals", "1e-9999"),
     (
         'daily_budget = { board = "10" }',
         'daily_budget = { board = "0.2" }',
@@ -197,6 +207,28 @@ sensitive = { before = "07:00" }
 """
     assert "dbh/x/arrival twice" in refusal(TEXT + second)
     load_policy(TEXT + second.replace("attributes.arrival", "attributes.departure"))
+
+
+@pytest.mark.parametrize(
+    ("tick", "hours"), [("5min", ("08:01", "08:04")), ("1h", ("08:10", "08:50")), ("1d", ("08:00", "18:00"))]
+)
+def test_working_hours_of_which_a_level_is_told_hold_a_tick(tick, hours):
+    site = f'working_hours = ["{hours[0]}", "{hours[1]}"]'
+    assert f"site.dbh.working_hours: must hold a tick, which occupancy_level tells of, got {hours[0]} to" in refusal(
+        policy_text(tick=tick, site=site)
+    )
+    load_policy(policy_text(COUNTS, tick=tick, site=site))
+
+
+def test_a_tick_at_the_end_of_working_hours_is_not_in_them():
+    hours = {("08:00", "18:00"): (96, 216), ("08:01", "08:06"): (97, 98), ("00:00", "24:00"): (0, 288)}
+    for written, ticks in hours.items():
+        site = policy_text(tick="5min", site=f'working_hours = ["{written[0]}", "{written[1]}"]')
+        assert load_policy(site).site["dbh"].working_ticks == ticks
+
+
+def test_brackets_without_end_are_not_toml():
+    assert refusal("a = " + "[" * 5000) == "building.toml: not TOML: brackets are nested too deeply"
 
 
 def test_what_is_not_toml_is_refused_with_its_line():

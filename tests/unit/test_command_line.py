@@ -1,0 +1,114 @@
+"""The edges of the command line: what ends it with one line and a code, and what its options take."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from core_ground import building, policy_text
+
+from connectors import cli, keyfile
+from connectors.commands.options import Address, Speed, read_policy, windows_options
+from connectors.live import check_uptime_clock
+from stream.errors import DataError, UsageError
+from stream.policy import load_policy
+
+SECRET = "a4:00:00:00:00:01"
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raising: BaseException) -> Any:
+    """Return code and line with which the program ends when its command raises."""
+
+    def command(**_: Any) -> None:
+        raise raising
+
+    monkeypatch.setattr(cli, "tacet", command)
+    monkeypatch.setattr(sys, "argv", ["tacet"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("raising", "code", "line"),
+    [
+        (UsageError("a"), 2, "tacet: a"),
+        (DataError("b"), 3, "tacet: b"),
+        (socket.gaierror(-2, "no such name"), 1, "tacet: [Errno -2] no such name"),
+        (ExceptionGroup("g", [KeyError("k"), ExceptionGroup("h", [DataError("c"), OSError("d")])]), 3, "tacet: c"),
+        (KeyboardInterrupt(), 130, ""),
+        (BaseExceptionGroup("g", [KeyboardInterrupt()]), 130, ""),
+    ],
+)
+def test_an_error_ends_the_program_with_one_line_and_a_code(monkeypatch, capsys, raising, code, line):
+    assert ended(monkeypatch, capsys, raising) == (code, f"{line}\n" if line else "")
+
+
+@pytest.mark.parametrize("wrap", [lambda e: e, lambda e: ExceptionGroup("g", [e])])
+def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
+    monkeypatch, capsys, wrap: Callable[[Exception], Exception]
+):
+    code, said = ended(monkeypatch, capsys, wrap(ZeroDivisionError(SECRET)))
+    assert code == 1
+    assert said.startswith("tacet: a fault of this program, ZeroDivisionError in ")
+    assert said.count("\n") == 1
+    assert SECRET not in said
+
+
+# --- options ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:\u00b2", "127.0.0.1:\u0661", "127.0.0.1:65536", "127.0.0.1:", "1162", ":-1"]
+)
+def test_an_address_ends_in_a_port(text):
+    with pytest.raises(click.BadParameter, match="must be HOST:PORT"):
+        Address().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "0", "-1", "fast", "1e999"])
+def test_a_speed_is_a_positive_number(text):
+    with pytest.raises(click.BadParameter, match="must be a positive number or 'max'"):
+        Speed().convert(text, None, None)
+    assert (Speed().convert("0.5", None, None), Speed().convert("max", None, None)) == (0.5, None)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_windows_end_after_they_begin(turned):
+    @windows_options
+    def command(**_: Any) -> None:
+        pass
+
+    verb = click.command()(command)
+    since, until = ["--from", "2026-03-02T10:00:00Z"], ["--to", "2026-03-02T09:00:00Z"]
+    done = CliRunner().invoke(verb, [*until, *since] if turned else [*since, *until])
+    assert done.exit_code == 2
+    assert "--from: must not be later than --to" in done.output
+    assert CliRunner().invoke(verb, ["--from", until[1], "--to", since[1]]).exit_code == 0
+    assert CliRunner().invoke(verb, ["--from", until[1], "--to", until[1]]).exit_code == 0
+
+
+def test_a_policy_may_begin_with_a_mark_of_other_systems(tmp_path: Path):
+    path = tmp_path / "policy.toml"
+    path.write_text("\ufeff" + policy_text().replace("\n", "\r\n"), newline="")
+    assert read_policy(path) == building()
+
+
+@pytest.mark.parametrize(
+    ("source", "allowed"),
+    [("127.0.0.9", True), ("127.0.0.0/8", True), ("::1", True), ("::10.2.0.5", False), ("::1:2", False)],
+)
+def test_the_uptime_clock_is_for_loopback_alone(tmp_path: Path, source: str, allowed: bool):
+    keyfile.create(tmp_path / "key", laboratory=True)
+    policy = load_policy(policy_text().replace('"127.0.0.2"', f'"{source}"'))
+    if allowed:
+        check_uptime_clock(policy, tmp_path / "key")
+        return
+    with pytest.raises(UsageError, match=f"must be on loopback, got {source}"):
+        check_uptime_clock(policy, tmp_path / "key")
