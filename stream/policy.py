@@ -140,7 +140,7 @@ class Policy(Frozen):
                 msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
                 raise ValueError(msg)
         for release in self.release:
-            covered = {site: zones for site in self.site if (zones := self.zones_of(release, site))}
+            covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
             if isinstance(release, CountRelease):
                 _check_states(release, {site: {zone.id: zone.largest for zone in covered[site]} for site in covered})
             elif "occupancy_level" in release.attributes:
