@@ -24,12 +24,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.accounting.dependence import deltas
+from stream.accounting.dependence import deltas, log
 from stream.accounting.entries import Floats, number, positive, whole
 from stream.accounting.exclusion import (
     dependent_release_factor,
     dependent_suppression_factor,
     exp_or_inf,
+    spent,
     suppression_factor,
 )
 from stream.errors import UsageError
@@ -66,14 +67,34 @@ def _product(joint: Floats, epsilon: Floats, queries: NDArray[np.int64], release
         return 1.0
     if released[j]:
         return 0.0
-    product = suppression_factor(float(epsilon[j]), int(queries[j]))
+    logs = [spent(float(epsilon[j]), int(queries[j]))]
     for i in (i for i in range(joint.ndim) if i != j):
-        delta = deltas(joint, i, j)
-        if released[i]:
-            product *= dependent_release_factor(*delta)
-        else:
-            product *= dependent_suppression_factor(*delta, float(epsilon[i]), int(queries[i]))
-    return product
+        total = spent(float(epsilon[i]), int(queries[i]))
+        logs.append(_log_release_factor(joint, i, j) if released[i] else _log_suppression_factor(joint, i, j, total))
+    return 0.0 if -math.inf in logs else exp_or_inf(math.fsum(logs))
+
+
+def _log_suppression_factor(joint: Floats, i: int, j: int, total: float) -> float:
+    """Return ln f_1 after refusals of r_i that spent ``total`` (Theorem 2, Corollary 1), in logarithms throughout."""
+    delta = np.array(deltas(joint, i, j))
+    if delta[0] == delta[1]:
+        return 0.0
+    sensitive, public = np.logaddexp(log(delta) + log(np.array(-math.expm1(-total))), -total)
+    return float(sensitive - public)
+
+
+def _log_release_factor(joint: Floats, i: int, j: int) -> float:
+    """Return ln f_2 (Theorem 3) from probabilities that r_i may be released, however small they are.
+
+    Raises:
+        UsageError: r_i can never be released.
+    """
+    pair = joint.sum(axis=tuple(a for a in range(joint.ndim) if a not in (i, j)))
+    table = pair if i < j else pair.T
+    if not table[1].any():
+        raise UsageError(f"released[{i}] must be 0: such a record is never released")
+    sensitive, public = log(table[1]) - log(table.sum(axis=0))
+    return float(sensitive - public)
 
 
 def coalition_epsilon(members: Iterable[Sequence[float]], *, nested: bool = True) -> Floats:

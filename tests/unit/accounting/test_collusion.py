@@ -38,6 +38,25 @@ def test_the_product_differs_from_the_truth_for_three_attributes():
     assert product(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [1, 0, 0])[2] == pytest.approx(0.693735, abs=5e-7)
 
 
+def test_the_product_of_overwhelming_odds_and_an_impossibility_is_an_impossibility():
+    """A release of r_0 proves that r_1 was not sensitive, however often r_1 itself was refused."""
+    joint = declared({"00": 0.3, "01": 0.3, "11": 0.4})
+    assert product(joint, [1, 1e30], [1, 1000], [1, 0]).tolist() == [0.0, 0.0]
+
+
+def test_the_product_holds_where_a_release_is_all_but_impossible():
+    joint = declared({"00": 0.5, "01": 0.5 - 3e-30, "10": 1e-30, "11": 2e-30})
+    assert product(joint, [1, 0.5], [1, 1], [1, 0])[1] == pytest.approx(0.5 * math.exp(0.5), rel=1e-12)
+
+
+def test_the_product_of_many_refusals_is_finite_where_they_outweigh_each_other():
+    joint = declared({"01": 0.2, "10": 0.4, "11": 0.4})
+    found = product(joint, [1, 1], [5000, 5000], [0, 0])[1]
+    assert found == pytest.approx(
+        factors(joint, np.ones(2), np.array([5000] * 2), np.zeros(2, dtype=np.int64))[1], rel=1e-9
+    )
+
+
 def test_the_product_is_too_small_for_about_half_of_random_models(seeded):
     """48.5 % of three attributes at epsilon 1, by up to .37 in ln."""
     rng = seeded(42)
