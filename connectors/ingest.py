@@ -30,7 +30,9 @@ BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
 UNKNOWN_LISTED = 256
-"""So many unknown access points are listed by address; further ones are only counted."""
+"""So many unknown access points are remembered by address; further ones are only counted."""
+UNKNOWN_TOLD = 20
+"""So many of them, the most frequent, are told at the end."""
 
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, TOO_MANY_DEVICES, NO_UPTIME = "collapsed", "too_many_devices", "no_uptime"
@@ -283,6 +285,16 @@ def _rows(state: IngestState, batch: BatchKey) -> list[Row]:
     if waiting is None:
         waiting = state.open[batch] = OpenBatch(state.now)
     return waiting.rows
+
+
+def most_unknown(state: IngestState) -> dict[str, int]:
+    """Return the unknown access points with the most traps, and their traps, most first.
+
+    These are radio addresses (or names) of equipment in the owner's own network that the policy lacks; a
+    client's address is never among them.
+    """
+    ordered = sorted(state.unknown.items(), key=lambda each: (-each[1], each[0]))
+    return dict(ordered[:UNKNOWN_TOLD])
 
 
 def _note_unknown(state: IngestState, seen_as: str) -> None:

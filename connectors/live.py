@@ -8,7 +8,7 @@ import ipaddress
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -195,3 +195,14 @@ async def until_stopped(made: Receiver, stop: asyncio.Event) -> None:
     finally:
         for task in waiting:
             task.cancel()
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Do the work; from the stop signal on wait no longer than ``seconds``. Return whether it was done."""
+    doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    await asyncio.wait({doing}, timeout=seconds)
+    if doing.done():
+        doing.result()
+    return doing.done()

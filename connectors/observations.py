@@ -60,8 +60,6 @@ class Tally:
     """Of the bad rows, those that lie more than ``LEAP`` from the others."""
     cut: bool = False
     """Whether the file could not be read to its end."""
-    later: int = 0
-    """Rows left for a run that goes on where this one ends."""
     unknown_access_points: int = 0
     locally_administered: int = 0
     last: Micros | None = None
@@ -145,8 +143,7 @@ class ObservationFile:
                     yield None
                     continue
                 _, time, device, access_point, site = row
-                if self._until is not None and time > self._until:
-                    self.tally.later += 1
+                if self._outside(site, time):
                     continue
                 if high is None:
                     high = self.first = time if self._since is None else max(time, self._since)
@@ -158,6 +155,11 @@ class ObservationFile:
         if high is not None and not self.tally.cut:
             self.tally.last = high
             yield from self._finish(high)
+
+    def _outside(self, site: str, time: Micros) -> bool:
+        """Whether no window from ``since`` to ``until`` can hold a row."""
+        early = self._since is not None and time <= self._since - self._policy.site[site].validity
+        return early or (self._until is not None and time > self._until)
 
     # --- rows -----------------------------------------------------------------------------------------
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import click
 
@@ -29,7 +33,7 @@ from connectors.commands.options import (
     tell_drops,
     windows_options,
 )
-from connectors.ingest import Sink
+from connectors.ingest import UNKNOWN_ACCESS_POINT, Sink, most_unknown
 from connectors.kafka import KafkaSink
 from connectors.live import (
     FileSink,
@@ -41,10 +45,11 @@ from connectors.live import (
     sensing_counters,
     stop_signals,
     until_stopped,
+    within,
 )
 from connectors.observations import ObservationFile, Tally, bad_rows
-from connectors.snmp.admission import Counters
 from connectors.snmp.port import Port
+from connectors.snmp.receiver import Receiver
 from stream.embedded import Embedded
 from stream.pipeline import Options
 from stream.policy import Policy
@@ -52,6 +57,8 @@ from stream.records import Micros
 from stream.settings import Settings
 
 SOURCES = "give either --udp or --observations"
+LAST_DRAIN = 8.0
+"""Seconds in which an ingest that is told to stop brings out what it holds; a broker may never answer."""
 
 
 def source_options(function: F) -> F:
@@ -122,8 +129,8 @@ def run(
     communities(settings)
     Port(udp, 1, lambda: 0).close()
     with embedded(policy, key_file, store, options, accept_policy=accept_policy) as runner:
-        counters = _listen(settings, policy, key_file, udp, runner, start if clock == "uptime" else None)
-        _tell_traps(counters, as_json=as_json)
+        made = _listen(settings, policy, key_file, udp, runner, start if clock == "uptime" else None)
+    _tell_traps(made, as_json=as_json)
 
 
 @click.command()
@@ -131,50 +138,84 @@ def run(
 @policy_option
 @key_option
 @source_options
+@click.option("--from", "first_window", type=Time(), help="For a file: make no window before this time.")
+@click.option("--to", "last_window", type=Time(), help="For a file: make no window after this time.")
 @json_option
 @click.pass_obj
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
-    observations: Path | None, speed: float | None, as_json: bool,
+    observations: Path | None, speed: float | None, first_window: Micros | None, last_window: Micros | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from traps until told to stop, or from a file to its end.
+
+    With --from and --to a file stands for these windows only: its sources are heard of from the window before
+    the first on, and until the last one is closed. Live traps have no such bounds; 'tacet worker' has.
 
     Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
     """
     policy = read_policy(policy_file)
     if (udp is None) == (observations is None):
         raise click.UsageError(SOURCES)
-    tally, counters = run_async(
-        _ingest(settings, bootstrap(settings, kafka), policy, key_file, udp, observations, speed)
-    )
-    if tally is not None:
-        _tell_file(tally, as_json=as_json)
-        problem = bad_rows(tally)
-        if problem is not None:
-            raise problem
-    elif counters is not None:
-        _tell_traps(counters, as_json=as_json)
+    if udp is not None and (first_window is not None or last_window is not None):
+        raise click.UsageError("--from, --to: must go with --observations; for live traps give them to 'tacet worker'")
+    windows = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
+    servers = bootstrap(settings, kafka)
+    poured = run_async(_ingest(settings, servers, policy, key_file, udp, observations, speed, windows, as_json=as_json))
+    _tell(poured, as_json=as_json)
+    problem = None if poured.file is None else bad_rows(poured.file.tally)
+    if problem is not None:
+        raise problem
+
+
+@dataclass(slots=True)
+class _Poured:
+    """Where an ingest's observations come from: one of the two, once it has begun."""
+
+    file: ObservationFile | None = None
+    receiver: Receiver | None = None
 
 
 async def _ingest(
     settings: Settings, kafka: str, policy: Policy, key_file: Path, udp: tuple[str, int] | None,
-    observations: Path | None, speed: float | None,
-) -> tuple[Tally | None, Counters | None]:  # fmt: skip
+    observations: Path | None, speed: float | None, windows: tuple[Micros | None, Micros | None], *, as_json: bool,
+) -> _Poured:  # fmt: skip
+    """Pour observations into Kafka; where that does not end in time after a stop signal, end the process."""
     key = keyfile.pseudonym_key(key_file)
-    sink = KafkaSink(kafka)
-    try:
-        await sink.start()
-        async with stop_signals() as stop:
+    sink, poured = KafkaSink(kafka), _Poured()
+
+    async def pour(stop: asyncio.Event) -> None:
+        try:
             if observations is not None:
-                file = ObservationFile(observations, policy, key)
-                await feed_file(file, sink, speed, stop)
-                return file.tally, None
+                since, until = windows
+                poured.file = ObservationFile(observations, policy, key, since=since, until=until)
+                await feed_file(poured.file, sink, speed, stop)
+                return
             assert udp is not None  # noqa: S101
             async with receiver(udp, policy, key, sink, communities(settings)) as made:
+                poured.receiver = made
                 await until_stopped(made, stop)
-            return None, made.counters
-    finally:
+        finally:
+            await sink.stop()
+
+    try:
+        await sink.start()
+    except BaseException:
         await sink.stop()
+        raise
+    async with stop_signals() as stop:
+        if not await within(LAST_DRAIN, pour(stop), stop):
+            _tell(poured, as_json=as_json)
+            _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, informs unanswered")
+    return poured
+
+
+def _give_up(message: str) -> NoReturn:
+    """End the process at once: what hangs on a broker that is away would hang on when it is cancelled, too."""
+    click.echo(f"tacet: {message}", err=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 class Fed(NamedTuple):
@@ -203,15 +244,22 @@ def _feed(file: ObservationFile, path: Path, runner: Embedded, speed: float | No
 
 def _listen(
     settings: Settings, policy: Policy, key_file: Path, udp: tuple[str, int], sink: Sink, start: Micros | None
-) -> Counters:
-    async def listen() -> Counters:
+) -> Receiver:
+    async def listen() -> Receiver:
         key = keyfile.pseudonym_key(key_file)
         async with stop_signals() as stop:
             async with receiver(udp, policy, key, sink, communities(settings), start=start) as made:
                 await until_stopped(made, stop)
-            return made.counters
+            return made
 
     return run_async(listen())
+
+
+def _tell(poured: _Poured, *, as_json: bool) -> None:
+    if poured.file is not None:
+        _tell_file(poured.file.tally, as_json=as_json)
+    elif poured.receiver is not None:
+        _tell_traps(poured.receiver, as_json=as_json)
 
 
 def _tell_file(tally: Tally, *, as_json: bool) -> None:
@@ -233,14 +281,39 @@ def _tell_run(fed: Fed, *, as_json: bool) -> None:
         click.echo("stopped before the end of the file; the same command goes on from here")
 
 
-def _tell_traps(counters: Counters, *, as_json: bool) -> None:
+def _tell_traps(made: Receiver, *, as_json: bool) -> None:
+    counters, state = made.counters, made.state
     dropped = {reason: n for reason, n in counters.dropped.items() if n}
+    unknown = most_unknown(state)
+    others = dropped.get(UNKNOWN_ACCESS_POINT, 0) - sum(unknown.values())
     if as_json:
         print_json(
             {"datagrams": counters.datagrams, "accepted": counters.accepted, "dropped": dropped,
-             "kernel_drops": counters.kernel_drops}
+             "waiting": counters.waiting, "kernel_drops": counters.kernel_drops,
+             "informs_answered": counters.informs_answered, "answers_unsent": counters.answers_unsent,
+             "locally_administered": state.locally_administered, "unknown_access_points": unknown,
+             "traps_of_other_unknown_access_points": others}
         )  # fmt: skip
         return
     click.echo(f"{counters.datagrams:,} datagrams, {counters.accepted:,} accepted")
     for reason, n in sorted(dropped.items()):
         click.echo(f"  {n:>8,}  dropped: {reason.replace('_', ' ')}")
+        if reason == UNKNOWN_ACCESS_POINT:
+            _tell_unknown(unknown, others)
+    for n, what in (
+        (counters.waiting, "still in the queue"),
+        (counters.kernel_drops, "lost in the kernel, beside these"),
+        (state.locally_administered, "sightings of locally administered addresses"),
+        (counters.informs_answered, "informs answered"),
+        (counters.answers_unsent, "answers that could not be sent"),
+    ):
+        if n:
+            click.echo(f"  {n:>8,}  {what}")
+
+
+def _tell_unknown(unknown: dict[str, int], others: int) -> None:
+    """List access points that the policy lacks: equipment of the network, never a client."""
+    for name, n in unknown.items():
+        click.echo(f"  {n:>12,}  {name}")
+    if others:
+        click.echo(f"  {others:>12,}  at others")

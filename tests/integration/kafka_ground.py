@@ -53,6 +53,12 @@ class Broker(Protocol):
     def kill(self) -> None:
         """End it without warning."""
 
+    def pause(self) -> None:
+        """Let it answer nothing, with its connections open."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
     def start(self) -> None:
         """Start it (again) on the same data and port; return when the port answers."""
 
@@ -83,6 +89,12 @@ class GivenBroker:
         self.bootstrap = bootstrap
 
     def kill(self) -> None:
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        raise NotImplementedError
+
+    def resume(self) -> None:
         raise NotImplementedError
 
     def start(self) -> None:
@@ -125,6 +137,12 @@ class DockerBroker:
 
     def kill(self) -> None:
         self._container.get_wrapped_container().kill(signal="SIGKILL")
+
+    def pause(self) -> None:
+        self._container.get_wrapped_container().pause()
+
+    def resume(self) -> None:
+        self._container.get_wrapped_container().unpause()
 
     def close(self) -> None:
         self._container.stop()
@@ -210,6 +228,14 @@ class JavaBroker:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(timeout=10)
             self._process = None
+
+    def pause(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         self.kill()

@@ -1,0 +1,195 @@
+"""ingest and run as processes: what they tell of the traps they were sent, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
+from integration.kafka_ground import Broker, delete_topics
+
+from connectors import keyfile
+from connectors.snmp.sender import encode_associate
+from connectors.topics import topic_names
+from stream.policy import load_policy
+
+KNOWN = bytes.fromhex("020000000e01")
+CLIENT = "3c0000000"
+LISTENING = 60.0
+
+
+class Ground:
+    """A policy, a key and communities in a folder, and a socket that sends traps as the policy's controller."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.policy, self.key, self.rows = folder, folder / "policy", folder / "key", folder / "rows.csv"
+        self.policy.write_text(POLICY)
+        self.rows.write_text(OBSERVATIONS)
+        keyfile.create(self.key, laboratory=True)
+        (folder / "communities").write_text("s3cret\n")
+        (folder / "communities").chmod(0o600)
+        self.env = os.environ | {"TACET_SNMP_COMMUNITIES_FILE": str(folder / "communities")}
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+
+    def words(self, verb: str, *more: str) -> list[str]:
+        udp = f"127.0.0.1:{self.port}"
+        return [verb, "--policy", str(self.policy), "--key-file", str(self.key), "--udp", udp, *more]
+
+    @contextlib.contextmanager
+    def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """Start a verb that listens; an inform of this is answered when it does."""
+        process = subprocess.Popen(
+            command(words), env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            self.ask_until_answered()
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def send(self, number: int, access_point: bytes = KNOWN, *, inform: bool = False) -> None:
+        client = bytes.fromhex(f"{CLIENT}{number:03x}")
+        trap = encode_associate(
+            client, access_point, community=b"s3cret", uptime=1, request_id=number + 1, inform=inform
+        )
+        self.socket.sendto(trap, ("127.0.0.1", self.port))
+
+    def answers(self, seconds: float = 0.5) -> int:
+        """Return how many answers come until there is none for so long."""
+        heard = 0
+        self.socket.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            while self.socket.recv(65_535):
+                heard += 1
+        return heard
+
+    def ask_until_answered(self) -> None:
+        patience = time.monotonic() + LISTENING
+        while time.monotonic() < patience:
+            self.send(4000, inform=True)
+            if self.answers():
+                return
+        raise AssertionError
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Iterator[Ground]:
+    made = Ground(tmp_path)
+    yield made
+    made.socket.close()
+
+
+def ended(process: subprocess.Popen[str], code: int, seconds: float) -> tuple[str, str]:
+    process.terminate()
+    out, err = process.communicate(timeout=seconds)
+    assert process.returncode == code, err
+    return out, err
+
+
+def unknown(number: int) -> bytes:
+    return bytes.fromhex(f"5c521effff{number:02x}")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_access_points_that_the_policy_lacks_are_told_at_the_end(ground: Ground, as_json: bool) -> None:
+    with ground.running(*ground.words("run", "--store", str(ground.folder / "store"), *["--json"] * as_json)) as live:
+        for number in range(25):
+            for again in range(3 if number < 20 else 1):
+                ground.send(100 * again + number, unknown(number))
+        ground.send(3000, inform=True)  # answered when all before it has been taken in
+        assert ground.answers(3.0) == 1
+        out, err = ended(live, 0, 30)
+    names = [unknown(number).hex(":") for number in range(20)]
+    if as_json:
+        told = json.loads(out)
+        assert told["dropped"]["unknown_access_point"] == 65
+        assert told["unknown_access_points"] == dict.fromkeys(names, 3)
+        assert told["traps_of_other_unknown_access_points"] == 5
+        assert told["informs_answered"] >= 2
+        assert {"answers_unsent", "kernel_drops", "locally_administered", "waiting"} <= told.keys()
+    else:
+        lines = [line.split() for line in out.splitlines()]
+        assert ["65", "dropped:", "unknown", "access", "point"] in lines
+        assert [line for line in lines if line[0] == "3"] == [["3", name] for name in names]
+        assert ["5", "at", "others"] in lines
+        assert any(line[1:] == ["informs", "answered"] for line in lines)
+    for text in (out, err):
+        assert "3c:00:00:00" not in text
+        assert CLIENT not in text
+
+
+def test_bounds_of_windows_are_not_for_live_traps(ground: Ground) -> None:
+    done = tacet(*ground.words("ingest", "--from", "2026-03-02T10:00:00Z"), code=2)
+    assert "tacet worker" in done.stderr
+
+
+# --- on Kafka ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bootstrap(kafka: Broker, ground: Ground) -> Iterator[str]:
+    names = topic_names(load_policy(POLICY))
+    asyncio.run(delete_topics(kafka.bootstrap, names))
+    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", ground.policy)
+    yield kafka.bootstrap
+    asyncio.run(delete_topics(kafka.bootstrap, names))
+
+
+@pytest.mark.kafka
+def test_ingest_ends_in_time_while_the_broker_does_not_answer(kafka: Broker, ground: Ground, bootstrap: str) -> None:
+    if not kafka.killable:
+        pytest.skip("the broker was given and is not ours to stop")
+    with ground.running(*ground.words("ingest", "--kafka", bootstrap, "--json")) as live:
+        kafka.pause()
+        try:
+            for number in range(3):
+                ground.send(number, inform=True)
+            time.sleep(2)
+            asked = time.monotonic()
+            out, err = ended(live, 1, 30)
+            assert time.monotonic() - asked < 10
+        finally:
+            kafka.resume()
+        assert ground.answers() == 0, "what was not written is not acknowledged"
+    assert err.splitlines()[-1].startswith("tacet: no answer from Kafka for 8 s")
+    assert "Traceback" not in err
+    assert json.loads(out)["accepted"] + json.loads(out)["waiting"] >= 4
+
+
+@pytest.mark.kafka
+def test_a_file_cut_by_ingest_gives_the_private_topics_of_a_replay_cut_likewise(ground: Ground, bootstrap: str) -> None:
+    common = ["--policy", str(ground.policy), "--key-file", str(ground.key)]
+    cut = ["--from", "2026-03-02T10:08:00Z", "--to", "2026-03-02T10:34:00Z"]
+    tacet("replay", ground.rows, *common, "--out", ground.folder / "out", *cut)
+    tacet("ingest", "--kafka", bootstrap, *common, "--observations", ground.rows, *cut)
+    wanted = {
+        path.parent.name: path.read_text().splitlines() for path in (ground.folder / "out/private").glob("*/*.jsonl")
+    }
+    assert {len(lines) for lines in wanted.values()} == {2 * 5}, "windows from 10:10 to 10:30"
+    worker = subprocess.Popen(command(["worker", "--kafka", bootstrap, *common]), stderr=subprocess.DEVNULL)
+    try:
+        found: dict[str, Any] = {}
+        patience = time.monotonic() + 60
+        while len(found.get("public", ())) < 10 and time.monotonic() < patience:
+            words = ["subscribe", "--kafka", bootstrap, "--from-start", "--until-end", "--json"]
+            found = {name: tacet(*words, "--audience", name).stdout.splitlines() for name in wanted}
+        worker.terminate()
+        assert worker.wait(15) == 0
+    finally:
+        worker.kill()
+        worker.wait()
+    assert found == wanted
