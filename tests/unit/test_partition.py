@@ -307,6 +307,13 @@ def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_thei
     assert "02:de:ad" not in b"".join(out.value for out in emitted).decode()
 
 
+def test_quarantine_has_the_time_of_the_sites_and_none_before_any_has_come_anywhere():
+    partition = Partition(POLICY, laboratory())
+    assert [out.timestamp_ms for out in partition.feed(0, None, b"{}")] == [0]
+    fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING)) for source in SOURCES])
+    assert [out.timestamp_ms for out in partition.feed(2, None, b"{}")] == [EVENING // 1000]
+
+
 def test_the_digest_of_a_quarantined_message_is_keyed():
     values = [parse_record(Partition(POLICY, laboratory(seed)).feed(0, None, b"{}")[0].value) for seed in (1, 2)]
     assert values[0]["digest"] != values[1]["digest"]

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from core_ground import COUNTS, building, messages, people, policy_text, write_csv
 
@@ -147,6 +148,38 @@ def test_restricted_records_are_kept_a_day_and_quarantine_a_week(tmp_path):
     store.close()
     everything = list(range(10))
     assert kept == {OCCUPANCY: [8, 9], QUARANTINE: everything[2:], AUDIT: everything, LEAKAGE: everything}
+
+
+def test_what_was_refused_before_there_was_a_time_is_kept_a_week_from_the_first(tmp_path):
+    store = SqliteStore(tmp_path / "s")
+    day = DAY // 1000
+    store.commit([out(QUARANTINE, b"refused", 1, 0)], b"", 0)
+    for n in range(20_000, 20_010):
+        store.commit([out(AUDIT, b"{}", n, n * day)], b"", 0)
+        assert bool(store.records(QUARANTINE)) == (n <= 20_007)
+    store.close()
+
+
+async def test_a_window_of_several_releases_comes_in_one_order_from_every_source(tmp_path):
+    store = SqliteStore(tmp_path / "s")
+    names = [("plain", None), ("day", "departure"), ("day", "arrival"), ("extra", None)]
+    bodies = [
+        {"release_id": f"dbh/{name}/{attribute}", "site": "dbh", "release": name, "window_end": "2026-03-02T10:05:00Z"}
+        | ({} if attribute is None else {"attribute": attribute})
+        for name, attribute in names
+    ]
+    store.commit(
+        [
+            out(private_topic("board", body["release"]), orjson.dumps(body), n)._replace(id=body["release_id"])
+            for n, body in enumerate(bodies)
+        ],
+        b"",
+        0,
+    )
+    store.deliver()
+    store.close()
+    found = [record["release_id"] for record in await read(tmp_path / "s", from_start=True)]
+    assert found == ["dbh/day/departure", "dbh/day/arrival", "dbh/extra/None", "dbh/plain/None"]
 
 
 def test_a_second_runner_on_a_store_is_refused_at_once(tmp_path, key):
