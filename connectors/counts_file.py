@@ -1,26 +1,38 @@
-"""Tables of counts: ``time, zone, count`` in, ``time, zone, value, half_width`` out."""
+"""Tables of counts: ``time, zone, count`` in, ``time, zone, value, half_width`` out.
+
+A bad row is counted and named by line and field. Its time is left out for all zones, as a window that is not
+released: a count that is not there must not pass for 0.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from connectors.observations import Tally, csv_rows, named, open_text
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts
+from stream.mechanisms.filter import LARGEST_CAPACITY
 from stream.mechanisms.noise import Ints
 from stream.records import MINUTE, Micros
-from stream.schemas import parse_time, rfc3339
+from stream.schemas import LATEST, parse_time, rfc3339
 
 COLUMNS = ("time", "zone", "count")
+LARGEST_COUNT = 1_000_000_000
+"""No count is larger: sums over zones and groups of windows stay far below 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,9 @@ class Table:
     times: Ints
     zones: tuple[str, ...]
     counts: Ints
+    tally: Tally
+    left_out: int
+    """Times that were left out because some zone has no count, or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +54,12 @@ class Made:
     rows: int
     zones: int
     windows: int
+    bad: int
+    """Rows that were left out."""
+    left_out: int
+    """Times that were left out for all zones."""
+    problem: DataError | None
+    """What to tell about bad rows and times that were left out."""
 
 
 def release_file(
@@ -57,73 +78,133 @@ def release_file(
         site="table", release=mechanism, zones=table.zones, day_key=lambda day: subkey(keys.day(day), "noise"),
         slot=lambda instant: slot_of(instant, zone), window=window,
     )  # fmt: skip
-    settings = {"epsilon": epsilon, "smoother": smoother, "calendar": calendar}
     if max_count is None and mechanism == "filter":
-        noisy, _ = release_counts(
-            count_mechanism("laplace", epsilon=epsilon, max_counts=[1] * len(table.zones)),
-            naming, table.times, table.counts,
-        )  # fmt: skip
-        largest = [max(20, int(column.max())) for column in noisy.T]
+        largest = _largest(naming, table, epsilon)
     else:
         largest = [max_count or 1] * len(table.zones)
-    stage = count_mechanism(mechanism, max_counts=largest, **settings)  # type: ignore[arg-type]
+    stage = count_mechanism(mechanism, epsilon=epsilon, max_counts=largest, smoother=smoother, calendar=calendar)
     values, widths = release_counts(stage, naming, table.times, table.counts, progress)
     _write(out, table, values, widths)
-    return Made(table.counts.size, len(table.zones), len(table.times))
+    return Made(table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table))
+
+
+def _largest(naming: Naming, table: Table, epsilon: Fraction) -> list[int]:
+    """Return where each zone's grid ends: at its largest noisy count, released as by ``laplace``."""
+    noisy, _ = release_counts(
+        count_mechanism("laplace", epsilon=epsilon, max_counts=[1] * len(table.zones)),
+        naming, table.times, table.counts,
+    )  # fmt: skip
+    largest = [max(20, int(column.max())) for column in noisy.T]
+    if max(largest) > LARGEST_CAPACITY:
+        msg = f"give --max-count: the noisy counts reach beyond {LARGEST_CAPACITY:,}, where the filter's grid must end"
+        raise UsageError(msg)
+    return largest
+
+
+def _problem(table: Table) -> DataError | None:
+    if not table.tally.bad and not table.left_out:
+        return None
+    times = f"{table.left_out} times were left out, at which not every zone has one good count"
+    return DataError(f"{named(table.tally)}. {times}" if table.tally.bad else times)
 
 
 def read_table(path: Path, timezone: ZoneInfo) -> Table:
-    """Read a table; times without a zone are local to ``timezone``.
+    """Read a table; times without an offset are local to ``timezone``.
+
+    Where the clocks are set back, the second row of a zone with the same local time is the second hour's.
 
     Raises:
         UsageError: the file cannot be read or has other columns.
-        DataError: a field is wrong, or a zone has no count at some time; line and field are named.
+        DataError: there is no time at which every zone has one good count.
     """
-    cells: dict[tuple[Micros, str], int] = {}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                msg = f"{path}: first line must name the columns {', '.join(COLUMNS)}; {missing[0]} is missing"
-                raise UsageError(msg)
-            for row in reader:
-                time, name, count = _cell(path, reader.line_num, row, timezone)
-                if (time, name) in cells:
-                    msg = f"{path}: line {reader.line_num}: time and zone must not come twice"
-                    raise DataError(msg)
-                cells[time, name] = count
-    except OSError as error:
-        msg = f"{path}: cannot be read ({error.strerror})"
-        raise UsageError(msg) from None
-    if not cells:
-        msg = f"{path}: must hold at least one row"
-        raise DataError(msg)
-    times = sorted({time for time, _ in cells})
+    tally, cells, spoilt = Tally(), dict[tuple[Micros, str], int](), set[Micros]()
+    with open_text(path) as lines:
+        for line, row in csv_rows(path, _to_the_end(path, lines), COLUMNS):
+            tally.rows += 1
+            _take(_Row(line, *row), timezone, cells, spoilt, tally)
     zones = tuple(dict.fromkeys(name for _, name in cells))
-    if len(cells) != len(times) * len(zones):
-        msg = f"{path}: every zone must have a count at every time"
-        raise DataError(msg)
+    held = Counter(time for time, _ in cells)
+    times = sorted(time for time, count in held.items() if count == len(zones) and time not in spoilt)
+    if not times:
+        raise DataError(_nothing(path, tally, cells))
     counts = np.array([[cells[time, name] for name in zones] for time in times], dtype=np.int64)
-    return Table(np.array(times, dtype=np.int64), zones, counts)
+    left_out = len(held.keys() | spoilt) - len(times)
+    return Table(np.array(times, dtype=np.int64), zones, counts, tally, left_out)
 
 
-def _cell(path: Path, line: int, row: dict[str, str | None], timezone: ZoneInfo) -> tuple[Micros, str, int]:
+class _Row(NamedTuple):
+    """A line's fields as they are written."""
+
+    line: int
+    time: str
+    zone: str
+    number: str
+
+
+def _take(
+    row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], spoilt: set[Micros], tally: Tally
+) -> None:
+    """Put a row into its cell; a bad one spoils its time, if that can be told."""
+    moments = _instants(row.time, timezone)
+    if not moments:
+        tally.note(row.line, "time")
+        return
+    time = next((moment for moment in moments if (moment, row.zone) not in cells), moments[0])
+    problem = None
+    if not row.zone or "\ufffd" in row.zone:
+        problem = "zone"
+    elif (count := _count(row.number)) is None:
+        problem = "count"
+    elif (time, row.zone) in cells:
+        problem = "time and zone, for the second time"
+    else:
+        cells[time, row.zone] = count
+    if problem is not None:
+        tally.note(row.line, problem)
+        spoilt.update(moments)
+
+
+@lru_cache(maxsize=65_536)
+def _instants(text: str, timezone: ZoneInfo) -> tuple[Micros, ...]:
+    """Return the instants that a time can stand for: two for a local time that comes twice, none for a bad one."""
     try:
-        moment = datetime.fromisoformat(row["time"] or "")
-    except ValueError:
-        msg = f"{path}: line {line}: time must be an ISO 8601 time"
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return _within([parse_time(text)])
+        folds = (moment.replace(tzinfo=timezone, fold=fold) for fold in (0, 1))
+        true = (local for local in folds if local.astimezone(UTC).astimezone(timezone).replace(tzinfo=None) == moment)
+        return _within(dict.fromkeys(parse_time(local.isoformat()) for local in true))
+    except (ValueError, OverflowError):
+        return ()
+
+
+def _within(moments: Iterable[Micros]) -> tuple[Micros, ...]:
+    return tuple(moment for moment in moments if 0 <= moment < LATEST)
+
+
+def _count(text: str) -> int | None:
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_COUNT)):
+        return None
+    count = int(text)
+    return count if count <= LARGEST_COUNT else None
+
+
+def _to_the_end(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    try:
+        yield from lines
+    except (OSError, EOFError, zlib.error):
+        msg = f"{path}: cannot be read to its end"
         raise DataError(msg) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone)
-    count = row["count"] or ""
-    if not count.isascii() or not count.isdigit():
-        msg = f"{path}: line {line}: count must be a whole number of at least 0"
-        raise DataError(msg)
-    if not row["zone"]:
-        msg = f"{path}: line {line}: zone must not be empty"
-        raise DataError(msg)
-    return parse_time(moment.isoformat()), row["zone"], int(count)
+
+
+def _nothing(path: Path, tally: Tally, cells: Iterable[tuple[Micros, str]]) -> str:
+    """Say why no time of a table can be released."""
+    if not tally.rows:
+        return f"{path}: must hold at least one row"
+    if tally.bad:
+        return f"{path}: no time has one good count of every zone; {named(tally)}"
+    rarest = min(Counter(name for _, name in cells).values())
+    return f"{path}: every zone must have a count at every time; one zone has {rarest} of them"
 
 
 def _timezone(name: str) -> ZoneInfo:

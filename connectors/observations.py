@@ -137,7 +137,7 @@ class ObservationFile:
 
     def _read(self) -> Iterator[Message | None]:
         high: Micros | None = None
-        with _open(self._path) as lines:
+        with open_text(self._path) as lines:
             for row in self._plausible(self._parsed(self._to_the_end(lines))):
                 if row is None:
                     yield None
@@ -284,7 +284,12 @@ class ObservationFile:
             yield from self._beat(name, end)
 
 
-def _open(path: Path) -> IO[str]:
+def open_text(path: Path) -> IO[str]:
+    """Open a file of text, packed or not, with or without a byte order mark.
+
+    Raises:
+        UsageError: it cannot be opened.
+    """
     try:
         if path.suffix == ".gz":
             return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
@@ -296,23 +301,28 @@ def _open(path: Path) -> IO[str]:
 
 def _rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
     jsonl = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
-    yield from _json_rows(lines) if jsonl else _csv_rows(path, lines)
+    yield from _json_rows(lines) if jsonl else csv_rows(path, lines, COLUMNS)
 
 
-def _csv_rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def csv_rows(path: Path, lines: Iterable[str], columns: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield each line's number and the fields of these columns, empty ones where it cannot be told apart.
+
+    Raises:
+        UsageError: the first line does not name the columns.
+    """
     numbered = enumerate(lines, start=1)
     header = _fields(next(numbered, (1, ""))[1]) or []
-    missing = [name for name in COLUMNS if name not in header]
+    missing = [name for name in columns if name not in header]
     if missing:
-        msg = f"{path}: first line must name the columns {', '.join(COLUMNS)}; {missing[0]} is missing"
+        msg = f"{path}: first line must name the columns {', '.join(columns)}; {missing[0]} is missing"
         raise UsageError(msg)
-    places = [header.index(name) for name in COLUMNS]
+    places = [header.index(name) for name in columns]
     for number, line in numbered:
         row = _fields(line)
         if row is not None and len(row) == len(header):
             yield number, tuple(row[place] for place in places)
         elif line.strip():
-            yield number, ("", "", "", "")
+            yield number, ("",) * len(columns)
 
 
 def _fields(line: str) -> list[str] | None:
@@ -359,10 +369,15 @@ def bad_rows(tally: Tally) -> DataError | None:
     """Return what to tell about a file's bad rows and its missing end, None when there is nothing."""
     told = []
     if tally.bad:
-        more = f" and {tally.bad - len(tally.problems)} more" if tally.bad > len(tally.problems) else ""
-        told.append(f"{tally.bad} bad rows were left out: {'; '.join(tally.problems)}{more}")
+        told.append(named(tally))
     if tally.strays:
         told.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own")
     if tally.cut:
         told.append("The file cannot be read to its end; its last windows were left open")
     return DataError(". ".join(told)) if told else None
+
+
+def named(tally: Tally) -> str:
+    """Return the number of bad rows, and where the first ones are."""
+    more = f" and {tally.bad - len(tally.problems)} more" if tally.bad > len(tally.problems) else ""
+    return f"{tally.bad} bad rows were left out: {'; '.join(tally.problems)}{more}"

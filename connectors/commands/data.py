@@ -36,7 +36,7 @@ from connectors.simulation_send import send_schedule
 from connectors.simulation_traps import trap_schedule
 from stream.errors import UsageError
 from stream.pipeline import Options
-from stream.policy import parse_epsilon
+from stream.policy import SMALLEST_PEGASUS, decimal_string, parse_epsilon
 from stream.records import Micros
 from stream.sensing.simulator import SimulatorConfig
 from stream.sensing.simulator import simulate as run_simulation
@@ -185,6 +185,9 @@ def release(
     except ValueError as error:
         msg = f"--epsilon: {error}, got {epsilon!r}"
         raise UsageError(msg) from None
+    if mechanism == "pegasus" and exact < SMALLEST_PEGASUS:
+        msg = f"--epsilon: must be at least {decimal_string(SMALLEST_PEGASUS)} with pegasus, got {epsilon!r}"
+        raise UsageError(msg)
     keys = keyfile.laboratory_keys(key_file)
     with progress("rows released") as tick:
         made = release_file(
@@ -192,6 +195,9 @@ def release(
             max_count=max_count, timezone=timezone, progress=tick,
         )  # fmt: skip
     if as_json:
-        print_json({"rows": made.rows, "zones": made.zones, "windows": made.windows, "laboratory": True})
+        told = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
+        print_json(told | {"left_out": made.left_out, "laboratory": True})
     else:
         click.echo(f"{made.windows:,} windows of {made.zones} zone(s) → {out}")
+    if made.problem is not None:
+        raise made.problem

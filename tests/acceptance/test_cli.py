@@ -593,7 +593,9 @@ def test_release_of_a_table_has_a_value_and_a_half_width_for_each_count(
         "release", counts, "--mechanism", mechanism, "--epsilon", "1", "--max-count", "100", "--key-file", world.key,
         "--out", out, "--json",
     )  # fmt: skip
-    assert json.loads(done.stdout) == {"rows": 48, "zones": 2, "windows": 24, "laboratory": True}
+    assert json.loads(done.stdout) == {
+        "rows": 48, "zones": 2, "windows": 24, "bad": 0, "left_out": 0, "laboratory": True,
+    }  # fmt: skip
     table = rows(out)
     assert list(table[0]) == ["time", "zone", "value", "half_width"]
     assert [(r["time"], r["zone"]) for r in table] == [(t, zone) for t in times for zone in ("a", "b")]
