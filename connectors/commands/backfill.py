@@ -80,7 +80,9 @@ def backfill(
     )
     keys = keyfile.FileKeys(key_file)
     with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
-        file = ObservationFile(observations, policy, keyfile.pseudonym_key(key_file), progress=tick)
+        file = ObservationFile(
+            observations, policy, keyfile.pseudonym_key(key_file), until=options.last_window, progress=tick
+        )
         settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, [read_policy(f) for f in earlier])
         for message in file.messages():
             settled.take(message)
