@@ -9,6 +9,7 @@ moves it. The laboratory's uptime mode is the one exception: there a trap's time
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ UNKNOWN_TOLD = 20
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, TOO_MANY_DEVICES, NO_UPTIME = "collapsed", "too_many_devices", "no_uptime"
 INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, TOO_MANY_DEVICES, NO_UPTIME)
+
+_RADIO = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
 Message = ObservationBatch | Heartbeat
 BatchKey = tuple[str, str]
@@ -185,7 +188,8 @@ class Ingest:
             return Outcome(None, None)
         place = self._place(trap, address)
         if place is None:
-            _note_unknown(state, trap.access_point.hex(":") or access_point_name(trap.name) or address)
+            radio = trap.access_point.hex(":") if trap.access_point != trap.client else ""
+            _note_unknown(state, radio or access_point_name(trap.name) or address)
             return Outcome(UNKNOWN_ACCESS_POINT, None)
         if source not in self._sites[place.site].sources:
             return Outcome(FOREIGN_SOURCE, None)
@@ -290,11 +294,12 @@ def _rows(state: IngestState, batch: BatchKey) -> list[Row]:
 def most_unknown(state: IngestState) -> dict[str, int]:
     """Return the unknown access points with the most traps, and their traps, most first.
 
-    These are radio addresses (or names) of equipment in the owner's own network that the policy lacks; a
-    client's address is never among them.
+    Only radio addresses are told, of equipment in the owner's own network that the policy lacks: a name is free
+    text, and an address that was also seen as a client's is nobody's business.
     """
-    ordered = sorted(state.unknown.items(), key=lambda each: (-each[1], each[0]))
-    return dict(ordered[:UNKNOWN_TOLD])
+    clients = {client.hex(":") for seen in state.seen.values() for client in seen}
+    told = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
+    return dict(sorted(told, key=lambda each: (-each[1], each[0]))[:UNKNOWN_TOLD])
 
 
 def _note_unknown(state: IngestState, seen_as: str) -> None:

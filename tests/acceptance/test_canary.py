@@ -169,7 +169,10 @@ def datagrams() -> Iterator[tuple[int, bytes]]:
         unknown = encode_associate(client, bytes.fromhex("02ffffffffff"), community=COMMUNITY, uptime=uptime, user=USER)
         ignored = encode_notification(failure, extra, community=COMMUNITY, uptime=uptime)
         wrong = encode_associate(client, client, community=b"wrong" + USER, uptime=uptime, user=USER)
-        yield from ((minute, trap) for trap in (unknown, ignored, wrong, unknown[:-7], b"\x30" + USER + client))
+        itself = encode_associate(client, client, community=COMMUNITY, uptime=uptime, user=USER, name=USER)
+        named = encode_associate(client, b"", community=COMMUNITY, uptime=uptime, user=USER, name=USER)
+        traps = (unknown, ignored, wrong, itself, named, unknown[:-7], b"\x30" + USER + client)
+        yield from ((minute, trap) for trap in traps)
         yield minute, encode_keepalive(community=COMMUNITY, uptime=uptime)
 
 
@@ -207,7 +210,8 @@ def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path, 
     assert not needles.found_in(text)
     assert not needles.found_in(told + out + err)
     assert "unknown access point" in out
-    assert "02:ff:ff" not in out + err
+    assert [line.split() for line in out.splitlines() if "02:ff:ff" in line] == [["125", "02:ff:ff:ff:ff:ff"]]
+    assert "02:ff:ff" not in text + err, "an access point that the policy lacks is told the operator, and nobody else"
 
 
 def _windows(folder: Path) -> int:

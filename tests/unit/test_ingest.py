@@ -14,8 +14,10 @@ from connectors.ingest import (
     TOO_MANY_DEVICES,
     UNKNOWN_ACCESS_POINT,
     UNKNOWN_LISTED,
+    UNKNOWN_TOLD,
     Ingest,
     SiteLimits,
+    most_unknown,
 )
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
@@ -123,6 +125,26 @@ def test_unknown_access_points_are_counted_and_listed_up_to_a_bound():
     assert c.state.unknown["aa:00:00:00:00:00"] == 2
     assert len(c.state.unknown) == UNKNOWN_LISTED
     assert c.state.unknown_unlisted == 3
+
+
+def test_the_most_frequent_unknown_access_points_are_told_by_radio_address():
+    c = Connector()
+    for n in range(30):
+        for _ in range(n + 1):
+            c.hear(NOON, trap(access_point=f"aa:00:00:00:00:{n:02x}"))
+    told = most_unknown(c.state)
+    assert list(told.items()) == [(f"aa:00:00:00:00:{n:02x}", n + 1) for n in range(29, 29 - UNKNOWN_TOLD, -1)]
+
+
+def test_no_client_and_no_free_text_is_told_as_an_unknown_access_point():
+    c = Connector()
+    c.hear(NOON, trap(client=BERT))
+    c.hear(NOON, trap(access_point=ANNE.hex(":")))
+    c.hear(NOON, trap(access_point=BERT.hex(":")))
+    c.hear(NOON, trap(access_point="", name=b"anne@example.org"))
+    c.hear(NOON, trap(access_point="", at_sender=True), address="10.2.9.9")
+    assert most_unknown(c.state) == {}
+    assert ANNE.hex(":") not in c.state.unknown
 
 
 def test_names_and_senders_stand_for_access_points_where_the_vendor_gives_no_address():
