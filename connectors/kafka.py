@@ -13,14 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mappin
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
-import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.partitioner import murmur2
 
-from stream.errors import FinalityError, UsageError
+from stream.errors import DataError, FinalityError, UsageError
 from stream.records import Heartbeat, ObservationBatch
-from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message
+from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message, parse_record
 from stream.tenure import LossError, Output
 
 log = logging.getLogger(__name__)
@@ -299,7 +298,10 @@ def by_offset(record: Record) -> Hashable:
 
 
 def _field(record: Record, name: str) -> Hashable:
-    body: Mapping[str, Hashable] = orjson.loads(record.value)
+    body: Mapping[str, Hashable] = parse_record(record.value)
+    if name not in body:
+        msg = f"partition {record.partition}, offset {record.offset}: must be a record with {name}"
+        raise DataError(msg)
     return body[name]
 
 

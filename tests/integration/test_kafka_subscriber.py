@@ -17,7 +17,7 @@ from connectors.kafka import KafkaJournal, partition_of
 from connectors.store import SqliteStore
 from connectors.subscriber import subscribe
 from connectors.topics import create_topics
-from stream.errors import FinalityError, UsageError
+from stream.errors import DataError, FinalityError, UsageError
 from stream.partition import Emitted
 from stream.records import DAY, MINUTE
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
@@ -158,6 +158,18 @@ async def test_copies_that_contradict_each_other_are_one_error(kafka: Broker, pr
         await producer.send_and_wait(topic, out.value, key=b"east", partition=0)
     await producer.stop()
     with pytest.raises(FinalityError, match="differs from an earlier record"):
+        await read(kafka=kafka.bootstrap, audience=prefix, from_start=True)
+
+
+@pytest.mark.parametrize("value", [b"", b"{not json", b"[]", b"{}", b'{"release_id":"a"}'])
+async def test_what_is_no_release_is_one_error_without_its_content(kafka: Broker, prefix: str, value: bytes) -> None:
+    topic = private_topic(prefix, "occupancy")
+    await create_topics(kafka.bootstrap, [topic], partitions=PARTITIONS)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    await producer.send_and_wait(topic, value, key=b"east", partition=0)
+    await producer.stop()
+    with pytest.raises(DataError, match="must be"):
         await read(kafka=kafka.bootstrap, audience=prefix, from_start=True)
 
 
