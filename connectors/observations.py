@@ -60,6 +60,8 @@ class Tally:
     """Of the bad rows, those that lie more than ``LEAP`` from the others."""
     cut: bool = False
     """Whether the file could not be read to its end."""
+    outside: int = 0
+    """Good rows that no window from ``since`` to ``until`` can hold; they are left out."""
     unknown_access_points: int = 0
     locally_administered: int = 0
     last: Micros | None = None
@@ -144,6 +146,7 @@ class ObservationFile:
                     continue
                 _, time, device, access_point, site = row
                 if self._outside(site, time):
+                    self.tally.outside += 1
                     continue
                 if high is None:
                     high = self.first = time if self._since is None else max(time, self._since)

@@ -149,7 +149,7 @@ def replay(
         click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} refused by budget → {out}")
         for name, records in sorted(made.records.items()):
             click.echo(f"  {records:>8,}  {name}")
-        tell_drops(made.dropped, made.tally.unknown_access_points)
+        tell_drops(made.dropped, made.tally.unknown_access_points, made.tally.outside)
     problem = bad_rows(made.tally)
     if problem is not None:
         raise problem

@@ -151,13 +151,15 @@ def print_json(value: Any) -> None:
     sys.stdout.buffer.flush()
 
 
-def tell_drops(counted: Mapping[str, int], unknown: int) -> None:
-    """Print how many rows sensing dropped, by reason, and how many were at access points of no zone."""
+def tell_drops(counted: Mapping[str, int], unknown: int, outside: int) -> None:
+    """Print how many rows sensing dropped, by reason, and how many of no zone or no window were left out."""
     for reason, rows in sorted(counted.items()):
         if reason not in NO_DROPS:
             click.echo(f"  {rows:>8,}  rows dropped: {reason.replace('_', ' ')}")
     if unknown:
         click.echo(f"  {unknown:>8,}  rows dropped: access point in no zone of the policy")
+    if outside:
+        click.echo(f"  {outside:>8,}  rows left out: outside --from and --to")
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
@@ -263,22 +263,25 @@ def _tell(poured: _Poured, *, as_json: bool) -> None:
 
 
 def _tell_file(tally: Tally, *, as_json: bool) -> None:
-    told = {"rows": tally.rows, "bad": tally.bad, "unknown_access_points": tally.unknown_access_points}
-    print_json(told) if as_json else click.echo(
-        f"{tally.rows:,} rows, {tally.bad:,} bad, {tally.unknown_access_points:,} at unknown access points"
-    )
+    if as_json:
+        print_json(_figures(tally))
+        return
+    click.echo(f"{tally.rows:,} rows, {tally.bad:,} bad")
+    tell_drops({}, tally.unknown_access_points, tally.outside)
 
 
 def _tell_run(fed: Fed, *, as_json: bool) -> None:
-    tally = fed.tally
     if as_json:
-        told = {"rows": tally.rows, "bad": tally.bad, "unknown_access_points": tally.unknown_access_points}
-        print_json(told | {"dropped": fed.dropped, "stopped": not fed.whole})
+        print_json(_figures(fed.tally) | {"dropped": fed.dropped, "stopped": not fed.whole})
         return
-    click.echo(f"{tally.rows:,} rows, {tally.bad:,} bad")
-    tell_drops(fed.dropped, tally.unknown_access_points)
+    click.echo(f"{fed.tally.rows:,} rows, {fed.tally.bad:,} bad")
+    tell_drops(fed.dropped, fed.tally.unknown_access_points, fed.tally.outside)
     if not fed.whole:
         click.echo("stopped before the end of the file; the same command goes on from here")
+
+
+def _figures(tally: Tally) -> dict[str, Any]:
+    return {name: getattr(tally, name) for name in ("rows", "bad", "unknown_access_points", "outside")}
 
 
 def _tell_traps(made: Receiver, *, as_json: bool) -> None:

@@ -460,7 +460,7 @@ def test_run_tells_what_sensing_dropped_in_this_run(world: World, tmp_path: Path
     late, store = tmp_path / "late.csv", tmp_path / "store"
     late.write_text(EAST.format("10", "12") + "2026-03-02T10:03:00Z,00:00:5e:00:53:02,02:00:00:00:0e:01,east\n")
     assert json.loads(run(world, store, late, "--json").stdout) == {
-        "rows": 3, "bad": 0, "unknown_access_points": 0, "dropped": {"late": 1}, "stopped": False,
+        "rows": 3, "bad": 0, "unknown_access_points": 0, "outside": 0, "dropped": {"late": 1}, "stopped": False,
     }  # fmt: skip
     assert "3  rows dropped: repeated batch" in run(world, store, late).stdout
 
@@ -482,7 +482,7 @@ def test_run_refuses_a_file_that_begins_before_the_last_one_and_goes_on_from_whe
     took_up = said.split("--from ")[1].split()[0]
     assert took_up == "2026-03-02T11:15:00Z"
     run(world, store, noon)
-    assert "rows dropped: late" in run(world, store, day, "--from", took_up).stdout
+    assert "1  rows left out: outside --from and --to" in run(world, store, day, "--from", took_up).stdout
     assert status(store)["sites"]["east"]["last_window"] == "2026-03-02T13:10:00Z"
     coverage = {r["window_end"]: r["coverage"] for r in subscribed(store) if r["site"] == "east"}
     assert coverage["2026-03-02T11:15:00Z"] == coverage["2026-03-02T13:00:00Z"] == 1
