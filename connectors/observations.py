@@ -139,17 +139,19 @@ class ObservationFile:
 
     def _read(self) -> Iterator[Message | None]:
         high: Micros | None = None
+        begin = LATEST
         with open_text(self._path) as lines:
             for row in self._plausible(self._parsed(self._to_the_end(lines))):
                 if row is None:
                     yield None
                     continue
                 _, time, device, access_point, site = row
+                begin = min(begin, time)
                 if self._outside(site, time):
                     self.tally.outside += 1
                     continue
                 if high is None:
-                    high = self.first = time if self._since is None else max(time, self._since)
+                    high = self.first = begin if self._since is None else max(begin, self._since)
                     yield from self._beats(high, first=True)
                 if time > high:
                     yield from self._advance(time)
