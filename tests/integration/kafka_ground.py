@@ -201,7 +201,8 @@ class JavaBroker:
         self._properties = self._folder / "server.properties"
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(self._properties))
+        named = f"--cluster-id={cluster}"  # one word: an id may begin with a dash
+        self._java("kafka.tools.StorageTool", "format", "--standalone", named, "-c", str(self._properties))
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         memory = ["-Xmx512M", "-Xms256M", "-XX:TieredStopAtLevel=1"]
