@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-import orjson
 import structlog
 
 from connectors import keyfile
@@ -26,7 +25,7 @@ from connectors.snmp.receiver import Receiver
 from connectors.store import SqliteStore
 from stream.embedded import Embedded
 from stream.errors import UsageError
-from stream.partition import Partition, open_snapshot
+from stream.partition import Partition
 from stream.pipeline import DEFAULTS, Options
 from stream.policy import Policy, audiences_of
 from stream.records import SECOND, Heartbeat, Micros
@@ -65,17 +64,11 @@ def opened(
         store.close()
 
 
-def sensed(runner: Embedded) -> dict[str, dict[str, Any]]:
-    """Return, for each site that has been heard of, what its sense state holds."""
-    _, sites = open_snapshot(runner.partition.snapshot(0, 0))
-    return {site: orjson.loads(stages["sense"]) for site, stages in sites.items()}
-
-
 def sensing_counters(runner: Embedded) -> Counter[str]:
     """Return what sensing has counted at all sites since the store began."""
     counted: Counter[str] = Counter()
-    for state in sensed(runner).values():
-        counted.update(dict(state["counters"]))
+    for state in runner.partition.sensing().values():
+        counted.update(state.counters)
     return counted
 
 
@@ -85,16 +78,15 @@ def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
     Raises:
         UsageError: sensing would drop it whole, also what is new in it.
     """
-    for site, state in sorted(sensed(runner).items()):
-        newest = max((began for _, began, *_ in state["clock"][2]), default=session)
+    for site, state in sorted(runner.partition.sensing().items()):
+        newest = max((voice.session for voice in state.clock.voices.values()), default=session)
         if session < newest:
             msg = (
                 f"{path}: begins before what site {site} had last, so that all of it would be dropped; "
                 "'tacet backfill' releases windows that were passed over"
             )
-            next_window = state["ticks"][0]
-            if next_window is not None and next_window >= newest:
-                msg += f", and --from {rfc3339(next_window)} goes on where the store is"
+            if state.next_tick is not None and state.next_tick >= newest:
+                msg += f", and --from {rfc3339(state.next_tick)} goes on where the store is"
             raise UsageError(msg)
 
 

@@ -37,6 +37,7 @@ from stream.records import (
 from stream.release import MECHANISMS
 from stream.release_state import ReleaseState
 from stream.schemas import AUDIT, QUARANTINE, decode_message, join_parts, split_parts
+from stream.sensing.occupancy import SenseState
 
 
 class Emitted(NamedTuple):
@@ -265,7 +266,11 @@ class Partition:
 
     def watermarks(self) -> dict[str, Micros | None]:
         """Return each site's watermark."""
-        return {name: site.states["sense"].clock.watermark for name, site in self._sites.items()}
+        return {name: state.clock.watermark for name, state in self.sensing().items()}
+
+    def sensing(self) -> dict[str, SenseState]:
+        """Return each site's state of sensing; not to be changed."""
+        return {name: site.states["sense"] for name, site in self._sites.items()}
 
     def chains(self) -> dict[str, tuple[int, str]]:
         """Return each site's next ledger sequence and the head of its chain."""

@@ -138,8 +138,7 @@ def run(
 @policy_option
 @key_option
 @source_options
-@click.option("--from", "first_window", type=Time(), help="For a file: make no window before this time.")
-@click.option("--to", "last_window", type=Time(), help="For a file: make no window after this time.")
+@windows_options
 @json_option
 @click.pass_obj
 def ingest(
@@ -149,8 +148,8 @@ def ingest(
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from traps until told to stop, or from a file to its end.
 
-    With --from and --to a file stands for these windows only: its sources are heard of from the window before
-    the first on, and until the last one is closed. Live traps have no such bounds; 'tacet worker' has.
+    With --from and --to a file stands for these windows only: its sources are heard of from the first on, and
+    until the last one is closed. Live traps have no such bounds; 'tacet worker' has.
 
     Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
     """
