@@ -79,7 +79,7 @@ class Backfill:
         self._states: dict[str, list[Any]] = {}
         self._releases: dict[str, LateReleases] = {}
         self._aside: dict[str, ReleaseState] = {}
-        self._of_days = {release.name for release in policy.release if isinstance(release, AttributeRelease)}
+        self._of_days = {r.name for known in self._policies for r in known.release if isinstance(r, AttributeRelease)}
         for site in policy.site:
             sense, attributes, *_ = table(policy, site, keys, options, keep_presence=False)
             self._sensing[site] = (sense.operator, attributes.operator)
