@@ -61,7 +61,7 @@ from stream.schemas import (
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-MECHANISMS = "1"
+MECHANISMS = "2"
 """Version of everything that decides a released byte; a state made under another one is refused."""
 
 
