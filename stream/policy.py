@@ -16,8 +16,9 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BaseModel, Field, FiniteFloat, StrictBool, ValidationError, field_validator, model_validator
 
-from stream.errors import PolicyError
+from stream.errors import DataError, PolicyError
 from stream.policy_fields import (
+    DOCUMENT,
     EVERYBODY,
     LARGEST_EPSILON,
     NANO,
@@ -163,6 +164,27 @@ class Policy(Frozen):
         """Digest of the policy's meaning, 16 hexadecimal digits; a key at its default means what no key means."""
         meaning = orjson.dumps(self.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
         return hashlib.sha256(meaning).hexdigest()[:16]
+
+    def document(self) -> bytes:
+        """Return the policy with every default written out: JSON that later versions read as it was meant.
+
+        Durations are in microseconds. Keys stand in the order of the policy file, since that of attributes and
+        states has a meaning. ``v`` moves on when a default changes, and that is a new mechanism version too.
+        """
+        return orjson.dumps({"v": 1, "version": self.version, "policy": self.model_dump(mode="json")})
+
+    @classmethod
+    def from_document(cls, document: bytes) -> Policy:
+        """Return the policy of :meth:`document`; DataError unless it is one and has the version it names."""
+        try:
+            body = orjson.loads(document)
+            policy = cls.model_validate(body["policy"], context=DOCUMENT) if body["v"] == 1 else None
+            if policy is not None and policy.version == body["version"]:
+                return policy
+        except (ValueError, KeyError, TypeError):
+            pass
+        msg = "policy document: must be whole, of version 1, and have the policy version that it names"
+        raise DataError(msg)
 
     def access_points(self) -> dict[str, tuple[str, str]]:
         """Map each access point to its (site, zone)."""

@@ -8,7 +8,15 @@ from decimal import Decimal, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    ValidationInfo,
+)
 
 from stream.records import DAY, MINUTE, SECOND
 
@@ -45,6 +53,16 @@ def parse_duration(text: Any) -> int:
     return int(digits) * unit
 
 
+DOCUMENT = {"document": True}
+"""Context in which a policy is validated from its canonical document, where durations are microseconds."""
+
+
+def _duration(value: Any, info: ValidationInfo) -> int:
+    if info.context == DOCUMENT and type(value) is int and value <= LONGEST_DAYS * DAY:
+        return value
+    return parse_duration(value)
+
+
 def parse_epsilon(text: Any) -> Fraction:
     """Return the exact fraction of a positive decimal string: at most nine decimals, at most 100."""
     exact = parse_spend(text)
@@ -79,7 +97,7 @@ def decimal_string(value: Fraction) -> str:
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
 Ident = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-Duration = Annotated[int, BeforeValidator(parse_duration), Field(gt=0)]
+Duration = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
 Epsilon = Annotated[Fraction, BeforeValidator(parse_epsilon), PlainSerializer(decimal_string)]
 Spend = Annotated[Fraction, BeforeValidator(parse_spend), PlainSerializer(decimal_string)]
 CLOCK_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")

@@ -1,0 +1,102 @@
+"""The canonical document of a policy: every default written out, and the same policy when read back."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from core_ground import policy_text
+
+from connectors.simulation_policy import policy_text as simulated_policy
+from stream.errors import DataError
+from stream.policy import Policy, load_policy
+from stream.sensing.simulator import SimulatorConfig, simulate
+
+SMALL = """
+[site.dbh]
+sources = ["10.2.0.5"]
+[[site.dbh.zones]]
+id = "2011"
+capacity = 60
+access_points = ["5C:52:1E:00:20:11"]
+[[audience]]
+name = "public"
+[[release]]
+name = "occupancy"
+query = "count"
+mechanism = "laplace"
+epsilon = { public = "0.10" }
+[[release]]
+name = "day"
+query = "attributes"
+[release.attributes.departure]
+epsilon = { public = "1" }
+sensitive = { after = "18:00" }
+[release.attributes.arrival]
+epsilon = { public = "0.5" }
+sensitive = { before = "08:00" }
+"""
+
+DOCUMENT = (
+    '{"v":1,"version":"VERSION","policy":{"site":{"dbh":{"name":"","timezone":"UTC","tick":300000000,'
+    '"validity":600000000,"lateness":30000000,"max_devices":20000,"working_hours":["08:00","18:00"],'
+    '"sources":["10.2.0.5"],"zones":[{"id":"2011","floor":"1","kind":"room","capacity":60,"max_count":null,'
+    '"access_points":["5c:52:1e:00:20:11"],"access_point_names":[]}]}},'
+    '"audience":[{"name":"public","description":""}],'
+    '"release":[{"name":"occupancy","query":"count","mechanism":"laplace","smoother":"median","calendar":true,'
+    '"zones":{"kind":[],"floor":[],"ids":[]},"states":{},"levels":["zone"],"shares":{},"prune":null,"w":null,'
+    '"queries":[],"epsilon":{"public":"0.1"},"daily_budget":{},"refresh":86400000000,"w_budget":{}},'
+    '{"name":"day","query":"attributes","mechanism":"osdprr","zones":{"kind":[],"floor":[],"ids":[]},'
+    '"absent":"sensitive","attributes":{"departure":{"epsilon":{"public":"1"},"sensitive":{"after":"18:00",'
+    '"before":null,"above":null,"below":null}},"arrival":{"epsilon":{"public":"0.5"},"sensitive":{"after":null,'
+    '"before":"08:00","above":null,"below":null}}},"model":null,"cap":null,"guard":"static","days_per_month":null,'
+    '"information_target":null}],"privacy":{"devices_per_person":3,"max_factor":20.085536923187668,'
+    '"ticks_per_attribute":12,"w":12,"mobility":null,"meetings":[]},"pseudonym":{"ttl":null},'
+    '"restricted":{"presence":false,"occupancy":false}}}'
+)
+
+
+def test_the_document_writes_out_every_default():
+    """A default that changes changes the meaning of stored versions: it needs a new mechanism version."""
+    policy = load_policy(SMALL)
+    assert policy.document().decode() == DOCUMENT.replace("VERSION", policy.version)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [SMALL, policy_text(), policy_text(site="max_devices = 20000\n"), simulated_policy(simulate(SimulatorConfig()))],
+    ids=["small", "building", "a default written out", "example"],
+)
+def test_a_policy_is_the_same_when_read_back_from_its_document(text):
+    policy = load_policy(text)
+    again = Policy.from_document(policy.document())
+    assert again == policy
+    assert again.version == policy.version
+    assert again.document() == policy.document()
+
+
+def test_the_order_of_attributes_survives():
+    again = Policy.from_document(load_policy(SMALL).document())
+    assert list(again.release[1].attributes) == ["departure", "arrival"]
+
+
+def altered(**changes: object) -> bytes:
+    return orjson.dumps(orjson.loads(load_policy(SMALL).document()) | changes)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [b"", b"[]", b"{", altered(v=2), altered(version="0" * 16), altered(policy=None), altered(policy={"site": {}})],
+)
+def test_what_is_no_document_is_refused(document):
+    with pytest.raises(DataError, match="policy document: must be whole"):
+        Policy.from_document(document)
+
+
+def test_a_document_with_another_epsilon_is_refused():
+    with pytest.raises(DataError):
+        Policy.from_document(load_policy(SMALL).document().replace(b'"0.1"', b'"0.2"'))
+
+
+def test_the_policy_file_takes_no_numbers_for_durations():
+    with pytest.raises(ValueError, match="must be a duration"):
+        load_policy(SMALL.replace("[site.dbh]", "[site.dbh]\ntick = 300000000"))
