@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from connectors.kafka import last_snapshots
 from connectors.keyfile import FileKeys
 from stream.keys import key_day
-from stream.partition import open_snapshot
 from stream.pipeline import Pipeline
 from stream.policy import Policy
 from stream.records import Micros
+from stream.snapshot import open_snapshot
 
 
 async def forget_past_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:

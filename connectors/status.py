@@ -8,9 +8,9 @@ import orjson
 
 from stream.accounting.ledger import LedgerState, decode_ledger
 from stream.budgets import Budgets
-from stream.partition import open_snapshot
 from stream.policy import CountRelease, Policy
 from stream.schemas import rfc3339, split_parts
+from stream.snapshot import open_snapshot
 
 
 def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
-from cramjam import DecompressionError, zstd
 
 from stream.accounting.account import AccountState
 from stream.accounting.ledger import decode_ledger, refuse_other
-from stream.errors import DataError, FinalityError, UsageError
+from stream.errors import FinalityError, UsageError
 from stream.keys import Keys, key_day
 from stream.late_release import LateReleases
 from stream.pipeline import DEFAULTS, Options, Output, Pipeline, States
@@ -36,8 +35,9 @@ from stream.records import (
 )
 from stream.release import MECHANISMS
 from stream.release_state import ReleaseState
-from stream.schemas import AUDIT, QUARANTINE, decode_message, join_parts, split_parts
+from stream.schemas import AUDIT, QUARANTINE, decode_message, split_parts
 from stream.sensing.occupancy import SenseState
+from stream.snapshot import open_site, open_snapshot, seal_site, seal_snapshot
 
 
 class Emitted(NamedTuple):
@@ -108,12 +108,12 @@ class Partition:
             return None
         body, sites = open_snapshot(snapshot)
         self._refuse_differences(body)
-        same_policy = body["policy"] == self._version
+        same_policy = body["policy"] == self._version and not body.get("adopt", False)
         for site, stages in sites.items():
             if site in self._policy.site:
                 self._sites[site] = self._revive(site, stages, same_policy=same_policy)
             else:
-                self._absent[site] = _compressed(stages)
+                self._absent[site] = seal_site(stages)
         self._audit_offset = body["audit"]
         next_offset: int = body["next"]
         return next_offset
@@ -122,11 +122,11 @@ class Partition:
         """Return the one record of this partition: position and the state of all sites."""
         self._audit_offset = audit_offset
         head = {
-            "v": 1, "next": next_offset, "audit": audit_offset, "policy": self._version,
+            "next": next_offset, "audit": audit_offset, "policy": self._version,
             "mechanisms": MECHANISMS, "key": fingerprint(self._keys),
         }  # fmt: skip
         held = {name: _encoded(site) for name, site in self._sites.items()}
-        return join_parts(head, dict(sorted((self._absent | held).items())))
+        return seal_snapshot(head, self._absent | held)
 
     def audit_offset(self) -> int:
         """Return the offset in the audit partition up to which the state knows what was published."""
@@ -153,7 +153,10 @@ class Partition:
             msg = "key: must be the one this state was made with; another key would break its promises"
             raise UsageError(msg)
         if body["mechanisms"] != MECHANISMS:
-            msg = f"mechanism version: must be {body['mechanisms']}, got {MECHANISMS}"
+            msg = (
+                f"mechanism version: must be {body['mechanisms']}, under which this state was made, got {MECHANISMS}; "
+                "'tacet store upgrade' lets it begin with the next window"
+            )
             raise UsageError(msg)
         if body["policy"] != self._version and not self._accept_policy:
             msg = (
@@ -290,40 +293,19 @@ class Partition:
         return min(key_day(start) for start in known)
 
 
-def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, dict[str, bytes]]]:
-    """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
-
-    A site is the byte form of each of its stages' states, by name. DataError when it is no snapshot.
-    """
-    head, sites = split_parts(snapshot)
-    return head, {site: _stages(data) for site, data in sites.items()}
-
-
 def _encoded(site: _Site) -> bytes:
     """Compressed site by site: several sites' windows close at once, and only one has changed each time."""
     if site.encoded is None:
-        site.encoded = _compressed(site.pipeline.encode(site.states))
+        site.encoded = seal_site(site.pipeline.encode(site.states))
     return site.encoded
-
-
-def _compressed(stages: dict[str, bytes]) -> bytes:
-    return join_parts({}, {name: bytes(zstd.compress(data, level=1)) for name, data in stages.items()})
-
-
-def _stages(compressed: bytes) -> dict[str, bytes]:
-    try:
-        return {name: bytes(zstd.decompress(data)) for name, data in split_parts(compressed)[1].items()}
-    except DecompressionError:
-        msg = "state: must be stages compressed one by one"
-        raise DataError(msg) from None
 
 
 def _chain(site: _Site) -> Any:
     return site.states["release"].ledger
 
 
-def _absent_chain(compressed: bytes) -> tuple[int, str]:
-    ledger = decode_ledger(split_parts(_stages(compressed)["release"])[0]["ledger"])
+def _absent_chain(sealed: bytes) -> tuple[int, str]:
+    ledger = decode_ledger(split_parts(open_site(sealed)["release"])[0]["ledger"])
     return ledger.sequence, ledger.head
 
 
@@ -332,4 +314,4 @@ def fingerprint(keys: Keys) -> str:
     return hmac.new(keys.audit, b"tacet fingerprint v1 " + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-__all__ = ["Counters", "Emitted", "FinalityError", "Partition", "fingerprint", "open_snapshot"]
+__all__ = ["Counters", "Emitted", "FinalityError", "Partition", "fingerprint"]

@@ -39,11 +39,11 @@ from connectors.replay import replay
 from connectors.snmp.sender import encode_associate, send
 from connectors.store import SqliteStore, read_outbox, read_snapshot, read_topic
 from stream.accounting.ledger import verify_chain
-from stream.partition import open_snapshot
 from stream.pipeline import Options
 from stream.policy import load_policy
 from stream.records import MINUTE
 from stream.schemas import AUDIT, LEAKAGE, parse_record
+from stream.snapshot import open_snapshot
 
 RELEASES = (
     COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0]

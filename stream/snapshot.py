@@ -1,0 +1,70 @@
+"""The byte form of a partition's state: position and sites, each site an envelope of its own.
+
+A snapshot of the version before is read too. One that another mechanism version has made needs ``upgraded``
+first: what that had begun is not gone on with, since the bytes it would have released are no longer known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cramjam import DecompressionError, zstd
+
+from stream.envelope import Kind, seal, unseal, version_of
+from stream.errors import DataError
+from stream.release import MECHANISMS
+from stream.schemas import join_parts, split_parts
+
+Stages = dict[str, bytes]
+"""The byte form of each stage's state, by name."""
+
+
+def seal_site(stages: Mapping[str, bytes]) -> bytes:
+    """Return one site's states as one value."""
+    return seal(Kind.SITE, join_parts({}, stages), compress=True)
+
+
+def open_site(site: bytes) -> Stages:
+    """Return the states of :func:`seal_site`; DataError when it is no such value."""
+    if version_of(site) > 1:
+        return split_parts(unseal(Kind.SITE, site))[1]
+    try:
+        return {name: bytes(zstd.decompress(data)) for name, data in split_parts(site)[1].items()}
+    except DecompressionError:
+        msg = "state: must be stages compressed one by one"
+        raise DataError(msg) from None
+
+
+def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
+    """Return a snapshot of sealed sites; its head is readable without any key."""
+    return seal(Kind.SNAPSHOT, join_parts(head, dict(sorted(sites.items()))))
+
+
+def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, Stages]]:
+    """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
+
+    ``adopt`` in the head says that the mechanisms have changed since. DataError when it is no snapshot.
+    """
+    head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    return head, {site: open_site(data) for site, data in sites.items()}
+
+
+def is_current(snapshot: bytes) -> bool:
+    """Whether a snapshot has the present form and mechanism version."""
+    head, _ = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    return version_of(snapshot) > 1 and head["mechanisms"] == MECHANISMS
+
+
+def upgraded(snapshot: bytes) -> bytes:
+    """Return a snapshot with which the present mechanism version goes on from the next window.
+
+    Position, presence and books stay; the rest begins anew as under an accepted change of policy.
+    """
+    if is_current(snapshot):
+        return snapshot
+    head, sites = open_snapshot(snapshot)
+    head = {name: value for name, value in head.items() if name != "v"}
+    if head["mechanisms"] != MECHANISMS:
+        head |= {"mechanisms": MECHANISMS, "adopt": True}
+    return seal_snapshot(head, {site: seal_site(stages) for site, stages in sites.items()})
