@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import click
 from pydantic import ValidationError
@@ -82,6 +82,7 @@ def main() -> None:
     """Run the command line; errors become one line on standard error and an exit code."""
     if SERVICES.intersection(sys.argv[1:2]):  # until the verb's own handler takes over; nothing has begun yet
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    logs.catch_strays()
     try:
         _run()
     except click.exceptions.Exit as ended:
@@ -89,8 +90,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
-        sys.exit(USAGE)
+        _misused(error)
     except ValidationError as error:
         _fail(
             "; ".join(f"TACET_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()),
@@ -131,6 +131,13 @@ def _fault(error: Exception) -> str:
     return f"a fault of this program, {type(error).__name__}{place}; its text is not shown, for it may hold data"
 
 
-def _fail(message: str, code: int) -> None:
-    click.echo(f"tacet: {message}", err=True)
+def _misused(error: click.ClickException) -> NoReturn:
+    if logs.writes_json():
+        _fail(error.format_message(), USAGE)
+    error.show()
+    sys.exit(USAGE)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    logs.last_word(message)
     sys.exit(code)

@@ -1,17 +1,26 @@
-"""Logs: to standard error, and only fields from a fixed list, so that no record can slip in."""
+"""Logs: to standard error, one chain for every line, and only fields from a fixed list, so that no record can slip in.
+
+Of our own loggers the text is written: it is held to the project's rule that no text has an observation, a
+count or a secret in it. Of a library the text is never written: it may quote keys, values, or the repr of
+whatever an object holds, and which of its lines do changes from release to release. Such a line keeps level,
+logger, the kind of error, and the place in the library's source, where its text can be looked up.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
+import warnings
 from collections.abc import MutableMapping
 from typing import Any
 
+import click
 import structlog
 
 FIELDS = frozenset(
     {
-        "event", "level", "timestamp", "logger",
+        "event", "level", "timestamp", "logger", "place",
         "asked", "granted", "raise_with", "site", "partition", "partitions", "window", "topic",
         "release", "audience", "reason", "address", "port", "datagrams", "accepted", "dropped",
         "kernel_drops", "windows", "offset", "version", "policy", "count", "seconds", "error",
@@ -19,24 +28,115 @@ FIELDS = frozenset(
 )  # fmt: skip
 """What a log line may hold; everything else is taken out before it is written."""
 
+OWN = frozenset({"tacet", "connectors", "stream"})
+"""First words of the names of loggers whose text is written."""
+
+WITHHELD = "text withheld"
+"""In the place of a text that is not ours, or that could not be put together."""
+
 
 def configure(level: str, *, json: bool) -> None:
-    """Send structlog and the standard library's loggers to standard error."""
-    renderer: Any = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
+    """Send structlog and the standard library's loggers through one chain to standard error.
+
+    ``level`` is the lowest that is written; of libraries that is at "info" no more than warnings.
+    """
     structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _only_listed,
-            renderer,
-        ],
+        processors=[*_DESCRIBED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.stdlib.LoggerFactory(),
     )
-    logging.basicConfig(level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
-    for noisy in ("aiokafka", "faust", "mode", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING if level != "debug" else logging.DEBUG)
+    root = logging.getLogger()
+    root.handlers = [handler for handler in root.handlers if not isinstance(handler, _Lines)]
+    root.addHandler(_Lines(json=json))
+    for name in OWN:
+        logging.getLogger(name).setLevel(level.upper())
+    root.setLevel("WARNING" if level == "info" else level.upper())
+
+
+def catch_strays() -> None:
+    """Let what Python itself would print from anywhere go through the chain: a stack quotes what was being read."""
+    log = logging.getLogger("tacet")
+
+    def of_thread(hook: threading.ExceptHookArgs) -> None:
+        log.error("a thread ended with an error", extra={"error": hook.exc_type.__name__})
+
+    def of_collector(hook: sys.UnraisableHookArgs) -> None:
+        log.warning("an error nobody could be told of", extra={"error": hook.exc_type.__name__})
+
+    def of_warnings(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: object = None,
+        line: str | None = None,
+    ) -> None:  # fmt: skip
+        log.warning("a warning of Python", extra={"error": category.__name__})
+
+    threading.excepthook, sys.unraisablehook = of_thread, of_collector
+    warnings.showwarning = of_warnings
+
+
+def writes_json() -> bool:
+    """Tell whether each line on standard error is to be one JSON object."""
+    return any(isinstance(handler, _Lines) and handler.json for handler in logging.getLogger().handlers)
+
+
+def last_word(message: str) -> None:
+    """Say why a command ends: a line of the log where that is JSON, else one line of text."""
+    if writes_json():
+        logging.getLogger("tacet").error("%s", message)
+    else:
+        click.echo(f"tacet: {message}", err=True)
+
+
+class _Lines(logging.Handler):
+    """Writes each record as one line to the present standard error."""
+
+    def __init__(self, *, json: bool) -> None:
+        super().__init__()
+        self.json = json
+        renderer: Any = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
+        self.setFormatter(
+            structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_DESCRIBED, processors=[_only_listed, renderer])
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line; where its text cannot be put together, one that says no more than that."""
+        try:
+            line = self.format(_withheld(record) if _is_foreign(record) else record)
+        except Exception:  # logging's own way is to print the arguments
+            line = self.format(_withheld(record))
+        click.echo(line, err=True)
+
+
+def _is_foreign(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] not in OWN
+
+
+def _withheld(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a record that says of another one where it came from, and nothing of what it says."""
+    errors = [arg for arg in record.args or () if isinstance(arg, BaseException)]
+    kind = record.exc_info[0] if record.exc_info else type(errors[0]) if errors else None
+    kept = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname, "msg": WITHHELD}
+    place = {"place": f"{record.filename}:{record.lineno}"}
+    return logging.makeLogRecord(kept | place | ({"error": kind.__name__} if kind else {}))
+
+
+def _kind_of_error(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Keep of an exception its type: text and stack may quote what was being read."""
+    info = event.pop("exc_info", None)
+    error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
+    if isinstance(error, BaseException):
+        event.setdefault("error", type(error).__name__)
+    return event
 
 
 def _only_listed(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     return {name: value for name, value in event.items() if name in FIELDS}
+
+
+_DESCRIBED: list[Any] = [
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.ExtraAdder(FIELDS),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    _kind_of_error,
+]
+"""What is said of every line, whoever wrote it."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from connectors import keyfile
+from connectors import keyfile, logs
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -211,7 +211,7 @@ async def _ingest(
 
 def _give_up(message: str) -> NoReturn:
     """End the process at once: what hangs on a broker that is away would hang on when it is cancelled, too."""
-    click.echo(f"tacet: {message}", err=True)
+    logs.last_word(message)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
