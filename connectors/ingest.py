@@ -10,7 +10,6 @@ moves it. The laboratory's uptime mode is the one exception: there a trap's time
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -36,8 +35,8 @@ UNKNOWN_TOLD = 20
 """So many of them, the most frequent, are told at the end."""
 
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
-COLLAPSED, TOO_MANY_DEVICES, NO_UPTIME = "collapsed", "too_many_devices", "no_uptime"
-INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, TOO_MANY_DEVICES, NO_UPTIME)
+COLLAPSED, SITE_CLOSED, NO_UPTIME = "collapsed", "site_closed", "no_uptime"
+INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, SITE_CLOSED, NO_UPTIME)
 
 _RADIO = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
@@ -62,6 +61,7 @@ class SiteLimits:
     validity: Micros
     """V: how long a sighting holds, and how long the connector remembers a device."""
     max_devices: int
+    """Far above any real building; the device beyond it closes the site."""
 
 
 class Place(NamedTuple):
@@ -111,8 +111,10 @@ class IngestState:
     ready: list[Message] = field(default_factory=list)
     open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
     sequences: dict[BatchKey, int] = field(default_factory=dict)
-    seen: dict[str, OrderedDict[bytes, Kept]] = field(default_factory=dict)
-    """By site, oldest first: nothing older than V before the newest."""
+    seen: dict[str, dict[bytes, Kept]] = field(default_factory=dict)
+    """By site the devices of the last V and of one step of the grid; at most ``max_devices``."""
+    closed: set[str] = field(default_factory=set)
+    """Sites that had more devices than ``max_devices``: nothing more is sent for them."""
     simulated: dict[str, Micros] = field(default_factory=dict)
     """Uptime mode: the last grid point served of each source."""
     unknown: dict[str, int] = field(default_factory=dict)
@@ -174,7 +176,7 @@ class Ingest:
 
     def initial(self, now: Micros) -> IngestState:
         """Return the state of a connector that starts now: a new session."""
-        return IngestState(now, now, grid=now // GRID * GRID, seen={s: OrderedDict() for s in self._sites})
+        return IngestState(now, now, grid=now // GRID * GRID, seen={site: {} for site in self._sites})
 
     def observe(self, state: IngestState, now: Micros, source: str, address: str, trap: Trap) -> Outcome:
         """Take one trap that came from ``address`` (listed as ``source``) at ``now``."""
@@ -193,6 +195,8 @@ class Ingest:
             return Outcome(UNKNOWN_ACCESS_POINT, None)
         if source not in self._sites[place.site].sources:
             return Outcome(FOREIGN_SOURCE, None)
+        if place.site in state.closed:
+            return Outcome(SITE_CLOSED, None)
         return self._sight(state, source, place, trap.client, time)
 
     def _uptime(self, trap: Trap) -> Micros | None:
@@ -208,29 +212,52 @@ class Ingest:
         return place
 
     def _sight(self, state: IngestState, source: str, place: Place, client: bytes, time: Micros) -> Outcome:
-        """Keep a sighting, unless it repeats the device's last kept one."""
+        """Keep a sighting, unless it repeats the device's last kept one.
+
+        What becomes of a device follows from its own sightings and from the clock alone.
+        """
         site, zone, radio = place
         batch, limits, seen = (site, source), self._sites[site], state.seen[site]
         epoch = self._pseudonyms.epoch(time)
-        _forget(seen, time - limits.validity)
         last = seen.get(client)
-        if last is None:
-            if len(seen) >= limits.max_devices:
-                return Outcome(TOO_MANY_DEVICES, None)
-        elif last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
+        if last is not None and time - last.time > limits.validity:
+            last = None  # the grid has not come by since
+        if last is not None and last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
             return Outcome(COLLAPSED, last.batch)
-        rows = _rows(state, batch)
-        if last is not None and last.epoch < epoch:
-            rows.append(Row(self._pseudonyms.name(client, last.epoch), None, time))
+        names = self._pseudonyms.outlived(client, time, limits.validity, None if last is None else last.epoch)
+        rows = [Row(name, None, time) for name in names]
         rows.append(Row(self._pseudonyms.name(client, epoch), radio, time))
+        self._add(state, batch, rows)
         if last is None or time >= last.time:
             seen[client] = Kept(time, epoch, zone, batch)
-            seen.move_to_end(client)
         if is_locally_administered(client):
             state.locally_administered += 1
-        if len(rows) >= BATCH_ROWS - 1:  # room for a pair: an end and the sighting stay together
-            self._close(state, batch)
+        if len(seen) > limits.max_devices:
+            self._close_site(state, site)
         return Outcome(None, batch)
+
+    def _add(self, state: IngestState, batch: BatchKey, rows: list[Row]) -> None:
+        """Put rows into one batch: the ends of a device's earlier names and its sighting stay together."""
+        waiting = state.open.get(batch)
+        if waiting is not None and len(waiting.rows) + len(rows) > BATCH_ROWS:
+            self._close(state, batch)
+            waiting = None
+        if waiting is None:
+            waiting = state.open[batch] = OpenBatch(state.now)
+        waiting.rows += rows
+        if len(waiting.rows) >= BATCH_ROWS - 1:  # room for a pair
+            self._close(state, batch)
+
+    def _close_site(self, state: IngestState, site: str) -> None:
+        """Send what waits, the device too many with it, and go silent about the site until a restart.
+
+        Everybody remembered here is held by the engine as well, so this last batch closes the site there, for
+        good. Without heartbeats no window closes on part of the data.
+        """
+        for batch in [batch for batch in state.open if batch[0] == site]:
+            self._close(state, batch)
+        state.seen[site].clear()
+        state.closed.add(site)
 
     def poll(self, state: IngestState, now: Micros) -> list[Message]:
         """Return what is due at ``now``, in the order in which it must become durable.
@@ -271,10 +298,12 @@ class Ingest:
             state.simulated[source] = grid
 
     def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros) -> None:
+        for site in {site for site, _ in pairs} - state.closed:
+            _forget(state.seen[site], watermark - self._sites[site].validity)
         for pair in pairs:
-            self._close(state, pair)
-            _forget(state.seen[pair[0]], watermark - self._sites[pair[0]].validity)
-            state.ready.append(Heartbeat(*pair, state.session, watermark))
+            if pair[0] not in state.closed:
+                self._close(state, pair)
+                state.ready.append(Heartbeat(*pair, state.session, watermark))
 
     def _close(self, state: IngestState, batch: BatchKey) -> None:
         waiting = state.open.pop(batch, None)
@@ -282,13 +311,6 @@ class Ingest:
             sequence = state.sequences.get(batch, 0)
             state.sequences[batch] = sequence + 1
             state.ready.append(ObservationBatch(*batch, state.session, sequence, tuple(waiting.rows)))
-
-
-def _rows(state: IngestState, batch: BatchKey) -> list[Row]:
-    waiting = state.open.get(batch)
-    if waiting is None:
-        waiting = state.open[batch] = OpenBatch(state.now)
-    return waiting.rows
 
 
 def most_unknown(state: IngestState) -> dict[str, int]:
@@ -309,10 +331,7 @@ def _note_unknown(state: IngestState, seen_as: str) -> None:
         state.unknown_unlisted += 1
 
 
-def _forget(seen: OrderedDict[bytes, Kept], before: Micros) -> None:
+def _forget(seen: dict[bytes, Kept], before: Micros) -> None:
     """Drop the devices whose last kept sighting can hold no presence any more."""
-    while seen:
-        oldest = next(iter(seen.values()))
-        if oldest.time >= before:
-            return
-        seen.popitem(last=False)
+    for client in [client for client, kept in seen.items() if kept.time < before]:
+        del seen[client]

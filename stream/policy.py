@@ -44,6 +44,7 @@ from stream.policy_releases import (
     audiences_of,
 )
 from stream.policy_sites import Site, Zone
+from stream.records import SECOND
 
 
 class Audience(Frozen):
@@ -140,6 +141,7 @@ class Policy(Frozen):
             if unmatched := release.zones.unmatched(zones):
                 msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
                 raise ValueError(msg)
+        _check_salt_life(self.pseudonym.ttl, self.site)
         for release in self.release:
             covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
             if isinstance(release, CountRelease):
@@ -205,6 +207,19 @@ def _names(releases: Iterable[Release]) -> Iterator[str]:
         yield release.name
         if isinstance(release, CountRelease):
             yield from (query.name for query in release.queries)
+
+
+MOST_NAMES = 60
+"""So many names of a device may hold presence at once: each of its sightings ends them."""
+
+
+def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
+    """Raise ValueError if a device would have more than ``MOST_NAMES`` names within a validity."""
+    for name, site in sites.items():
+        if ttl is not None and ttl * MOST_NAMES < site.validity:
+            rule = f"must be at least one {MOST_NAMES}th of every site's validity"
+            msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s and {site.validity / SECOND:g} s at {name}"
+            raise ValueError(msg)
 
 
 def _check_working_hours(sites: dict[str, Site]) -> None:

@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import structlog
+
 from connectors.clock import AnchoredClock, ClockStepError
-from connectors.ingest import BatchKey, Ingest, IngestState, Sink
+from connectors.ingest import SITE_CLOSED, BatchKey, Ingest, IngestState, Sink
 from connectors.snmp.admission import (
     BAD_COMMUNITY,
     DUPLICATE_INFORM,
@@ -85,6 +87,7 @@ class Receiver:
         self._nudge: asyncio.TimerHandle | None = None
         self._failure: ClockStepError | None = None
         self._counters = Counters()
+        self._told_closed: set[str] = set()
 
     async def __aenter__(self) -> Receiver:
         self._port = Port(self._wanted, self._receive_buffer, self._turn)
@@ -226,6 +229,7 @@ class Receiver:
         now = self._queue[0].time if self._queue else self._clock.now()
         for message in self._ingest.poll(self.state, now):
             await self._sink.append(message)
+        self._tell_closed()
         for answer in done:
             self._answer(answer)
         self._answer_durable()
@@ -238,8 +242,18 @@ class Receiver:
             self._counters.accepted += 1
         else:
             self._counters.dropped[dropped] += 1
-        if answer is not None:
+        if answer is not None and dropped != SITE_CLOSED:
             (done if batch is None else self._unanswered.setdefault(batch, [])).append(answer)
+
+    def _tell_closed(self) -> None:
+        """Raise the alarm for a site that had to be closed, once."""
+        for site in sorted(self.state.closed - self._told_closed):
+            self._told_closed.add(site)
+            structlog.get_logger("tacet.snmp").error(
+                "site_closed",
+                site=site,
+                reason="more devices than max_devices: nothing more is sent for it; see 'tacet recover'",
+            )
 
     def _answer_durable(self) -> None:
         """Answer the informs whose batch is no longer open: all before it has been appended."""

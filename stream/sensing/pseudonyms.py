@@ -75,6 +75,18 @@ class Pseudonyms:
             self._names[mac] = name
         return name
 
+    def outlived(self, mac: bytes, time: Micros, validity: Micros, since: int | None = None) -> list[str]:
+        """Return the device's earlier names that a sighting at ``time`` has to end, oldest first.
+
+        They are those of every epoch in which a presence that still holds at ``time`` may have begun; with
+        ``since`` only from that epoch on. Nothing needs to be remembered for it: a name that was never given
+        may be ended too, so a connector that was started again, or another one of the same site, ends what it
+        never saw, and nobody is counted under two names.
+        """
+        oldest = self.epoch(time - validity)
+        first = oldest if since is None else max(oldest, since)
+        return [self.name(mac, epoch) for epoch in range(first, self.epoch(time))]
+
     def _key(self, epoch: int) -> bytes:
         key = self._keys.get(epoch)
         if key is None:

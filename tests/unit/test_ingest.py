@@ -11,7 +11,7 @@ from connectors.ingest import (
     FOREIGN_SOURCE,
     GRID,
     NO_UPTIME,
-    TOO_MANY_DEVICES,
+    SITE_CLOSED,
     UNKNOWN_ACCESS_POINT,
     UNKNOWN_LISTED,
     UNKNOWN_TOLD,
@@ -37,6 +37,7 @@ PLACES = {
 }
 CONTROLLER, OTHER = "10.2.0.5", "10.2.0.6"
 NOON = 17_563 * DAY + 12 * 60 * MINUTE
+MIDNIGHT = NOON + DAY // 2
 ANNE, BERT = bytes.fromhex("3c0000000001"), bytes.fromhex("3c0000000002")
 
 
@@ -163,17 +164,91 @@ def test_a_controller_that_a_site_does_not_list_places_nobody_there():
     assert c.hear(NOON, trap(access_point=ELSEWHERE), source=OTHER).dropped is None
 
 
-def test_new_devices_beyond_the_sites_bound_are_dropped_until_old_ones_are_forgotten():
-    c = Connector(ingest(max_devices=1))
-    assert c.hear(NOON).dropped is None
-    assert c.hear(NOON + 1, trap(BERT)).dropped == TOO_MANY_DEVICES
-    assert c.hear(NOON + MINUTE).dropped is None, "the one that is known stays welcome"
-    assert c.hear(NOON + 12 * MINUTE, trap(BERT)).dropped is None
+# ---- nobody's admission depends on anybody else --------------------------------------------------------
+
+CARL, SITES = bytes.fromhex("3c0000000003"), ("dbh", "ics")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 4 * MINUTE), st.sampled_from([ANNE, BERT, CARL]), st.sampled_from([LOBBY, ROOM, ELSEWHERE])
+        ),
+        max_size=40,
+    )
+)
+def test_what_is_kept_of_a_device_does_not_depend_on_any_other(steps):
+    def kept(of):
+        c, time, out = Connector(start=MIDNIGHT - 30 * MINUTE), MIDNIGHT - 30 * MINUTE, []
+        for gap, client, radio in steps:
+            time += gap
+            if client in of:
+                c.hear(time, trap(client, radio))
+            out += c.poll(time)
+        out += c.drain()
+        return {site: [row for row in rows(m for m in out if m.site == site) if row.device in names] for site in SITES}
+
+    names = {NAMES.name(ANNE, MIDNIGHT // DAY + n) for n in (-1, 0)}
+    assert kept({ANNE}) == kept({ANNE, BERT, CARL})
+
+
+def test_in_uptime_mode_a_row_far_ahead_makes_the_connector_forget_nobody():
+    def ends(with_bert):
+        c = Connector(ingest(start=MIDNIGHT - 5 * MINUTE, max_devices=10))
+        c.hear(NOON, trap(ANNE, uptime=0))
+        if with_bert:
+            c.hear(NOON, trap(BERT, uptime=20 * 6_000))
+        outcome = c.hear(NOON, trap(ANNE, uptime=100)).dropped
+        return outcome, [row for row in rows(c.drain()) if row.device == NAMES.name(ANNE, MIDNIGHT // DAY - 1)]
+
+    assert ends(with_bert=True) == ends(with_bert=False)
+    assert ends(with_bert=True)[0] == COLLAPSED
+
+
+def test_the_device_that_breaks_the_sites_bound_is_sent_and_closes_the_site_to_all():
+    """The engine holds at least these devices, so the row that is sent last closes it there, for good."""
+    c = Connector(ingest(max_devices=2))
+    third = NAMES.name(CARL, NOON // DAY)
+    assert [c.hear(NOON + n, trap(who)).dropped for n, who in enumerate((ANNE, BERT, CARL))] == [None] * 3
+    sent = c.poll(NOON + 3)
+    assert [row.device for row in rows(sent)][-1] == third
+    assert c.state.closed == {"dbh"}
+    assert not c.state.seen["dbh"], "nobody is remembered any more"
+    for who in (ANNE, BERT, CARL):
+        assert c.hear(NOON + MINUTE, trap(who)).dropped == SITE_CLOSED
+    later = c.poll(NOON + 2 * MINUTE)
+    assert {m.site for m in later} == {"ics"}, "no rows and no heartbeats: nothing is released from part of the data"
+    assert c.hear(NOON + 2 * MINUTE, trap(access_point=ELSEWHERE)).dropped is None, "other sites go on"
+    assert not c.core.initial(NOON).closed, "a connector that is started again begins anew"
+
+
+def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_bound():
+    c = Connector(ingest(max_devices=2))
+    for n, who in enumerate((ANNE, BERT, ANNE, BERT)):
+        assert c.hear(NOON + n * MINUTE, trap(who)).dropped is None
+    c.poll(NOON + 20 * MINUTE)
+    assert c.hear(NOON + 20 * MINUTE, trap(CARL)).dropped is None
+    assert not c.state.closed
+
+
+def test_a_closed_site_gets_no_simulated_heartbeat_either():
+    c = Connector(ingest(start=NOON, max_devices=1))
+    c.hear(NOON, trap(ANNE))
+    c.hear(NOON, trap(BERT))
+    c.hear(NOON, trap(b"", kind=Kind.KEEPALIVE, uptime=6_000))
+    assert {m.site for m in beats(c.poll(NOON))} == {"ics"}
+
+
+def test_full_tables_of_unknown_access_points_change_nobodys_admission():
+    c, quiet = Connector(), Connector()
+    for n in range(2 * UNKNOWN_LISTED):
+        c.hear(NOON, trap(n.to_bytes(6, "big"), access_point=f"aa:00:00:00:{n // 256:02x}:{n % 256:02x}"))
+    for each in (c, quiet):
+        assert each.hear(NOON + 1).dropped is None
+    assert rows(c.drain()) == rows(quiet.drain())
 
 
 # ---- epochs --------------------------------------------------------------------------------------------
-
-MIDNIGHT = NOON + DAY // 2
 
 
 def test_the_first_sighting_of_a_new_day_ends_the_old_name_at_the_same_time():
@@ -213,13 +288,39 @@ def test_each_site_ends_the_old_name_for_itself():
     assert sorted(ended) == ["dbh", "ics"]
 
 
+def test_a_connector_started_around_midnight_ends_the_names_that_an_earlier_one_gave():
+    """Nothing is kept for it: whether or not the old name was ever given, its end is sent."""
+    earlier, later = Connector(), Connector(start=MIDNIGHT + MINUTE)
+    earlier.hear(MIDNIGHT - MINUTE)
+    later.hear(MIDNIGHT + 2 * MINUTE, trap(access_point=ROOM))
+    old, new = (NAMES.name(ANNE, day) for day in (MIDNIGHT // DAY - 1, MIDNIGHT // DAY))
+    assert rows(earlier.drain()) == [(old, LOBBY, MIDNIGHT - MINUTE)]
+    assert rows(later.drain()) == [(old, None, MIDNIGHT + 2 * MINUTE), (new, ROOM, MIDNIGHT + 2 * MINUTE)]
+
+
+def test_two_connectors_of_a_site_end_each_others_names_at_midnight():
+    one, two = Connector(), Connector()
+    one.hear(MIDNIGHT - MINUTE)
+    two.hear(MIDNIGHT + 1, trap(access_point=ROOM))
+    assert [row.access_point for row in rows(two.drain())] == [None, ROOM]
+
+
 def test_ttl_mode_ends_names_at_each_salt_life():
     c = Connector(ingest(pseudonyms=Pseudonyms.rotating(KEY, MINUTE)))
     for n in range(4):
         c.hear(NOON + n * MINUTE)
     found = rows(c.drain())
-    assert [row.access_point for row in found] == [LOBBY] + [None, LOBBY] * 3
-    assert len({row.device for row in found}) == 4
+    assert [row.access_point for row in found] == [None] * 10 + [LOBBY] + [None, LOBBY] * 3
+    assert len({row.device for row in found}) == 14
+
+
+def test_names_of_many_salt_lives_and_their_sighting_share_a_batch_of_at_most_a_thousand_rows():
+    c = Connector(ingest(pseudonyms=Pseudonyms.rotating(KEY, 11 * SECOND)))
+    for n in range(90):
+        c.hear(NOON, trap(n.to_bytes(6, "big")))
+    for batch in c.drain():
+        assert len(batch.rows) <= 1000
+        assert batch.rows[-1].access_point == LOBBY
 
 
 def test_the_connector_forgets_a_device_after_its_validity_even_when_nobody_moves():
@@ -342,7 +443,7 @@ def test_uptime_mode_takes_time_from_the_trap_and_heartbeats_from_keep_alives():
     assert c.poll(NOON + BATCH_DELAY - 1) == []
     c.hear(NOON + 1, trap(b"", kind=Kind.KEEPALIVE, uptime=6_001))
     first = c.poll(NOON + 1)
-    assert [row.time for row in rows(first)] == [start + 12_340_000]
+    assert {row.time for row in rows(first)} == {start + 12_340_000}
     assert isinstance(first[0], ObservationBatch), "rows leave before the heartbeat that speaks for them"
     assert [(m.site, m.watermark) for m in beats(first)] == [(s, start + 59 * SECOND) for s in ("dbh", "ics")]
     c.hear(NOON + 2, trap(b"", kind=Kind.KEEPALIVE, uptime=12_000))

@@ -227,6 +227,14 @@ def test_a_tick_at_the_end_of_working_hours_is_not_in_them():
         assert load_policy(site).site["dbh"].working_ticks == ticks
 
 
+def test_a_device_has_a_bounded_number_of_names_that_may_hold_presence():
+    """Each sighting ends them, also those that another connector gave."""
+    load_policy(policy_text(head='[pseudonym]\nttl = "10s"\n'))
+    text = refusal(policy_text(head='[pseudonym]\nttl = "9s"\n'))
+    for part in ("pseudonym.ttl", "at least one 60th", "got 9 s and 600 s at dbh"):
+        assert part in text
+
+
 def test_brackets_without_end_are_not_toml():
     assert refusal("a = " + "[" * 5000) == "building.toml: not TOML: brackets are nested too deeply"
 
