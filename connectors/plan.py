@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from stream.accounting.account import COALITION
+from stream.accounting.device_day import whole_day
 from stream.budgets import companions
 from stream.count_plan import CountPlan
 from stream.guarantees import attribute_promises, count_promises
@@ -72,11 +73,11 @@ def _count_row(
     epsilon, charge = release.epsilon[audience], release.charge(audience)
     windows = DAY // policy.site[site].tick
     fit = releases_that_fit(release, audience, windows, policy.privacy.w)
-    beyond = policy.site[site].ticks_per_observation - 1  # ticks of the next day at which a day's last rows count
+    of_day = whole_day(policy.site[site].tick, policy.site[site].ticks_per_observation, fit)
     person = policy.privacy.devices_per_person
     budgets = [release.w_budget[name] for name in companions(release, audience) if name in release.w_budget]
     longest = {
-        "day": -(-(fit + beyond) // release.windows_paid) * epsilon,
+        "day": of_day.cost(epsilon, release.windows_paid),
         "w_event": min(budgets, default=units["device_w_event"]),
     }
     spans = {

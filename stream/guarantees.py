@@ -15,12 +15,12 @@ from fractions import Fraction
 
 from stream.accounting.account import COALITION, coalition_cost, readers_of
 from stream.accounting.attribute_model import asked_attributes, day_model
+from stream.accounting.device_day import whole_day
 from stream.accounting.exclusion import exp_or_inf
 from stream.accounting.knowledge import Knowledge
 from stream.attribute_logic import implications
 from stream.errors import PolicyError, UsageError
 from stream.policy import AttributeRelease, CountRelease, Policy, Site, audiences_of
-from stream.records import DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ def count_promises(policy: Policy) -> list[CountPromise]:
             for reader, epsilons in readers:
                 cost = coalition_cost(release.mechanism, epsilons)
                 ticks = site.ticks_per_observation
-                day = DAY // site.tick + ticks - 1
                 person, w, paid = policy.privacy.devices_per_person, policy.privacy.w, release.windows_paid
-                observation, sliding, whole = (-(-n // paid) * cost for n in (ticks, w, day))
+                observation, sliding = (-(-n // paid) * cost for n in (ticks, w))
+                whole = whole_day(site.tick, ticks).cost(cost, paid)
                 units = {
                     "presence_tuple": cost,
                     "tuple_moved": 2 * cost,

@@ -8,7 +8,9 @@ n = ceil(V/T) ticks; with releases that cost e per tick the units cost
     observation           2 n e   one raw observation added or removed
     observation_moved     4 n e   one raw observation replaced
     device_w_event        sum of e over the last w windows; twice that (device_w_event_moved) if replaced
-    device_day            sum of e over the UTC day so far; twice that (device_day_moved) if replaced
+    device_day            sum of e over the counts of one device's UTC day so far (``device_day``): of the day at
+                          hand, or of the day before while that costs more and still counts; twice that
+                          (device_day_moved) if replaced
     device_total          sum of e since the ledger began
     person_*              devices_per_person times the device's
 
@@ -25,14 +27,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
+from stream.accounting.device_day import Cells, cost_of_days, days_of
 from stream.accounting.exposure import AttributeAccount, Habit, Habits
 from stream.accounting.knowledge import Knowledge
 from stream.policy import decimal_string
-from stream.records import DAY, Charge, Micros, Published, Spent
+from stream.records import Charge, Micros, Published, Spent
 from stream.schemas import LEAKAGE, rfc3339
 
 COALITION = "all"
@@ -64,8 +67,8 @@ def coalition_cost(mechanism: str, epsilons: Iterable[Fraction]) -> Fraction:
 class Sums:
     """What one reader's view has cost so far, per presence tuple."""
 
-    day: int
-    today: Fraction = Fraction(0)
+    days: dict[int, Fraction] = field(default_factory=dict)
+    """UTC day -> what one device's day has cost, of the days that counted at the latest window."""
     total: Fraction = Fraction(0)
     largest: Fraction = Fraction(0)
     recent: tuple[tuple[Micros, Fraction], ...] = ()
@@ -76,18 +79,21 @@ class Sums:
         return self.recent[-1][1] if self.recent and self.recent[-1][0] == end else Fraction(0)
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Run:
     """The windows of a release whose epsilon pays for any w of them: n cost at most ceil(n / w) epsilons."""
 
     epsilon: Fraction
     w: int
-    day: int
-    today: int = 0
     total: int = 0
+    days: Mapping[int, Cells] = field(default_factory=dict)
+    """UTC day -> counts of one device's day, of the days that counted at the latest window."""
 
-    def and_one(self, day: int) -> Run:
-        """Return the run with one more window."""
-        return self._replace(day=day, today=(self.today if day == self.day else 0) + 1, total=self.total + 1)
+    def and_one(self, cells: Mapping[int, Cells]) -> Run:
+        """Return the run with one more window, which belongs to these days."""
+        held = {day: self.days.get(day, Cells(0)) for day in cells}
+        days = {day: Cells(held[day].less + each.less, held[day].more + each.more) for day, each in cells.items()}
+        return replace(self, total=self.total + 1, days=days)
 
     def cost(self, windows: int) -> Fraction:
         """Return the most that so many windows can cost."""
@@ -95,7 +101,12 @@ class Run(NamedTuple):
 
     def broken_off(self) -> Run:
         """Return the run after which the mechanism may begin anew: the next window pays for itself."""
-        return self._replace(today=-(-self.today // self.w) * self.w, total=-(-self.total // self.w) * self.w)
+        days = {day: cells.rounded(self.w) for day, cells in self.days.items()}
+        return replace(self, total=-(-self.total // self.w) * self.w, days=days)
+
+    def cost_of(self, day: int) -> Fraction:
+        """Return the most that one device's day can have cost so far."""
+        return self.days[day].cost(self.epsilon, self.w) if day in self.days else Fraction(0)
 
 
 @dataclass(slots=True)
@@ -136,19 +147,19 @@ class Account:
 
     def step(self, state: AccountState, item: Spent) -> tuple[AccountState, list[Published]]:
         """Add the charges of one release; return the record of the account as it stands."""
-        day = (item.window_end - self.tick) // DAY
+        days = days_of(item.window_end, self.tick, self.ticks_per_observation)
         of_day = any(charge.attribute for charge in item.charges)
         costs = {reader: _cost(item.charges, members) for reader, members in self.readers.items()}
         if not of_day:
             state.sums |= {
-                reader: self._add(state.sums.get(reader), day, item.window_end, cost) for reader, cost in costs.items()
+                reader: self._add(state.sums.get(reader), days, item.window_end, cost) for reader, cost in costs.items()
             }
-        held = {reader: _on(state.sums.get(reader), day) for reader in self.readers}
+        held = {reader: state.sums.get(reader, Sums()) for reader in self.readers}
         now = {reader: sums.at(item.window_end) for reader, sums in held.items()}
-        paid = {} if of_day else _paid_runs(state, item.charges, day)
+        paid = {} if of_day else _paid_runs(state, item.charges, days)
         state.runs |= paid
         units = {
-            reader: self._units(*self._with_runs(now[reader], held[reader], _seen(state.runs, members), paid))
+            reader: self._units(*self._with_runs(now[reader], held[reader], _seen(state.runs, members), paid, days))
             for reader, members in self.readers.items()
         }
         body: dict[str, Any] = {
@@ -172,20 +183,21 @@ class Account:
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
-    def _add(self, held: Sums | None, day: int, end: Micros, cost: Fraction) -> Sums:
-        held = held or Sums(day)
-        today = (held.today if held.day == day else Fraction(0)) + cost
+    def _add(self, held: Sums | None, days: Mapping[int, Cells], end: Micros, cost: Fraction) -> Sums:
+        held = held or Sums()
         window = held.at(end) + cost
         recent = [row for row in held.recent if end - self.w * self.tick < row[0] < end]
-        return Sums(day, today, held.total + cost, max(held.largest, window), (*recent, (end, window)))
+        today = cost_of_days(held.days, days, cost)
+        return Sums(today, held.total + cost, max(held.largest, window), (*recent, (end, window)))
 
     def _with_runs(
-        self, now: Fraction, sums: Sums, runs: Mapping[str, Run], paid: Mapping[str, Run]
+        self, now: Fraction, sums: Sums, runs: Mapping[str, Run], paid: Mapping[str, Run], days: Iterable[int]
     ) -> tuple[Fraction, Fraction, Sums]:
-        """Return e, the sum of it over the ticks of one observation, and the sums, w-event mechanisms included."""
+        """Return e, the sum of it over the ticks of one observation, and the sums, w-event mechanisms included.
+
+        Of the sums over a device's day only those of ``days``, which count at this window, are left.
+        """
         ticks = self.ticks_per_observation
-        if not runs:
-            return now, ticks * now, sums
         each, in_force = list(runs.values()), [run for name, run in runs.items() if name in paid]
         observed = ticks * now + sum((run.cost(ticks) for run in in_force), Fraction(0))
         now += sum((run.epsilon for run in in_force), Fraction(0))
@@ -193,8 +205,7 @@ class Account:
             now,
             observed,
             Sums(
-                sums.day,
-                sums.today + sum((run.cost(run.today) for run in each if run.day == sums.day), Fraction(0)),
+                {d: sums.days.get(d, Fraction(0)) + sum((run.cost_of(d) for run in each), Fraction(0)) for d in days},
                 sums.total + sum((run.cost(run.total) for run in each), Fraction(0)),
                 sums.largest + sum((run.epsilon for run in each), Fraction(0)),
                 (*sums.recent, (0, sum((run.cost(min(run.total, self.w)) for run in each), Fraction(0)))),
@@ -203,6 +214,7 @@ class Account:
 
     def _units(self, now: Fraction, observed: Fraction, sums: Sums) -> dict[str, Any]:
         devices, sliding = self.devices_per_person, sum((cost for _, cost in sums.recent), Fraction(0))
+        day = max(sums.days.values())
         units = {
             "presence_tuple": now,
             "tuple_moved": 2 * now,
@@ -211,9 +223,9 @@ class Account:
             "device_w_event": sliding,
             "device_w_event_moved": 2 * sliding,
             "person_w_event": devices * sliding,
-            "device_day": sums.today,
-            "device_day_moved": 2 * sums.today,
-            "person_day": devices * sums.today,
+            "device_day": day,
+            "device_day_moved": 2 * day,
+            "person_day": devices * day,
             "device_total": sums.total,
             "person_total": devices * sums.total,
         }
@@ -229,11 +241,17 @@ class Account:
     def encode(self, state: AccountState) -> bytes:
         """Return the state's bytes."""
         sums = {
-            reader: [s.day, str(s.today), str(s.total), str(s.largest), [[end, str(cost)] for end, cost in s.recent]]
+            reader: [
+                [[day, str(cost)] for day, cost in sorted(s.days.items())],
+                str(s.total), str(s.largest), [[end, str(cost)] for end, cost in s.recent],
+            ]
             for reader, s in sorted(state.sums.items())
-        }
+        }  # fmt: skip
         habits = {name: [held.days, str(held.exponent)] for name, held in sorted(state.habits.items())}
-        runs = {name: [str(run.epsilon), *run[1:]] for name, run in sorted(state.runs.items())}
+        runs = {
+            name: [str(run.epsilon), run.w, run.total, [[day, *cells] for day, cells in sorted(run.days.items())]]
+            for name, run in sorted(state.runs.items())
+        }
         return orjson.dumps({"sums": sums, "habits": habits, "runs": runs})
 
     def decode(self, data: bytes) -> AccountState:
@@ -241,30 +259,26 @@ class Account:
         body = orjson.loads(data)
         sums = {
             reader: Sums(
-                day, Fraction(today), Fraction(total), Fraction(largest),
+                {day: Fraction(cost) for day, cost in days}, Fraction(total), Fraction(largest),
                 tuple((end, Fraction(cost)) for end, cost in recent),
             )
-            for reader, (day, today, total, largest, recent) in body["sums"].items()
+            for reader, (days, total, largest, recent) in body["sums"].items()
         }  # fmt: skip
         habits = {name: Habit(days, Fraction(exponent)) for name, (days, exponent) in body["habits"].items()}
-        runs = {name: Run(Fraction(epsilon), *rest) for name, (epsilon, *rest) in body["runs"].items()}
+        runs = {
+            name: Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
+            for name, (epsilon, w, total, days) in body["runs"].items()
+        }
         return AccountState(sums, habits, runs)
 
 
-def _on(held: Sums | None, day: int) -> Sums:
-    """Return a reader's sums as they stand on a day before anything of it is added."""
-    if held is None:
-        return Sums(day)
-    return held if held.day == day else replace(held, day=day, today=Fraction(0))
-
-
-def _paid_runs(state: AccountState, charges: tuple[Charge, ...], day: int) -> dict[str, Run]:
+def _paid_runs(state: AccountState, charges: tuple[Charge, ...], days: Mapping[int, Cells]) -> dict[str, Run]:
     """Return the runs of the w-event releases that were paid for this window, with this window in them."""
     paid = {}
     for charge in charges:
         if charge.w > 1 and charge.epsilon > 0:
             name = f"{charge.release}/{charge.audience}/{decimal_string(charge.epsilon)}/{charge.w}/{charge.attempt}"
-            paid[name] = state.runs.get(name, Run(charge.epsilon, charge.w, day)).and_one(day)
+            paid[name] = state.runs.get(name, Run(charge.epsilon, charge.w)).and_one(days)
     return paid
 
 

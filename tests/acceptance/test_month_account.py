@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -134,7 +134,9 @@ def added_up(entries: list[Mapping[str, Any]], last_end: str) -> dict[str, Any]:
             for end in windows
         }
         now, sliding = per_window[last_end], sum(per_window[end] for end in windows[-W:])
-        day = sum(c for end, c in per_window.items() if (instant(end) - timedelta(minutes=TICK)).date() == today)
+        edge = timedelta(minutes=TICK)  # an observation counts at one tick
+        open_days = {instant(last_end).date(), (instant(last_end) - edge).date()}
+        day = max(of_device_day(per_window, of, edge) for of in open_days)
         total = sum(per_window.values())
         told[reader] = {
             "presence_tuple": now, "tuple_moved": 2 * now,
@@ -151,6 +153,13 @@ def added_up(entries: list[Mapping[str, Any]], last_end: str) -> dict[str, Any]:
         )  # fmt: skip
         left[f"{release}/{audience}"] = int((budget - spent[release, audience, today.isoformat()]) / epsilon)
     return {"units": told, "left": left}
+
+
+def of_device_day(per_window: Mapping[str, Decimal], day: date, edge: timedelta) -> Decimal:
+    """Every tick of the UTC day and those after it at which its last observation counts, the first ones twice."""
+    since = {end: instant(end) - datetime.combine(day, time(), UTC) for end in per_window}
+    once = sum(c for end, c in per_window.items() if timedelta(0) <= since[end] < timedelta(days=1) + edge)
+    return Decimal(once + sum(c for end, c in per_window.items() if timedelta(0) <= since[end] < edge))
 
 
 def test_the_last_account_record_is_what_the_audit_log_adds_up_to(month):

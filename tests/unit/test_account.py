@@ -13,6 +13,7 @@ import pytest
 from core_ground import (
     ATTRIBUTES,
     COUNTS,
+    EVENING,
     SITE,
     account_of,
     audit_of,
@@ -49,7 +50,8 @@ def figures(entries: list[dict[str, Any]], tick: int, *, ticks: int, devices: in
     told: dict[str, dict[str, Any]] = {}
     costs: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
     for end, charged in windows.items():
-        day = (parse_time(end) - tick) // DAY
+        at = parse_time(end)
+        day, edge = at // DAY, at % DAY < ticks * tick
         told[end] = {}
         for reader in (*AUDIENCES, "all"):
             now = Fraction(0)
@@ -63,8 +65,8 @@ def figures(entries: list[dict[str, Any]], tick: int, *, ticks: int, devices: in
                     now += max(paid) * 8 / 10 + sum(paid) * 2 / 10
                 elif paid:
                     now += max(paid)
-            costs[reader].append((day, now))
-            today = sum((cost for of, cost in costs[reader] if of == day), Fraction(0))
+            costs[reader].append((at, now))
+            today = max(of_day(costs[reader], of, ticks * tick) for of in (day, day - edge))
             total = sum((cost for _, cost in costs[reader]), Fraction(0))
             sliding = sum((cost for _, cost in costs[reader][-w:]), Fraction(0))
             told[end][reader] = {
@@ -75,6 +77,13 @@ def figures(entries: list[dict[str, Any]], tick: int, *, ticks: int, devices: in
                 "device_total": total, "person_total": devices * total,
             }  # fmt: skip
     return told
+
+
+def of_day(costs: list[tuple[int, Fraction]], day: int, edge: int) -> Fraction:
+    """Every tick of the UTC day and those after it at which its last observation counts, the first ones twice."""
+    begins = day * DAY
+    once = sum((cost for at, cost in costs if begins <= at < begins + DAY + edge), Fraction(0))
+    return once + sum((cost for at, cost in costs if begins <= at < begins + edge), Fraction(0))
 
 
 def assert_account(outputs: list[Any], tick: int, ticks: int, devices: int = 3) -> None:
@@ -108,16 +117,15 @@ def test_a_person_is_as_many_devices_as_the_policy_says():
     assert_account(outputs, 15 * MINUTE, ticks=1, devices=2)
 
 
-def test_a_day_has_as_many_ticks_as_the_table_of_units_says():
-    """A device that is there all day is counted at every tick: 96 of 15 min for one UTC day."""
-    last = [
-        record for record in RECORDS if record["kind"] == "counts" and record["window_end"] == "2026-03-04T00:00:00Z"
-    ]
-    units = last[0]["audiences"]["public"]
-    first = parse_time(RECORDS[0]["window_end"]) - 15 * MINUTE
-    windows = (parse_time("2026-03-04T00:00:00Z") - first) // (15 * MINUTE)
-    assert Fraction(units["device_day"]) == windows * Fraction("0.6")
-    assert Fraction(units["device_day_moved"]) == 2 * Fraction(units["device_day"])
+def test_a_day_costs_every_tick_of_it_and_both_its_edges():
+    """From before one UTC midnight to after the next: 96 ticks of 15 min, and 2 for an observation's one tick."""
+    policy = building(releases=COUNTS)
+    records = account_of(outputs_of(policy, people(start=EVENING - 6 * 60 * MINUTE)))
+    of = {record["window_end"]: record["audiences"]["public"] for record in records}
+    whole = [of[f"2026-03-04T{time}:00Z"]["device_day"] for time in ("00:00", "00:15")]
+    assert Fraction(whole[0]) == 98 * Fraction("0.6"), "the day before still counts at the tick that ends it"
+    assert Fraction(whole[1]) == (1 + 1 + 1) * Fraction("0.6"), "the day at hand: its first tick twice"
+    assert {Fraction(units["device_day_moved"]) / Fraction(units["device_day"]) for units in of.values()} == {2}
 
 
 def test_refused_windows_cost_nothing():

@@ -175,8 +175,8 @@ def test_releases_that_fit_are_what_the_budgets_pay_on_a_day_that_begins_with_th
     assert found["windows_per_day"] == 96
     assert found["releases_that_fit"] == fit
     assert found["cost"]["day"] == str(fit)
-    assert found["cost"]["device_day"] == str(fit)
-    assert found["cost"]["person_day"] == str(3 * fit)
+    assert found["cost"]["device_day"] == str(fit + 2), "and one tick at either edge of the day"
+    assert found["cost"]["person_day"] == str(3 * (fit + 2))
 
 
 SHARED = """
@@ -202,7 +202,7 @@ def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_c
     told = {r["audience"]: r for r in plan(policy)["counts"]}
     assert {name: r["releases_that_fit"] for name, r in told.items()} == released_in_a_day(policy)
     assert told["facilities"]["releases_that_fit"] == told["public"]["releases_that_fit"] == fit
-    assert told["facilities"]["cost"]["day"] == told["facilities"]["cost"]["device_day"] == str(fit)
+    assert (told["facilities"]["cost"]["day"], told["facilities"]["cost"]["device_day"]) == (str(fit), str(fit + 2))
     assert told["facilities"]["cost"]["device_w_event"] == told["public"]["cost"]["device_w_event"] == sliding
     assert (told["board"]["releases_that_fit"], told["board"]["cost"]["day"]) == (96, "48")
 
@@ -218,12 +218,12 @@ def released_in_a_day(policy):
     return dict(given)
 
 
-def test_a_device_that_counts_longer_than_a_tick_reaches_into_the_next_day():
+def test_a_devices_day_reaches_over_both_its_edges_as_far_as_an_observation_counts():
     found = row(count_release(), tick="5min")
     assert found["cost"]["day"] == "288"
-    assert (found["cost"]["device_day"], found["cost"]["device_day_moved"]) == ("289", "578")
+    assert (found["cost"]["device_day"], found["cost"]["device_day_moved"]) == ("292", "584")
     capped = row(count_release(more='daily_budget = { facilities = "10" }'), tick="5min")
-    assert capped["cost"]["device_day"] == "11"
+    assert capped["cost"]["device_day"] == "14"
 
 
 def test_a_sliding_budget_bounds_the_w_event():
