@@ -10,15 +10,16 @@ moves it. The laboratory's uptime mode is the one exception: there a trap's time
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from connectors.snmp.addresses import access_point_name
+from connectors.snmp.addresses import access_point_name, sender
 from connectors.snmp.profiles import OBSERVATIONS, Kind
 from connectors.snmp.traps import Trap
 from stream.errors import UsageError
 from stream.policy import Policy
+from stream.policy_fields import base_range
 from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
 
@@ -133,16 +134,19 @@ class Ingest:
         sites: Mapping[str, SiteLimits],
         pseudonyms: Pseudonyms,
         aliases: Mapping[str, str] | None = None,
+        base_radios: Iterable[str] = (),
         start: Micros | None = None,
     ) -> None:
         """Take radio address (lower case, colons) -> (site, zone), the sites, and how to name devices.
 
         ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its
-        radio address. ``start`` switches to the laboratory's uptime mode: what uptime 0 stands for.
-        Raises ``UsageError`` for an access point of no site or an alias of no access point.
+        radio address. ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share,
+        such as ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: what uptime 0 stands for.
+        Raises ``UsageError`` for an access point of no site, an alias or base radio of no access point.
         """
         self._sites, self._pseudonyms, self._start = dict(sites), pseudonyms, start
-        self._radios, self._aliases = {}, {}
+        self._radios: dict[bytes, Place] = {}
+        self._aliases: dict[str, Place] = {}
         for mac, (site, zone) in access_points.items():
             if site not in sites:
                 msg = f"access point {mac}: must be of a known site, got {site!r}"
@@ -152,7 +156,15 @@ class Ingest:
             if mac not in access_points:
                 msg = f"alias {name!r}: must stand for an access point of a zone, got {mac!r}"
                 raise UsageError(msg)
-            self._aliases[name.encode()] = Place(*access_points[mac], mac)
+            self._aliases[_alias(name)] = Place(*access_points[mac], mac)
+        self._bases: dict[int, dict[int, Place]] = {}
+        for written in base_radios:
+            mac = written.partition("/")[0]
+            if mac not in access_points:
+                msg = f"base radio {written}: must be an access point of a zone"
+                raise UsageError(msg)
+            shared, bits = base_range(written)
+            self._bases.setdefault(48 - bits, {})[shared] = Place(*access_points[mac], mac)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
 
     @classmethod
@@ -166,11 +178,12 @@ class Ingest:
             },
             pseudonyms=Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl),
             aliases={
-                name: zone.access_points[0]
+                name: zone.radios[0]
                 for site in policy.site.values()
                 for zone in site.zones
                 for name in zone.access_point_names
             },
+            base_radios=[base for site in policy.site.values() for zone in site.zones for base in zone.base_radio],
             start=start,
         )
 
@@ -205,11 +218,19 @@ class Ingest:
         return self._start + trap.uptime * TICK_OF_UPTIME
 
     def _place(self, trap: Trap, address: str) -> Place | None:
-        """Return the listed access point: by its radio address, else its name, else as the sender."""
+        """Return the listed access point: by its radio address or base radio, else its name, else as the sender."""
         place = self._radios.get(trap.access_point)
+        if place is None and self._bases and trap.access_point:
+            place = self._of_base(int.from_bytes(trap.access_point, "big"))
         if place is None and self._aliases:
-            place = self._aliases.get(address.encode() if trap.at_sender else trap.name)
+            name = address if trap.at_sender else access_point_name(trap.name)
+            place = None if name is None else self._aliases.get(name.casefold())
         return place
+
+    def _of_base(self, radio: int) -> Place | None:
+        """Return where the base radio is that shares its first bits with this address."""
+        found = (bases.get(radio >> width) for width, bases in self._bases.items())
+        return next((place for place in found if place is not None), None)
 
     def _sight(self, state: IngestState, source: str, place: Place, client: bytes, time: Micros) -> Outcome:
         """Keep a sighting, unless it repeats the device's last kept one.
@@ -311,6 +332,14 @@ class Ingest:
             sequence = state.sequences.get(batch, 0)
             state.sequences[batch] = sequence + 1
             state.ready.append(ObservationBatch(*batch, state.session, sequence, tuple(waiting.rows)))
+
+
+def _alias(name: str) -> str:
+    """Return the form in which names and senders' addresses are compared."""
+    try:
+        return sender(name)
+    except ValueError:
+        return name.strip().casefold()
 
 
 def most_unknown(state: IngestState) -> dict[str, int]:

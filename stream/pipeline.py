@@ -168,7 +168,7 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
     sense = Sense(
         site=site_id,
         zones=tuple(zone.id for zone in site.zones),
-        access_points={mac: zone.id for zone in site.zones for mac in zone.access_points},
+        access_points={radio: zone.id for zone in site.zones for radio in zone.radios},
         sources=site.sources,
         tick=site.tick,
         validity=site.validity,

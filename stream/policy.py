@@ -43,7 +43,7 @@ from stream.policy_releases import (
     Sensitive,
     audiences_of,
 )
-from stream.policy_sites import Site, Zone
+from stream.policy_sites import Site, Zone, check_places
 from stream.records import SECOND
 
 
@@ -121,10 +121,7 @@ class Policy(Frozen):
     def _consistent(self) -> Policy:
         refuse_repeats("audience names must be unique", (a.name for a in self.audience))
         refuse_repeats("release and query names must be unique", _names(self.release))
-        refuse_repeats(
-            "an access point must be in one zone only",
-            (mac for site in self.site.values() for zone in site.zones for mac in zone.access_points),
-        )
+        check_places(zone for site in self.site.values() for zone in site.zones)
         known = {a.name for a in self.audience}
         if EVERYBODY in known:
             msg = f"audience name '{EVERYBODY}' is kept for all audiences together"
@@ -189,12 +186,9 @@ class Policy(Frozen):
         raise DataError(msg)
 
     def access_points(self) -> dict[str, tuple[str, str]]:
-        """Map each access point to its (site, zone)."""
+        """Map each radio address that observations bear to its (site, zone)."""
         return {
-            mac: (name, zone.id)
-            for name, site in self.site.items()
-            for zone in site.zones
-            for mac in zone.access_points
+            radio: (name, zone.id) for name, site in self.site.items() for zone in site.zones for radio in zone.radios
         }
 
     def zones_of(self, release: CountRelease | AttributeRelease, site: str) -> tuple[Zone, ...]:

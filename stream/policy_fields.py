@@ -105,6 +105,34 @@ Clock = Annotated[str, StringConstraints(pattern=rf"^({CLOCK_PATTERN.pattern})$"
 Mac = Annotated[str, StringConstraints(to_lower=True, pattern=r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$")]
 
 
+FEWEST_SHARED_BITS = 36
+"""A base radio stands for at most 4,096 addresses: an access point has a few dozen."""
+_BASE_RADIO = re.compile(r"((?:[0-9a-f]{2}:){5}[0-9a-f]{2})/([0-9]{2})")
+
+
+def base_range(text: str) -> tuple[int, int]:
+    """Return the shared first bits of a base radio such as ``24:de:c6:cc:dd:e0/44``, and how many they are."""
+    match = _BASE_RADIO.fullmatch(text)
+    bits = int(match[2]) if match else 0
+    address = int(match[1].replace(":", ""), 16) if match else 0
+    if not FEWEST_SHARED_BITS <= bits < 48 or address & ((1 << 48 - bits) - 1):
+        msg = (
+            "must be a radio address and how many bits its BSSIDs share, "
+            f"{FEWEST_SHARED_BITS} to 47, zeros behind them, such as '24:de:c6:cc:dd:e0/44'"
+        )
+        raise ValueError(msg)
+    return address >> 48 - bits, bits
+
+
+def _base_radio(value: Any) -> Any:
+    text = value.lower() if isinstance(value, str) else ""
+    base_range(text)
+    return text
+
+
+BaseRadio = Annotated[str, BeforeValidator(_base_radio)]
+
+
 def listed(value: Any) -> Any:
     """Return one name as a list of one."""
     return (value,) if isinstance(value, str) else value

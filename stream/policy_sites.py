@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from stream.policy_fields import Clock, Duration, Frozen, Ident, Mac, Name, refuse_repeats
+from stream.policy_fields import (
+    BaseRadio,
+    Clock,
+    Duration,
+    Frozen,
+    Ident,
+    Mac,
+    Name,
+    base_range,
+    listed,
+    refuse_repeats,
+)
 from stream.records import DAY, MINUTE, SECOND
 
 
@@ -22,9 +34,27 @@ class Zone(Frozen):
     capacity: int = Field(gt=0, le=100_000, strict=True)
     max_count: int | None = Field(default=None, gt=0, le=1_000_000, strict=True)
     """Largest count the filter considers, in devices; 10 x capacity + 20 unless given."""
-    access_points: tuple[Mac, ...] = Field(min_length=1)
+    access_points: tuple[Mac, ...] = ()
+    """Radio addresses as traps give them."""
+    base_radio: Annotated[tuple[BaseRadio, ...], BeforeValidator(listed)] = ()
+    """Base radio addresses with the bits that their BSSIDs share, for controllers that give BSSIDs."""
     access_point_names: tuple[str, ...] = ()
-    """Names, or addresses of access points that send their own traps, for controllers that give no radio address."""
+    """Names, or addresses of access points that send their own traps, for controllers that give no radio address.
+
+    They are compared without case.
+    """
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Zone:
+        if not self.radios:
+            msg = "must list an address under access_points or base_radio"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def radios(self) -> tuple[str, ...]:
+        """The radio addresses that observations of this zone bear: a base radio stands for its BSSIDs."""
+        return (*self.access_points, *(base.partition("/")[0] for base in self.base_radio))
 
     @property
     def largest(self) -> int:
@@ -93,6 +123,34 @@ class Site(Frozen):
     def ticks_per_observation(self) -> int:
         """Ticks at which one observation can count: validity over tick, rounded up."""
         return math.ceil(self.validity / self.tick)
+
+
+def check_places(zones: Iterable[Zone]) -> None:
+    """Raise ValueError where a radio address or an access point's name could mean two zones.
+
+    A radio may lie in the range of a base radio of its own zone.
+    """
+    zones = tuple(zones)
+    rule = "an access point must be in one zone only"
+    refuse_repeats(rule, (radio for zone in zones for radio in zone.radios))
+    bases = [(base_range(base), base, number) for number, zone in enumerate(zones) for base in zone.base_radio]
+    _check_ranges(rule, zones, {shared: (base, number) for shared, base, number in bases})
+    refuse_repeats(
+        "an access point's name must be listed once, in whatever case",
+        (name.casefold() for zone in zones for name in zone.access_point_names),
+    )
+
+
+def _check_ranges(rule: str, zones: tuple[Zone, ...], bases: Mapping[tuple[int, int], tuple[str, int]]) -> None:
+    widths = {bits for _, bits in bases}
+    for number, zone in enumerate(zones):
+        for radio in zone.radios:
+            address = int(radio.replace(":", ""), 16)
+            for bits in widths:
+                base, other = bases.get((address >> 48 - bits, bits), ("", number))
+                if other != number:
+                    msg = f"{rule}, got {radio} in one and {base} in another"
+                    raise ValueError(msg)
 
 
 def _network(source: str) -> str:

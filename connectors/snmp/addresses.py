@@ -1,7 +1,9 @@
-"""Radio addresses and access point names as traps write them."""
+"""Radio addresses, names and senders' addresses as traps and sockets write them."""
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 import re
 
 NOWHERE = bytes(6)
@@ -34,3 +36,15 @@ def access_point_name(content: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if _TEXT.fullmatch(text) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def sender(host: str) -> str:
+    """Return the one form of a numeric address: IPv4 within IPv6 as IPv4, shortest spelling, without a scope.
+
+    Raises ``ValueError`` for anything else.
+    """
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(address)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from connectors.ingest import INGEST_REASONS
+from connectors.snmp.addresses import sender
 from connectors.snmp.ber import MALFORMED_REASONS
 from connectors.snmp.traps import IGNORED_REASONS
 from stream.errors import KeyFileError, UsageError
@@ -24,8 +25,6 @@ DROP_REASONS = (
 )  # fmt: skip
 """Every reason for which a datagram is dropped, in the order of the checks; the labels of the metric."""
 _CACHED = 4096
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class AllowList:
@@ -52,9 +51,7 @@ class AllowList:
             return entry
 
     def _find(self, host: str) -> str | None:
-        address: Address = ipaddress.ip_address(host.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
+        address = ipaddress.ip_address(sender(host))
         return next((entry for network, entry in self._networks if address in network), self._default)
 
 

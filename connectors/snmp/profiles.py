@@ -1,8 +1,9 @@
 """What each vendor's traps mean, by object identifier.
 
 Read from the vendors' MIBs: AIRESPACE-WIRELESS-MIB, CISCO-LWAPP-DOT11-CLIENT-MIB, CISCO-LWAPP-AP-MIB,
-CISCO-DOT11-ASSOCIATION-MIB, WLSX-TRAP-MIB, RUCKUS-ZD-EVENT-MIB, RUCKUS-EVENT-MIB, HUAWEI-WLAN-STATION-MIB,
-HH3C-DOT11-STATION-MIB, AH-TRAP-MIB; SNMPv2-MIB and NET-SNMP-EXAMPLES-MIB for start and keep-alive.
+CISCO-DOT11-ASSOCIATION-MIB, WLSX-TRAP-MIB, AI-AP-MIB, RUCKUS-ZD-EVENT-MIB, RUCKUS-EVENT-MIB,
+HUAWEI-WLAN-STATION-MIB, HH3C-DOT11-STATION-MIB, AH-TRAP-MIB; SNMPv2-MIB and NET-SNMP-EXAMPLES-MIB for start and
+keep-alive.
 Only the Cisco AireOS profile has met a real controller's trap; the others follow the MIB.
 
 A column that is not named here never leaves the decoder: user names, addresses, network names, sessions.
@@ -105,17 +106,24 @@ def _ios() -> Profile:
     )
 
 
-def _aruba() -> Profile:
-    variable = f"{ENTERPRISES}.14823.2.3.1.11.1.1"
+def _aruba(vendor: str, root: str, voice: int) -> Profile:
+    """WLSX-TRAP-MIB of controllers; Aruba Instant has the same numbers under a root of its own (AI-AP-MIB).
+
+    An address of an access point is a BSSID. ``voice`` is the trap that says where a voice client is.
+    """
+    variable = f"{root}.1"
     kinds = dict.fromkeys((1015, 1017, 1018, 1133), PASSED_OVER)
-    # The user-entry traps carry no station address: they are known, and end as "no_client".
-    kinds |= {1014: ASSOCIATE, 1016: RUN, 1219: ASSOCIATE, 1215: ROAM}
+    # The user-entry traps say who, but not where: they are known, and end as "no_access_point".
+    kinds |= {1014: ASSOCIATE, 1016: RUN, voice: ROAM}
+    # wlsxUserEntryAttributesChanged: created (1) or modified (3), not deleted (2).
+    kinds[1219] = (Meaning(Kind.IGNORED, ((f"{variable}.103", 2),)), *ASSOCIATE)
     return Profile(
-        vendor="aruba",
-        traps=_numbered(f"{ENTERPRISES}.14823.2.3.1.11.1.2", kinds),
-        client=(f"{variable}.93",),
+        vendor=vendor,
+        traps=_numbered(f"{root}.2", kinds),
+        client=(f"{variable}.52", f"{variable}.93"),
         access_point=(f"{variable}.1", f"{variable}.3"),
         name=(f"{variable}.94",),
+        ignored=tuple(f"{variable}.{column}" for column in (51, 53, 54, 55, 60)),
     )
 
 
@@ -182,7 +190,8 @@ PROFILES: tuple[Profile, ...] = (
     _aireos(),
     _lwapp(),
     _ios(),
-    _aruba(),
+    _aruba("aruba", f"{ENTERPRISES}.14823.2.3.1.11.1", voice=1215),
+    _aruba("aruba-instant", f"{ENTERPRISES}.14823.2.3.3.1.200", voice=1262),
     _ruckus_zonedirector(),
     _ruckus_standalone(),
     _huawei(),

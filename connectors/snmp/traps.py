@@ -213,7 +213,7 @@ def _interpret(
 def _meaning(meanings: tuple[Meaning, ...], found: dict[str, bytes]) -> tuple[Kind, str]:
     for kind, when in meanings:
         if not when or all(_number(found.get(column)) == number for column, number in when):
-            return kind, ""
+            return kind, NOT_AN_OBSERVATION if kind is Kind.IGNORED else ""
     return Kind.IGNORED, NOT_AN_OBSERVATION
 
 

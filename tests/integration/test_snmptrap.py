@@ -91,7 +91,8 @@ async def snmptrap(receiver, trap, varbinds, version="2c", community=COMMUNITY):
 
 
 BSN, CLIENTS = f"{E}.14179.2.6", f"{E}.9.9.599.1.3.1.1"
-IOS, ARUBA = f"{E}.9.9.273.1.5.1", f"{E}.14823.2.3.1.11.1"
+IOS = f"{E}.9.9.273.1.5.1"
+ARUBA, INSTANT = f"{E}.14823.2.3.1.11.1", f"{E}.14823.2.3.3.1.200"
 ZD, HUAWEI, HIVE = f"{E}.25053.2.2", f"{E}.2011.6.139", f"{E}.26928.1.1.1.1"
 COMWARE = {
     "comware-hh3c": f"{E}.25506.2.75.3",
@@ -153,17 +154,35 @@ HUAWEI_FIELDS = [
     (f"{HUAWEI}.13.3.3.1.4.1", "s", "ap"),
     (f"{HUAWEI}.18.1.1.2.17.0", "s", "t"),
 ]
-VOICE = [
-    (f"{ARUBA}.1.60.0", "x", "07e2020110000000"),
-    (f"{ARUBA}.1.93.0", "x", CLIENT),
-    (f"{ARUBA}.1.94.0", "s", "ap"),
-    (f"{ARUBA}.1.1.0", "x", RADIO),
-]
-ATTRIBUTES = [
-    (f"{ARUBA}.1.51.0", "a", "10.2.3.4"),
-    (f"{ARUBA}.1.3.0", "x", RADIO),
-    (f"{ARUBA}.1.94.0", "s", "2065-clwa"),
-]
+
+
+def aruba_voice(root=ARUBA):
+    return [
+        (f"{root}.1.60.0", "x", "07e2020110000000"),
+        (f"{root}.1.93.0", "x", CLIENT),
+        (f"{root}.1.94.0", "s", "ap"),
+        (f"{root}.1.1.0", "x", RADIO),
+    ]
+
+
+def aruba_attributes(change, root=ARUBA, *, station=52, where=(("3", "x", RADIO), ("94", "s", "ap"))):
+    """wlsxUserEntryAttributesChanged, its objects in the order of the MIB."""
+    return [
+        (f"{root}.1.60.0", "x", "07e2020110000000"),
+        (f"{root}.1.51.0", "a", "10.2.3.4"),
+        (f"{root}.1.{station}.0", "x", CLIENT),
+        *((f"{root}.1.{column}.0", kind, value) for column, kind, value in where),
+        (f"{root}.1.103.0", "i", change),
+    ]
+
+
+def aruba_user(root=ARUBA):
+    """A user-entry trap: who, but not where."""
+    return [(f"{root}.1.51.0", "a", "10.2.3.4"), (f"{root}.1.52.0", "x", CLIENT), (f"{root}.1.53.0", "s", "someone")]
+
+
+NAMED = (("94", "s", "2065-CLWA"),)
+ELSEWHERE = (("3", "x", "f84f57abcdea"), ("94", "s", "2065-clwa"))
 
 
 def comware(root, *where):
@@ -182,8 +201,20 @@ CASES = {
     "cisco-ios associated": (f"{E}.9.9.273.1.4.1", ios(1), KEPT),
     "cisco-ios left": (f"{E}.9.9.273.1.4.1", ios(2), "not_an_observation"),
     "cisco-ios run": (f"{E}.9.9.273.1.4.1", ios(3), KEPT),
-    "aruba voice client": (f"{ARUBA}.2.1215", VOICE, KEPT),
-    "aruba attributes changed": (f"{ARUBA}.2.1219", ATTRIBUTES, "no_client"),
+    "aruba voice client": (f"{ARUBA}.2.1215", aruba_voice(), KEPT),
+    "aruba user created": (f"{ARUBA}.2.1219", aruba_attributes(1), KEPT),
+    "aruba user changed": (f"{ARUBA}.2.1219", aruba_attributes(3), KEPT),
+    "aruba user changed, as a voice client": (f"{ARUBA}.2.1219", aruba_attributes(3, station=93), KEPT),
+    "aruba user changed, named in other case": (f"{ARUBA}.2.1219", aruba_attributes(3, where=NAMED), KEPT),
+    "aruba user changed, named beside a strange radio": (f"{ARUBA}.2.1219", aruba_attributes(3, where=ELSEWHERE), KEPT),
+    "aruba user deleted": (f"{ARUBA}.2.1219", aruba_attributes(2), "not_an_observation"),
+    "aruba user entry": (f"{ARUBA}.2.1014", aruba_user(), "no_access_point"),
+    "aruba user authenticated": (f"{ARUBA}.2.1016", aruba_user(), "no_access_point"),
+    "aruba user entry gone": (f"{ARUBA}.2.1015", aruba_user(), "not_an_observation"),
+    "aruba-instant user created": (f"{INSTANT}.2.1219", aruba_attributes(1, INSTANT), KEPT),
+    "aruba-instant user changed, named": (f"{INSTANT}.2.1219", aruba_attributes(3, INSTANT, where=NAMED), KEPT),
+    "aruba-instant user deleted": (f"{INSTANT}.2.1219", aruba_attributes(2, INSTANT), "not_an_observation"),
+    "aruba-instant voice client": (f"{INSTANT}.2.1262", aruba_voice(INSTANT), KEPT),
     "ruckus-zonedirector join": (f"{ZD}.1.60", zonedirector("F8-4F-57-AB-CD-EF"), KEPT),
     "ruckus-zonedirector roam, named": (f"{ZD}.1.65", zonedirector("2065-clwa"), KEPT),
     "ruckus-zonedirector leaves": (f"{ZD}.1.63", zonedirector(MAC), "not_an_observation"),

@@ -41,12 +41,12 @@ MIDNIGHT = NOON + DAY // 2
 ANNE, BERT = bytes.fromhex("3c0000000001"), bytes.fromhex("3c0000000002")
 
 
-def ingest(validity=10 * MINUTE, max_devices=100, **more):
+def ingest(validity=10 * MINUTE, max_devices=100, places=PLACES, **more):
     sites = {
         "dbh": SiteLimits((CONTROLLER,), validity, max_devices),
         "ics": SiteLimits((CONTROLLER, OTHER), validity, max_devices),
     }
-    return Ingest(access_points=PLACES, sites=sites, **({"pseudonyms": Pseudonyms.daily(KEY)} | more))
+    return Ingest(access_points=places, sites=sites, **({"pseudonyms": Pseudonyms.daily(KEY)} | more))
 
 
 def trap(client=ANNE, access_point=LOBBY, kind=Kind.ASSOCIATE, **more):
@@ -156,6 +156,32 @@ def test_names_and_senders_stand_for_access_points_where_the_vendor_gives_no_add
     assert [row.access_point for row in rows(c.drain())][:2] == [ROOM, LOBBY]
     with pytest.raises(UsageError, match="alias"):
         ingest(aliases={"x": "00:00:00:00:00:01"})
+
+
+def test_names_of_access_points_are_compared_without_case_and_padding():
+    c = Connector(ingest(aliases={"2065-CLWA": ROOM, "Straße": LOBBY}))
+    for n, name in enumerate((b"2065-clwa", b" 2065-Clwa\x00", b"STRASSE")):
+        assert c.hear(NOON + n * MINUTE, trap(access_point="", name=name)).dropped is None
+    assert [row.access_point for row in rows(c.drain())] == [ROOM, ROOM, LOBBY]
+
+
+@pytest.mark.parametrize("sender", ["2001:DB8:0::9", "2001:db8::9"])
+def test_senders_are_compared_as_addresses(sender):
+    c = Connector(ingest(aliases={sender: ROOM}))
+    assert c.hear(NOON, trap(access_point="", at_sender=True), address="2001:db8::9").dropped is None
+
+
+def test_a_bssid_is_placed_by_the_base_radio_that_it_shares_its_first_bits_with():
+    base = "24:de:c6:cc:dd:e0"
+    core = ingest(places=PLACES | {base: ("dbh", "room")}, base_radios=[f"{base}/44"])
+    c = Connector(core)
+    for n, radio in enumerate((base, "24:de:c6:cc:dd:e1", "24:de:c6:cc:dd:ef")):
+        assert c.hear(NOON + n * MINUTE, trap(access_point=radio)).dropped is None
+    for stranger in ("24:de:c6:cc:dd:df", "24:de:c6:cc:dd:f0"):
+        assert c.hear(NOON + 9 * MINUTE, trap(access_point=stranger)).dropped == UNKNOWN_ACCESS_POINT
+    assert {row.access_point for row in rows(c.drain())} == {base}, "the engine knows the base radio alone"
+    with pytest.raises(UsageError, match="base radio"):
+        ingest(base_radios=[f"{base}/44"])
 
 
 def test_a_controller_that_a_site_does_not_list_places_nobody_there():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from fractions import Fraction
 
@@ -298,3 +299,69 @@ def test_the_largest_count_is_ten_times_the_capacity_and_twenty():
 def test_the_simulated_building_comes_with_a_policy_that_keeps_its_promises():
     policy = load_policy(simulated_policy(simulate(SimulatorConfig(scale=0.05))))
     check_promises(policy)
+
+
+def zones(*lines: str) -> str:
+    """A policy of one site with a zone for each line of keys."""
+    head = '[site.dbh]\nsources = ["10.2.0.5"]\n'
+    each = "".join(f'[[site.dbh.zones]]\nid = "{n}"\ncapacity = 9\n{line}\n' for n, line in enumerate(lines))
+    return head + each + '[[audience]]\nname = "a"\n' + COUNTS_OF_ALL
+
+
+COUNTS_OF_ALL = """[[release]]
+name = "counts"
+query = "count"
+mechanism = "laplace"
+epsilon = { a = "1" }
+"""
+
+
+def test_a_base_radio_stands_for_all_addresses_that_share_its_first_bits():
+    policy = load_policy(
+        zones('base_radio = "24:DE:C6:CC:DD:E0/44"', 'access_points = ["24:de:c6:cc:dd:f0"]',
+              'base_radio = ["24:de:c6:00:00:00/40", "24:de:c6:00:01:00/47"]')
+    )  # fmt: skip
+    assert policy.access_points() == {
+        "24:de:c6:cc:dd:e0": ("dbh", "0"),
+        "24:de:c6:cc:dd:f0": ("dbh", "1"),
+        "24:de:c6:00:00:00": ("dbh", "2"),
+        "24:de:c6:00:01:00": ("dbh", "2"),
+    }
+    assert policy.site["dbh"].zones[0].base_radio == ("24:de:c6:cc:dd:e0/44",)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["24:de:c6:cc:dd:e0", "24:de:c6:cc:dd:e1/44", "24:de:c6:cc:dd:e0/48", "24:de:c6:cc:dd:e0/24", "24:de:c6/44"],
+)
+def test_a_base_radio_is_an_address_with_zeros_behind_its_mask(written):
+    text = refusal(zones(f"base_radio = {json.dumps(written)}"))
+    for part in ("site.dbh.zones[0].base_radio", "'24:de:c6:cc:dd:e0/44'", repr(written)):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ('base_radio = "24:de:c6:cc:dd:e0/44"', 'access_points = ["24:de:c6:cc:dd:e7"]'),
+        ('base_radio = "24:de:c6:cc:dd:e0/44"', 'base_radio = "24:de:c6:cc:dd:e8/45"'),
+        ('base_radio = "24:de:c6:cc:dd:e0/44"', 'base_radio = "24:de:c6:cc:dd:e0/44"'),
+        ('base_radio = "24:de:c6:cc:dd:e8/45"', 'base_radio = "24:de:c6:cc:dd:00/40"'),
+    ],
+)
+def test_no_radio_address_can_mean_two_zones(one, two):
+    for pair in ((one, two), (two, one)):
+        assert "in one zone only" in refusal(zones(*pair))
+
+
+def test_a_zone_without_any_radio_address_is_refused():
+    text = refusal(zones('access_point_names = ["lobby"]'))
+    for part in ("site.dbh.zones[0]", "access_points or base_radio"):
+        assert part in text
+
+
+def test_a_name_of_an_access_point_stands_for_one_zone_in_whatever_case():
+    one = 'access_points = ["02:00:00:00:00:01"]\naccess_point_names = ["Lobby"]'
+    two = 'access_points = ["02:00:00:00:00:02"]\naccess_point_names = ["LOBBY"]'
+    assert "access point's name" in refusal(zones(one, two))
+    load_policy(zones(one, two.replace("LOBBY", "lobby 2")))
