@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from stream.errors import TacetError
 from stream.records import SECOND, Micros
 
 CLOCK_STEP: Micros = 5 * SECOND
+
+
+def wall_clock() -> Micros:
+    """Return what the clock on the wall says, in microseconds."""
+    return time.time_ns() // 1000
 
 
 class ClockStepError(TacetError):

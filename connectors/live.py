@@ -8,7 +8,7 @@ import ipaddress
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 import structlog
 
 from connectors import keyfile
-from connectors.clock import AnchoredClock
-from connectors.ingest import Ingest, Sink
+from connectors.clock import AnchoredClock, wall_clock
+from connectors.ingest import Ingest, Message, Sink
 from connectors.mark import MarkFile
 from connectors.observations import ObservationFile
 from connectors.snmp.admission import AllowList
@@ -38,24 +38,29 @@ log = structlog.get_logger("tacet.run")
 
 @contextmanager
 def embedded(
-    policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *, accept_policy: bool = False
-) -> Iterator[Embedded]:
-    """Open a store with its pipeline, take up where it left off, and close it; commits on a clean end."""
-    with opened(policy, key_file, folder, options, accept_policy=accept_policy) as (runner, _):
+    policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *,
+    accept_policy: bool = False, clock: Callable[[], Micros] | None = None,
+) -> Iterator[Embedded]:  # fmt: skip
+    """Open a store with its pipeline, take up where it left off, and close it; commits on a clean end.
+
+    ``clock`` stamps live messages with their receive time.
+    """
+    with opened(policy, key_file, folder, options, accept_policy=accept_policy, clock=clock) as (runner, _):
         yield runner
 
 
 @contextmanager
 def opened(
-    policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *, accept_policy: bool = False
-) -> Iterator[tuple[Embedded, SqliteStore]]:
+    policy: Policy, key_file: Path, folder: Path, options: Options = DEFAULTS, *,
+    accept_policy: bool = False, clock: Callable[[], Micros] | None = None,
+) -> Iterator[tuple[Embedded, SqliteStore]]:  # fmt: skip
     """Do the same, and give the store too."""
     keys = keyfile.FileKeys(key_file)
     store = SqliteStore(folder)
     try:
         mark = MarkFile(key_file, store.id, laboratory=keys.laboratory)
         partition = Partition(policy, keys, options, accept_policy=accept_policy)
-        runner = Embedded(partition, store, mark, keys)
+        runner = Embedded(partition, store, mark, keys, clock)
         runner.start()
         store.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
         yield runner, store
@@ -93,12 +98,36 @@ def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
 class FileSink:
     """Gives a file's messages to an embedded runner; the file is their durable copy."""
 
-    def __init__(self, runner: Embedded) -> None:
-        self._runner = runner
+    def __init__(self, runner: Embedded, stop: asyncio.Event) -> None:
+        self._runner, self._stop = runner, stop
 
-    async def append(self, message: object) -> None:
-        """Process one message without keeping it."""
-        self._runner.take(message, durable=False)  # type: ignore[arg-type]
+    async def append(self, message: Message) -> None:
+        """Process one message without keeping it; told to stop, leave windows that it closes to the next run."""
+        for _ in self._runner.steps(message, durable=False):
+            await asyncio.sleep(0)
+            if self._stop.is_set():
+                return
+
+
+class LiveSink:
+    """Gives a live connector's messages to an embedded runner."""
+
+    def __init__(self, runner: Embedded, stop: asyncio.Event) -> None:
+        self._runner, self._stop = runner, stop
+
+    async def append(self, message: Message) -> None:
+        """Make one message durable and process it.
+
+        A heartbeat after a long outage closes thousands of windows. Told to stop amid them, it leaves the rest
+        and all messages after it to the next start.
+        """
+        if self._stop.is_set() and self._runner.unfinished:
+            self._runner.keep(message)
+            return
+        for _ in self._runner.steps(message):
+            await asyncio.sleep(0)
+            if self._stop.is_set():
+                return
 
 
 async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop: asyncio.Event) -> bool:
@@ -139,7 +168,7 @@ async def receiver(
 ) -> AsyncIterator[Receiver]:  # fmt: skip
     """Listen for traps from the policy's sources; ``start`` switches to the laboratory's uptime clock."""
     sources = sorted({source for site in policy.site.values() for source in site.sources})
-    clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
+    clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
         address,
         ingest=Ingest.of_policy(policy, pseudonym_key, start=start),

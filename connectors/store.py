@@ -19,11 +19,13 @@ import orjson
 
 from stream.errors import FinalityError, TacetError, UsageError
 from stream.partition import Emitted
+from stream.records import Micros
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS observations (position INTEGER PRIMARY KEY AUTOINCREMENT, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS observations (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, value BLOB NOT NULL, stamp INTEGER);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS outputs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, key BLOB NOT NULL,
@@ -87,7 +89,13 @@ class SqliteStore:
         self._delivered = self._synced = self._deliveries = 0
         with _told(self._path):
             self._db = connect(self._path, _SCHEMA)
+            self._add_stamps()
             self.id = self._identity()
+
+    def _add_stamps(self) -> None:
+        """Bring a store of the first version up to date: its messages have no receive time."""
+        if "stamp" not in {name for _, name, *_ in self._db.execute("PRAGMA table_info(observations)")}:
+            self._db.execute("ALTER TABLE observations ADD COLUMN stamp INTEGER")
 
     def _identity(self) -> str:
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
@@ -99,10 +107,10 @@ class SqliteStore:
         for audience in audiences:
             self._box(audience)
 
-    def append(self, value: bytes) -> int:
-        """Keep one message durably; return its position, counting up from 0."""
+    def append(self, value: bytes, stamp: Micros | None = None) -> int:
+        """Keep one message and its receive time durably; return its position, counting up from 0."""
         with _told(self._path):
-            cursor = self._db.execute("INSERT INTO observations (value) VALUES (?)", (value,))
+            cursor = self._db.execute("INSERT INTO observations (value, stamp) VALUES (?, ?)", (value, stamp))
         return int(cursor.lastrowid or 0) - 1
 
     def snapshot(self) -> bytes | None:
@@ -111,11 +119,11 @@ class SqliteStore:
             row = self._db.execute("SELECT value FROM state").fetchone()
         return None if row is None else bytes(row[0])
 
-    def waiting(self, start: int) -> Iterator[tuple[int, bytes]]:
-        """Return the messages kept at ``start`` and later."""
+    def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
+        """Return the messages kept at ``start`` and later, with their receive times."""
         with _told(self._path):
             rows = self._db.execute(
-                "SELECT position - 1, value FROM observations WHERE position > ? ORDER BY position", (start,)
+                "SELECT position - 1, value, stamp FROM observations WHERE position > ? ORDER BY position", (start,)
             ).fetchall()
         return iter(rows)
 

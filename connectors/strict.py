@@ -20,6 +20,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
+from stream.records import Micros
 from stream.tenure import LossError, Tenure, Tenures
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,9 @@ OPEN_TIMEOUT = 60.0
 """Seconds within which all partitions of an assignment must have been opened; Faust gives up after 90."""
 FETCH_WAIT_MS = 100
 """Milliseconds for which the broker may hold back an answer when there is nothing new."""
+LOG_APPEND_TIME = 1
+"""Kafka's number for a timestamp that the broker gave."""
+MILLISECOND: Micros = 1000
 HOLE_TRIES = 3
 """A hole in the offsets is believed when the broker itself skips it this many times in a row."""
 
@@ -35,9 +39,11 @@ HOLE_TRIES = 3
 class StrictMessage(ConsumerMessage):  # type: ignore[misc]
     """A message, the tenure that it was handed on for, and the offset that had to come."""
 
-    __slots__ = ("follows", "tenure")
+    __slots__ = ("follows", "stamp", "tenure")
     tenure: Tenure
     follows: int
+    stamp: Micros | None
+    """When the broker appended it; None where the topic keeps the producer's time instead."""
 
 
 class StrictThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -161,6 +167,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             generation_id=self.app.consumer_generation_id,
         )
         message.tenure, message.follows = tenure, tenure.delivered
+        message.stamp = record.timestamp * MILLISECOND if record.timestamp_type == LOG_APPEND_TIME else None
         handing = self.callback(message)
         result = await self.wait_first(handing, self.suspend_flow.wait())
         return handing in result.done

@@ -66,7 +66,9 @@ def create_app(
         async for event in stream.noack().events():
             message = event.message
             try:
-                await message.tenure.feed(message.follows, message.offset, message.key, message.value or b"")
+                await message.tenure.feed(
+                    message.follows, message.offset, message.key, message.value or b"", message.stamp
+                )
             except Exception as failure:
                 tenures.fail(failure)
                 raise

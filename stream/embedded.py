@@ -9,12 +9,12 @@ until it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from stream.errors import FinalityError
 from stream.partition import Emitted, Partition
-from stream.records import Heartbeat, ObservationBatch
+from stream.records import Heartbeat, Micros, ObservationBatch
 from stream.schemas import AUDIT, encode_message, parse_record
 
 Chains = dict[str, tuple[int, str]]
@@ -24,14 +24,14 @@ Chains = dict[str, tuple[int, str]]
 class Store(Protocol):
     """What the runner needs of its store; every call returns when its effect is durable."""
 
-    def append(self, value: bytes) -> int:
-        """Keep one message; return its position, counting up from 0."""
+    def append(self, value: bytes, stamp: Micros | None) -> int:
+        """Keep one message and when it was received; return its position, counting up from 0."""
 
     def snapshot(self) -> bytes | None:
         """Return the last committed state, None at first."""
 
-    def waiting(self, start: int) -> Iterable[tuple[int, bytes]]:
-        """Return the messages kept at ``start`` and later, in order."""
+    def waiting(self, start: int) -> Iterable[tuple[int, bytes, Micros | None]]:
+        """Return the messages kept at ``start`` and later with their stamps, in order."""
 
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
         """Write outputs and state at once and forget the messages before ``position``."""
@@ -63,14 +63,22 @@ class KeyHolder(Protocol):
 class Embedded:
     """Feeds one partition from a store and commits at each window."""
 
-    def __init__(self, partition: Partition, store: Store, mark: Mark, keys: KeyHolder) -> None:
+    def __init__(
+        self, partition: Partition, store: Store, mark: Mark, keys: KeyHolder,
+        clock: Callable[[], Micros] | None = None,
+    ) -> None:  # fmt: skip
+        """``clock`` says when a live message is received; None for recordings, which nothing bounds."""
         self.partition = partition
+        self._clock = clock
         self._store = store
         self._mark = mark
         self._keys = keys
         self._pending: list[Emitted] = []
         self._position = 0
         self._unreached: Chains = {}
+        self._unfinished: Iterator[None] = iter(())
+        """The steps left of the last message."""
+        self._whole = True
 
     def start(self) -> None:
         """Take up where the last committed transaction left off.
@@ -84,17 +92,40 @@ class Embedded:
         self._compare_with_mark()
         if not self._unreached:
             self._give_out()
-        for offset, value in self._store.waiting(self._position):
-            self._feed(offset, value)
+        for offset, value, stamp in self._store.waiting(self._position):
+            self._unfinished = self._fold(offset, value, stamp)
+            self._finish()
 
     def take(self, message: ObservationBatch | Heartbeat, *, durable: bool = True) -> None:
         """Process one message; unless its source can give it again (``durable`` False) keep it first."""
-        value = encode_message(message)
-        self._feed(self._store.append(value) if durable else None, value)
+        for _ in self.steps(message, durable=durable):
+            pass
 
-    async def append(self, message: ObservationBatch | Heartbeat) -> None:
-        """Process one message of a live connector; when this returns it survives a crash."""
-        self.take(message)
+    def steps(self, message: ObservationBatch | Heartbeat, *, durable: bool = True) -> Iterator[None]:
+        """Process one message by steps of a bounded number of windows, and commit after each that closed any.
+
+        What is left when a caller stops between two steps is done before the next message; after a stop, when
+        the message is read from the store or given again.
+        """
+        self._finish()
+        value = encode_message(message)
+        stamp = None if self._clock is None or not durable else self._clock()
+        self._unfinished = self._fold(self._store.append(value, stamp) if durable else None, value, stamp)
+        for _ in self._unfinished:  # not "yield from", with which it would end when the caller stops
+            yield
+
+    def keep(self, message: ObservationBatch | Heartbeat) -> None:
+        """Make one message durable for the next start, which takes it up in its place."""
+        self._store.append(encode_message(message), None if self._clock is None else self._clock())
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last message has windows left to close."""
+        return not self._whole
+
+    def _finish(self) -> None:
+        for _ in self._unfinished:
+            pass
 
     def give(self, outputs: Sequence[Emitted]) -> None:
         """Commit and give out what was released besides the stream, such as a backfill."""
@@ -111,14 +142,16 @@ class Embedded:
             raise _unreached(min(self._unreached))
         self._commit()
 
-    def _feed(self, offset: int | None, value: bytes) -> None:
-        outputs = self.partition.feed(0 if offset is None else offset, None, value)
-        self._compare_outputs(outputs)
-        self._pending += outputs
-        if offset is not None:
-            self._position = offset + 1
-        if any(output.checkpoint for output in outputs):
-            self._commit()
+    def _fold(self, offset: int | None, value: bytes, stamp: Micros | None) -> Iterator[None]:
+        for outputs, last in self.partition.fold(0 if offset is None else offset, None, value, stamp):
+            self._whole = last
+            self._compare_outputs(outputs)
+            self._pending += outputs
+            if offset is not None and last:
+                self._position = offset + 1
+            if any(output.checkpoint for output in outputs):
+                self._commit()
+            yield
 
     def _commit(self) -> None:
         if self._unreached:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from stream.release import MECHANISMS
 from stream.release_state import ReleaseState
 from stream.schemas import AUDIT, QUARANTINE, decode_message, split_parts
 from stream.sensing.occupancy import SenseState
+from stream.sensing.stamp import bounded
 from stream.snapshot import open_site, open_snapshot, seal_site, seal_snapshot
 
 
@@ -198,29 +199,48 @@ class Partition:
 
     # --- the log --------------------------------------------------------------------------------------
 
-    def feed(self, offset: int, key: bytes | None, value: bytes) -> list[Emitted]:
-        """Fold one message in; return what to publish, audit entries first.
+    def feed(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None = None) -> list[Emitted]:
+        """Fold one message in; return what to publish, audit entries first within each step of ``fold``.
 
         FinalityError when a released window would come out differently.
         """
-        message, rejections = decode_message(value)
-        outputs: list[Output] = list(rejections)
-        self.counters.messages += 1
-        if message is not None and message.site not in self._policy.site:
-            outputs.append(Rejected(message.source, "unknown_site", "site"))
-        elif message is not None:
-            outputs += self._step(message)
-        return self._emit(outputs, value)
+        return [emitted for part, _ in self.fold(offset, key, value, stamp) for emitted in part]
 
-    def _step(self, message: ObservationBatch | Heartbeat) -> list[Output]:
+    def fold(
+        self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None
+    ) -> Iterator[tuple[list[Emitted], bool]]:
+        """Fold one message in, in steps of a bounded number of windows.
+
+        ``stamp`` is when the log took the message, None for a recording: nothing that a message claims may lie
+        further ahead of it than ``AHEAD``. Yields what each step publishes, audit entries first, and whether
+        it was the last. After any step the state may be saved; before the last one the message is still the
+        next, and folding it again goes on where it stopped. FinalityError as for ``feed``.
+        """
+        del offset, key
+        message, rejections = decode_message(value)
+        self.counters.messages += 1
+        if message is not None:
+            message, early = bounded(message, stamp)
+            rejections += early
+        if message is not None and message.site not in self._policy.site:
+            rejections.append(Rejected(message.source, "unknown_site", "site"))
+        if message is None or message.site not in self._policy.site:
+            yield self._emit([*rejections], value), True
+            return
+        yield from self._steps(message, rejections, value)
+
+    def _steps(
+        self, message: ObservationBatch | Heartbeat, rejections: list[Rejected], value: bytes
+    ) -> Iterator[tuple[list[Emitted], bool]]:
         site = self._site(message.site)
         if isinstance(message, ObservationBatch):
             self.counters.rows += len(message.rows)
-        site.encoded = None
-        site.states, outputs = site.pipeline.step(site.states, message)
-        if site.outstanding:
-            self._compare(site, outputs)
-        return outputs
+        for part, last in site.pipeline.steps(site.states, message):
+            site.encoded = None
+            if site.outstanding:
+                self._compare(site, part)
+            yield self._emit([*rejections, *part], value), last
+            rejections = []
 
     def _compare(self, site: _Site, outputs: list[Output]) -> None:
         for output in outputs:

@@ -14,6 +14,7 @@ agents, the embedded runner, replay and the tests drive this same table.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,6 @@ from stream.keys import Keys
 from stream.operators import Operator
 from stream.policy import AttributeRelease, Policy
 from stream.records import (
-    MINUTE,
     DayClosed,
     Heartbeat,
     Micros,
@@ -40,6 +40,7 @@ from stream.release import Releases
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
 from stream.sensing.attributes import DayAttributes
 from stream.sensing.occupancy import Sense
+from stream.sensing.stamp import AHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,6 @@ class Options:
 
 
 DEFAULTS = Options()
-AHEAD: Micros = 5 * MINUTE
-"""A row so far ahead of the watermark is rejected."""
 
 Output = Published | Rejected
 States = dict[str, Any]
@@ -91,9 +90,18 @@ class Pipeline:
 
     def step(self, states: States, item: ObservationBatch | Heartbeat) -> tuple[States, list[Output]]:
         """Fold one message of the log into the site; return the next states and what to publish, in order."""
-        outputs: list[Output] = []
-        self._push(states, item, 0, outputs)
-        return states, outputs
+        return states, [output for part, _ in self.steps(states, item) for output in part]
+
+    def steps(self, states: States, item: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
+        """Fold one message into the states, which change in place, in steps of a bounded number of windows.
+
+        Yields what each step publishes and whether it is the last; see ``Sense.steps`` for beginning again.
+        """
+        for produced, last in self._sense.steps(states["sense"], item):
+            outputs: list[Output] = []
+            for each in produced:
+                self._push(states, each, 1, outputs)
+            yield outputs, last
 
     def _push(self, states: States, item: Any, start: int, outputs: list[Output]) -> None:
         self._collect(item, outputs)

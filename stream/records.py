@@ -48,6 +48,9 @@ class Heartbeat:
     source: str
     session: int
     watermark: Micros
+    listened_since: Micros | None = None
+    """From when on the connector has listened to this source without a break; None (messages of an earlier
+    version) vouches for nothing before ``watermark``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ def encode_message(message: ObservationBatch | Heartbeat) -> bytes:
     """Return the JSON bytes of a batch or heartbeat."""
     head = {"v": 1, "site": message.site, "source": message.source, "session": message.session}
     if isinstance(message, Heartbeat):
-        return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark})
+        told = {} if message.listened_since is None else {"listened_since": message.listened_since}
+        return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark} | told)
     body = head | {"kind": "observations", "sequence": message.sequence, "rows": message.rows}
     return orjson.dumps(body, default=tuple)  # rows are named tuples
 
@@ -79,7 +80,7 @@ def decode_message(value: bytes) -> tuple[ObservationBatch | Heartbeat | None, l
         if not (type(site) is str and type(source) is str and type(session) is int):
             return None, [Rejected("unknown", "type", "site, source or session")]
         if body["kind"] == "heartbeat":
-            return _heartbeat(site, source, session, body["watermark"])
+            return _heartbeat(site, source, session, body["watermark"], body.get("listened_since"))
         if body["kind"] == "observations":
             return _batch(site, source, session, body["sequence"], body["rows"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -87,10 +88,14 @@ def decode_message(value: bytes) -> tuple[ObservationBatch | Heartbeat | None, l
     return None, [Rejected("unknown", "kind", "kind")]
 
 
-def _heartbeat(site: str, source: str, session: int, watermark: object) -> tuple[Heartbeat | None, list[Rejected]]:
+def _heartbeat(
+    site: str, source: str, session: int, watermark: object, since: object
+) -> tuple[Heartbeat | None, list[Rejected]]:
     if type(watermark) is not int or not 0 <= watermark < LATEST:
         return None, [Rejected(source, "type", "watermark")]
-    return Heartbeat(site, source, session, watermark), []
+    if since is not None and (type(since) is not int or not 0 <= since < LATEST):
+        return None, [Rejected(source, "type", "listened_since")]
+    return Heartbeat(site, source, session, watermark, since), []
 
 
 def _batch(

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from stream.errors import TacetError
+from stream.records import Micros
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +76,15 @@ class Engine(Protocol):
     def resume_after_loss(self, next_offset: int) -> None:
         """Learn that everything before ``next_offset`` which was not read is lost for good, by consent."""
 
-    def feed(self, offset: int, key: bytes | None, value: bytes) -> Sequence[Output]:
-        """Fold one message in; return what is to be published, in that order."""
+    def fold(
+        self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None
+    ) -> Iterator[tuple[Sequence[Output], bool]]:
+        """Fold one message in by steps of a bounded number of windows, at least one step.
+
+        ``stamp`` is when the broker appended the message, None where it does not say. Yields what each step
+        publishes, in order, and whether it was the last. After any other step the state may be saved too,
+        with this message's offset as the next one: folding the message again goes on there.
+        """
 
     def snapshot(self, next_offset: int, audit_offset: int) -> bytes:
         """Return the state of all sites with both positions, in a stable byte form."""
@@ -126,7 +134,9 @@ class Tenure:
         self._audit_end = audit_end
         self._audit_known = engine.audit_offset()
         self._pending: list[Output] = []
-        self._saved = position
+        self._unsaved = False
+        """Whether the engine has taken something since the last snapshot was begun."""
+        self._ending = False
         self._wanted = asyncio.Event()
         self._rested = asyncio.Event()
         self._rested.set()
@@ -134,26 +144,39 @@ class Tenure:
         self._fail = fail
         self._lock = asyncio.Lock()
 
-    async def feed(self, follows: int, offset: int, key: bytes | None, value: bytes) -> None:
-        """Take one message; ``follows`` is the offset that had to come after the message before."""
+    async def feed(self, follows: int, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> None:
+        """Take one message; ``follows`` is the offset that had to come after the message before.
+
+        A heartbeat after a long outage closes thousands of windows: between steps the loop has its turn, and
+        a tenure that is to end stops there, in a state that goes on when the message is folded again.
+        """
         async with self._lock:
-            if self.ended:
+            if self.ended or self._ending:
                 return
             if follows != self.position:
                 msg = f"partition {self.partition}: offset {self.position} was due, {follows} came"
                 raise DeliveryError(msg)
-            outputs = self._engine.feed(offset, key, value)
-            self.position = offset + 1
-            self._pending += outputs
-            if any(output.checkpoint for output in outputs) or len(self._pending) >= PENDING_LIMIT:
-                self._begin_checkpoint()
-            if len(self._pending) >= PENDING_LIMIT:
-                await self._settled()
+            for outputs, last in self._engine.fold(offset, key, value, stamp):
+                if last:
+                    self.position = offset + 1
+                await self._take(outputs)
+                if last or self.ended or self._ending:
+                    return
+                await asyncio.sleep(0)
+
+    async def _take(self, outputs: Sequence[Output]) -> None:
+        self._unsaved = True
+        self._pending += outputs
+        if any(output.checkpoint for output in outputs) or len(self._pending) >= PENDING_LIMIT:
+            self._begin_checkpoint()
+        if len(self._pending) >= PENDING_LIMIT:
+            await self._settled()
 
     async def checkpoint(self, *, last: bool = False) -> None:
         """Publish and save everything that was fed, and wait for it; ``last`` ends the tenure."""
+        self._ending = self._ending or last
         async with self._lock:
-            if self.position != self._saved:
+            if self._unsaved:
                 self._rested.set()
                 self._begin_checkpoint()
             await self._settled()
@@ -187,13 +210,14 @@ class Tenure:
             # State, position and outputs of one moment: nothing else runs until the first await.
             snapshot, position = self._snapshot() if self._rested.is_set() else None, self.position
             outputs, self._pending = self._pending, []
+            self._unsaved = snapshot is None
             await self._publish(outputs)
             if self.ended:  # another owner may be at work: an older snapshot would only make it repeat itself
                 return
             unsaved = snapshot is None
             if snapshot is not None:
                 await self._journal.write_snapshot(self.partition, snapshot)
-                self._saved = self.acknowledged = position
+                self.acknowledged = position
                 self._rest()
 
     def _snapshot(self) -> bytes:

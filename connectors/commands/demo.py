@@ -81,7 +81,7 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
     key = keyfile.pseudonym_key(key_file)
     with embedded(policy, key_file, folder / "store", Options(occupancy=True)) as runner:
         # A simulated day has nothing to lose: what no window holds yet is not kept, so that a slow disk can follow.
-        sink = FileSink(runner)
+        sink = FileSink(runner, asyncio.Event())
         async with receiver(("127.0.0.1", 0), policy, key, sink, (COMMUNITY,), start=simulation.start) as listening:
             with progress("windows released", 288) as tick:
                 traps = trap_schedule(simulation, [], seed, 1)

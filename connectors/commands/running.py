@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from connectors import keyfile, logs
+from connectors.clock import wall_clock
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -33,10 +34,11 @@ from connectors.commands.options import (
     tell_drops,
     windows_options,
 )
-from connectors.ingest import UNKNOWN_ACCESS_POINT, Sink, most_unknown
+from connectors.ingest import UNKNOWN_ACCESS_POINT, most_unknown
 from connectors.kafka import KafkaSink
 from connectors.live import (
     FileSink,
+    LiveSink,
     check_uptime_clock,
     embedded,
     feed_file,
@@ -128,7 +130,8 @@ def run(
     assert udp is not None  # noqa: S101
     communities(settings)
     Port(udp, 1, lambda: 0).close()
-    with embedded(policy, key_file, store, options, accept_policy=accept_policy) as runner:
+    stamps = wall_clock if clock == "wall" else None  # simulated times have nothing to do with it
+    with embedded(policy, key_file, store, options, accept_policy=accept_policy, clock=stamps) as runner:
         made = _listen(settings, policy, key_file, udp, runner, start if clock == "uptime" else None)
     _tell_traps(made, as_json=as_json)
 
@@ -230,7 +233,7 @@ class Fed(NamedTuple):
 def _feed(file: ObservationFile, path: Path, runner: Embedded, speed: float | None) -> Fed:
     async def feed() -> bool:
         async with stop_signals() as stop:
-            return await feed_file(file, FileSink(runner), speed, stop)
+            return await feed_file(file, FileSink(runner, stop), speed, stop)
 
     session = file.begin()
     if session is not None:
@@ -242,11 +245,12 @@ def _feed(file: ObservationFile, path: Path, runner: Embedded, speed: float | No
 
 
 def _listen(
-    settings: Settings, policy: Policy, key_file: Path, udp: tuple[str, int], sink: Sink, start: Micros | None
+    settings: Settings, policy: Policy, key_file: Path, udp: tuple[str, int], runner: Embedded, start: Micros | None
 ) -> Receiver:
     async def listen() -> Receiver:
         key = keyfile.pseudonym_key(key_file)
         async with stop_signals() as stop:
+            sink = LiveSink(runner, stop)
             async with receiver(udp, policy, key, sink, communities(settings), start=start) as made:
                 await until_stopped(made, stop)
             return made

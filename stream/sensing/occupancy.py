@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -47,6 +47,8 @@ END = -1
 UNKNOWN = -2
 """Stands for a zone where the site does not have the access point."""
 
+WINDOWS_AT_ONCE = 16
+"""So many windows a step closes at most: tenths of a second, after which a runner may look around."""
 FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time"}
 """Reasons that reject a row, with the field at fault; the other reasons only drop and count it."""
 
@@ -126,17 +128,28 @@ class Sense:
 
     def step(self, state: SenseState, item: ObservationBatch | Heartbeat) -> tuple[SenseState, list[Out]]:
         """Take one item; a batch yields rejections only, windows close on heartbeats."""
+        return state, [each for part, _ in self.steps(state, item) for each in part]
+
+    def steps(self, state: SenseState, item: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Out], bool]]:
+        """Take one item into the state, which changes in place, in steps of at most ``WINDOWS_AT_ONCE`` windows.
+
+        Yields what each step gives and whether it is the last. A heartbeat that was not taken to its end may
+        be taken again from its beginning: it then closes the windows that are left.
+        """
         fault = self._misdirected(item)
         if fault is not None:
             _count_dropped(state, item, fault.reason)
-            return state, [fault]
-        if isinstance(item, Heartbeat):
-            return state, self._hear(state, item)
-        refusal = watermark.admit(state.clock, item.source, item.session, item.sequence)
-        if refusal is not None:
+            yield [fault], True
+        elif isinstance(item, Heartbeat):
+            if self._hear(state, item):
+                yield from self._close_due(state)
+            else:
+                yield [], True
+        elif (refusal := watermark.admit(state.clock, item.source, item.session, item.sequence)) is not None:
             _count_dropped(state, item, refusal)
-            return state, []
-        return state, self._observe(state, item)
+            yield [], True
+        else:
+            yield self._observe(state, item), True
 
     def _misdirected(self, item: ObservationBatch | Heartbeat) -> Rejected | None:
         if item.site != self.site:
@@ -217,28 +230,43 @@ class Sense:
         rows = state.rows.setdefault(tick, {}) if self.keep_presence else None
         return low, high, state.pending.setdefault(tick, {}), rows
 
-    def _hear(self, state: SenseState, beat: Heartbeat) -> list[Out]:
+    def _hear(self, state: SenseState, beat: Heartbeat) -> bool:
+        """Take note of a heartbeat; return whether the site has a watermark, by which windows may be due."""
         if not watermark.hear(state.clock, beat, max(self.source_timeout, self.tick)):
             state.counters["stale_heartbeats"] += 1
-            return []
+            return False
         if state.losing:
             state.losing, state.lost_until = False, beat.watermark
         watermark.settle(state.clock, self.sources, self.source_timeout)
         reached = state.clock.watermark
-        if reached is None:
-            return []
-        if state.next_tick is None:
+        if reached is not None and state.next_tick is None:
             begin = reached if self.first_window is None else max(reached, self.first_window)
             state.next_tick = -(-begin // self.tick) * self.tick
-        out: list[Out] = []
-        tick = state.next_tick
-        while reached > tick + self.lateness and (self.last_window is None or tick <= self.last_window):
-            out.append(self._close(state, tick))
-            if self.keep_presence:
-                out.extend(self._finish_stays(state, tick))
-            tick += self.tick
-        state.next_tick = tick
-        return out
+        return reached is not None
+
+    def _close_due(self, state: SenseState) -> Iterator[tuple[list[Out], bool]]:
+        """Close what the watermark has passed; at the end of each step the state is whole."""
+        due = self._due(state)
+        while True:
+            out: list[Out] = []
+            for tick in due[:WINDOWS_AT_ONCE]:
+                out.append(self._close(state, tick))
+                if self.keep_presence:
+                    out.extend(self._finish_stays(state, tick))
+                state.next_tick = tick + self.tick
+            due = due[WINDOWS_AT_ONCE:]
+            yield out, not due
+            if not due:
+                return
+
+    def _due(self, state: SenseState) -> range:
+        """Return the ticks of the windows to close now."""
+        if state.next_tick is None or state.clock.watermark is None:
+            return range(0)
+        end = state.clock.watermark - self.lateness
+        if self.last_window is not None:
+            end = min(end, self.last_window + 1)
+        return range(state.next_tick, end, self.tick)
 
     def _close(self, state: SenseState, tick: Micros) -> OccupancyWindow:
         """Bring ``current`` up to ``tick``, let expired presences go, and count."""

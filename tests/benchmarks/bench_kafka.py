@@ -125,11 +125,10 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def feed(self, offset: int, key: bytes | None, value: bytes) -> Any:
+    def fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> Any:
         self._watch.first()
-        outputs = self._engine.feed(offset, key, value)
+        yield from self._engine.fold(offset, key, value, stamp)
         self._watch.passed(BATCH if b'"observations"' in value[:120] else 0)
-        return outputs
 
 
 TOTAL = TICKS * SITES * (BATCHES_A_TICK + 1)
@@ -174,9 +173,9 @@ async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
             for record in batch:
                 if publish:
                     held = tenures.held[record.partition]
-                    await held.feed(held.position, record.offset, record.key, record.value)
+                    await held.feed(held.position, record.offset, record.key, record.value, None)
                 else:
-                    engines[record.partition].feed(record.offset, record.key, record.value)
+                    [*engines[record.partition].fold(record.offset, record.key, record.value, None)]
                 await asyncio.sleep(0)  # lets checkpoints go on beside the stream, as the agent does
     await tenures.checkpoint(last=True)
     result = watch.read()

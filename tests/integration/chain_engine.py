@@ -8,7 +8,7 @@ raises, ``?`` cannot be decoded and goes to quarantine.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import orjson
@@ -82,7 +82,12 @@ class ChainEngine:
     def resume_after_loss(self, next_offset: int) -> None:
         self._sites["lost"] = (next_offset, b"")
 
-    def feed(self, offset: int, key: bytes | None, value: bytes) -> list[Record]:
+    def fold(
+        self, offset: int, key: bytes | None, value: bytes, stamp: int | None
+    ) -> Iterator[tuple[list[Record], bool]]:
+        yield self._take(offset, key, value), True
+
+    def _take(self, offset: int, key: bytes | None, value: bytes) -> list[Record]:
         if value == b"!":
             msg = "on purpose"
             raise RuntimeError(msg)

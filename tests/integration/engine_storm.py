@@ -128,13 +128,13 @@ class MemoryStore:
     def __init__(self) -> None:
         self.outputs: list[Emitted] = []
 
-    def append(self, value: bytes) -> int:
+    def append(self, value: bytes, stamp: Micros | None) -> int:
         return 0
 
     def snapshot(self) -> bytes | None:
         return None
 
-    def waiting(self, start: int) -> list[tuple[int, bytes]]:
+    def waiting(self, start: int) -> list[tuple[int, bytes, Micros | None]]:
         return []
 
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:

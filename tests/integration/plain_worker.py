@@ -51,7 +51,7 @@ def plain_app(*, source: str, tenures: Tenures, **settings: Any) -> Any:
                 tenure = tenures.held.get(message.partition)
             if message.offset >= tenure.position:
                 tenure.position = message.offset
-                await tenure.feed(message.offset, message.offset, message.key, message.value)
+                await tenure.feed(message.offset, message.offset, message.key, message.value, None)
             event.ack()
 
     app.agent(topic, name="plain", concurrency=1)(engine)

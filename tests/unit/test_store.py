@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,11 @@ def test_positions_count_on_after_messages_are_forgotten(tmp_path):
     assert [store.append(b"a"), store.append(b"b")] == [0, 1]
     store.commit([], b"state", 2)
     assert store.append(b"c") == 2
-    assert list(store.waiting(0)) == [(2, b"c")]
+    assert list(store.waiting(0)) == [(2, b"c", None)]
     store.close()
     store = SqliteStore(tmp_path / "s")
     assert store.snapshot() == b"state"
-    assert list(store.waiting(2)) == [(2, b"c")]
+    assert list(store.waiting(2)) == [(2, b"c", None)]
     store.close()
 
 
@@ -104,7 +105,7 @@ def test_a_commit_is_whole_or_not_at_all(tmp_path):
         store.commit(broken, b"state", 1)
     assert store.snapshot() is None
     assert store.records(AUDIT) == []
-    assert list(store.waiting(0)) == [(0, b"a")]
+    assert list(store.waiting(0)) == [(0, b"a", None)]
     store.close()
 
 
@@ -419,3 +420,21 @@ def test_the_runner_is_what_the_tests_think_it_is(tmp_path, key):
     with embedded(POLICY, key, tmp_path / "s") as runner:
         assert isinstance(runner, Embedded)
     assert POLICY.site["dbh"].tick == 15 * MINUTE
+
+
+def test_a_message_keeps_its_receive_time_over_a_restart(tmp_path):
+    with closing(SqliteStore(tmp_path / "s")) as store:
+        store.append(b"live", 1_772_442_000_000_000)
+        store.append(b"recorded", None)
+    with closing(SqliteStore(tmp_path / "s")) as store:
+        assert list(store.waiting(0)) == [(0, b"live", 1_772_442_000_000_000), (1, b"recorded", None)]
+
+
+def test_messages_of_a_store_made_before_there_were_stamps_have_none(tmp_path):
+    SqliteStore(tmp_path / "s").close()
+    with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as old:
+        old.execute("ALTER TABLE observations DROP COLUMN stamp")
+        old.execute("INSERT INTO observations (value) VALUES (?)", (b"old",))
+        old.commit()
+    with closing(SqliteStore(tmp_path / "s")) as store:
+        assert list(store.waiting(0)) == [(0, b"old", None)]

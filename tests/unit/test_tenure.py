@@ -64,7 +64,7 @@ def tenures(journal: FakeJournal, *, accept_loss: bool = False) -> Tenures:
 async def feed(tenure: Tenure, count: int, first: int = 0) -> None:
     """Feed numbered messages of one site, and let the checkpoint that they may begin come to its end."""
     for number in range(first, first + count):
-        await tenure.feed(number, number, b"s", orjson.dumps({"n": number}))
+        await tenure.feed(number, number, b"s", orjson.dumps({"n": number}), None)
         await asyncio.sleep(0)  # as between two messages of a stream
     await asyncio.sleep(0.01)
 
@@ -195,7 +195,7 @@ async def test_a_message_that_does_not_follow_is_refused_and_not_processed() -> 
     tenure = await tenures(FakeJournal()).open(0, 0, 100)
     await feed(tenure, 2)
     with pytest.raises(DeliveryError, match="partition 0: offset 2 was due, 3 came"):
-        await tenure.feed(3, 3, b"s", b'{"n":3}')
+        await tenure.feed(3, 3, b"s", b'{"n":3}', None)
     assert tenure.position == 2
 
 

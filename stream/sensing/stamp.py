@@ -1,0 +1,38 @@
+"""What a message may claim, measured against the time at which its log took it.
+
+A log stamps every message when it takes it (Kafka's append time, the receive time in the embedded store). No
+connector is ahead of that by more than its clock is wrong, so nothing in a message may lie further than
+``AHEAD`` beyond it: one forged or mistaken heartbeat would otherwise close the windows of years to come, and
+one session of the future shut out every connector after it. The stamp is kept with the message, so a re-run of
+the log decides the same. Recordings have no stamp, and no bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, Rejected
+
+AHEAD: Micros = 5 * MINUTE
+"""What lies so far ahead of its stamp is rejected."""
+REASON = "ahead"
+
+
+def bounded(
+    message: ObservationBatch | Heartbeat, stamp: Micros | None
+) -> tuple[ObservationBatch | Heartbeat | None, list[Rejected]]:
+    """Return what of a message may be taken, None for nothing, and what of it lies too far ahead of its stamp."""
+    if stamp is None:
+        return message, []
+    latest = stamp + AHEAD
+    if message.session > latest:
+        return None, [Rejected(message.source, REASON, "session")]
+    if isinstance(message, Heartbeat):
+        if message.watermark > latest:
+            return None, [Rejected(message.source, REASON, "watermark")]
+        return message, []
+    early = [number for number, row in enumerate(message.rows) if row.time > latest]
+    if not early:
+        return message, []
+    rows = tuple(row for row in message.rows if row.time <= latest)
+    return replace(message, rows=rows), [Rejected(message.source, REASON, f"rows[{number}].time") for number in early]
