@@ -11,13 +11,15 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from stream.errors import FinalityError, TacetError, UsageError
+from connectors.sqlite_file import connect, identity, refuse_replaced, told, transaction
+from stream.envelope import Kind, seal, unseal
+from stream.errors import FinalityError, UsageError
 from stream.partition import Emitted
 from stream.records import Micros
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
@@ -27,6 +29,7 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS observations (
     position INTEGER PRIMARY KEY AUTOINCREMENT, value BLOB NOT NULL, stamp INTEGER);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS policies (version TEXT PRIMARY KEY, document BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS outputs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, key BLOB NOT NULL,
     value BLOB NOT NULL, time INTEGER NOT NULL, id TEXT NOT NULL);
@@ -36,6 +39,12 @@ CREATE INDEX IF NOT EXISTS by_topic ON outputs (topic, id);
 _DAY_MS = 86_400_000
 _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
 """How long restricted and operators' records are kept, in event time."""
+
+_RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
+"""Topics of true stays and counts, whose records lie in an envelope."""
+
+FORMAT = "2"
+"""Form of the store; 1, which did not say so, had no envelopes and kept no policies."""
 
 _OUTBOX = """
 CREATE TABLE IF NOT EXISTS records (
@@ -48,36 +57,6 @@ SYNC_EVERY = 12
 """Windows after which the outboxes are written through to disk."""
 
 
-class StoreError(TacetError):
-    """SQLite cannot read or write a file of the store; the message names the file and SQLite's code only."""
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors, whose texts may quote what a damaged file holds, into ``StoreError``."""
-    try:
-        yield
-    except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-        raise  # the program's fault, not the file's
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorname", type(error).__name__)
-        msg = f"{path}: must be a file of a store that is whole and can be written, SQLite says {code}"
-        raise StoreError(msg) from None
-
-
-def connect(path: Path, schema: str) -> sqlite3.Connection:
-    """Open or create a SQLite file with mode 0600, in WAL mode, each commit synced to disk."""
-    if not path.exists():
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA secure_delete = ON")
-    connection.execute("PRAGMA busy_timeout = 10000")
-    connection.executescript(schema)
-    return connection
-
-
 class SqliteStore:
     """The store in a folder: ``store.sqlite`` and ``private/<audience>.sqlite``."""
 
@@ -87,10 +66,12 @@ class SqliteStore:
         self._path = folder / "store.sqlite"
         self._boxes: dict[str, sqlite3.Connection] = {}
         self._delivered = self._synced = self._deliveries = 0
-        with _told(self._path):
+        with told(self._path):
             self._db = connect(self._path, _SCHEMA)
             self._add_stamps()
             self.id = self._identity()
+            refuse_later(folder, self._db)
+            self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
 
     def _add_stamps(self) -> None:
         """Bring a store of the first version up to date: its messages have no receive time."""
@@ -99,8 +80,12 @@ class SqliteStore:
 
     def _identity(self) -> str:
         self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
-        ((identity,),) = self._db.execute("SELECT value FROM meta WHERE name = 'id'")
-        return str(identity)
+        ((name,),) = self._db.execute("SELECT value FROM meta WHERE name = 'id'")
+        return str(name)
+
+    def _refuse_replaced(self) -> None:
+        for path, opened in self._opened.items():
+            refuse_replaced(path, opened)
 
     def prepare(self, audiences: Iterable[str]) -> None:
         """Make the outboxes of audiences that have none yet: who has none is no audience of this store."""
@@ -109,37 +94,46 @@ class SqliteStore:
 
     def append(self, value: bytes, stamp: Micros | None = None) -> int:
         """Keep one message and its receive time durably; return its position, counting up from 0."""
-        with _told(self._path):
-            cursor = self._db.execute("INSERT INTO observations (value, stamp) VALUES (?, ?)", (value, stamp))
+        self._refuse_replaced()
+        row = seal(Kind.MESSAGE, value), stamp
+        with told(self._path):
+            cursor = self._db.execute("INSERT INTO observations (value, stamp) VALUES (?, ?)", row)
         return int(cursor.lastrowid or 0) - 1
 
     def snapshot(self) -> bytes | None:
         """Return the last committed state."""
-        with _told(self._path):
+        with told(self._path):
             row = self._db.execute("SELECT value FROM state").fetchone()
         return None if row is None else bytes(row[0])
 
     def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
         """Return the messages kept at ``start`` and later, with their receive times."""
-        with _told(self._path):
+        with told(self._path):
             rows = self._db.execute(
                 "SELECT position - 1, value, stamp FROM observations WHERE position > ? ORDER BY position", (start,)
             ).fetchall()
-        return iter(rows)
+        return ((position, unseal(Kind.MESSAGE, value), stamp) for position, value, stamp in rows)
 
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
         """Write outputs and state in one transaction, delete consumed messages, cut the log file."""
-        with _told(self._path), self._transaction(self._db):
+        self._refuse_replaced()
+        with told(self._path), transaction(self._db):
             self._db.executemany(
                 "INSERT INTO outputs (topic, key, value, time, id) VALUES (?, ?, ?, ?, ?)",
-                ((out.topic, out.key, out.value, out.timestamp_ms, out.id) for out in outputs),
+                ((out.topic, out.key, _as_kept(out), out.timestamp_ms, out.id) for out in outputs),
             )
             self._db.execute("INSERT OR REPLACE INTO state VALUES (1, ?)", (snapshot,))
             self._db.execute("DELETE FROM observations WHERE position <= ?", (position,))
             self._db.execute("DELETE FROM outputs WHERE seq <= ? AND topic LIKE 'tacet.private.%'", (self._synced,))
             self._expire(max((out.timestamp_ms for out in outputs), default=0))
-        with _told(self._path):
+        with told(self._path):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def keep_policy(self, version: str, document: bytes) -> None:
+        """Keep a policy under which releases are about to be made, for their account; the store is ours from now."""
+        with told(self._path), transaction(self._db):
+            self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
 
     def _expire(self, now_ms: int) -> None:
         """Let go of what has been kept for long enough; what came before there was a time counts from now on."""
@@ -152,7 +146,7 @@ class SqliteStore:
 
     def chain_hash(self, site: str, sequence: int) -> str | None:
         """Return the hash of a committed ledger entry, None where there is none."""
-        with _told(self._path):
+        with told(self._path):
             row = self._db.execute(
                 "SELECT value FROM outputs WHERE topic = ? AND id = ?", (AUDIT, f"{site}/{sequence}")
             ).fetchone()
@@ -160,7 +154,7 @@ class SqliteStore:
 
     def deliver(self) -> None:
         """Move private records to their outboxes; they leave the store once the outboxes are safe on disk."""
-        with _told(self._path):
+        with told(self._path):
             rows = self._db.execute(
                 "SELECT seq, topic, key, value, time, id FROM outputs "
                 "WHERE seq > ? AND topic LIKE 'tacet.private.%' ORDER BY seq",
@@ -168,7 +162,7 @@ class SqliteStore:
             ).fetchall()
         for audience in sorted({_audience(row[1]) for row in rows}):
             box = self._box(audience)
-            with _told(self._outboxes / f"{audience}.sqlite"), self._transaction(box):
+            with told(self._outboxes / f"{audience}.sqlite"), transaction(box):
                 for _, topic, key, value, time, identity in rows:
                     if _audience(topic) == audience:
                         _put(box, (identity, topic.split(".")[3], key.decode(), time, value))
@@ -179,7 +173,7 @@ class SqliteStore:
 
     def _sync(self) -> None:
         """Write the outboxes through to disk; a reader may keep one from it, which is then done next time."""
-        with _told(self._outboxes):
+        with told(self._outboxes):
             results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
         if all(not busy and pages == written for busy, pages, written in results):
             self._synced = self._delivered
@@ -187,15 +181,15 @@ class SqliteStore:
     def record(self, release_id: str) -> bytes | None:
         """Return a private record that was given out."""
         box = self._box(release_id.split("/")[2])
-        with _told(self._outboxes):
+        with told(self._outboxes):
             row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
         """Return what was committed to a topic that is not private, as (time in ms, value)."""
         query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
-        with _told(self._path):
-            return self._db.execute(query, (topic,)).fetchall()
+        with told(self._path):
+            return [(time, _as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
 
     def close(self) -> None:
         """Close every file."""
@@ -206,32 +200,12 @@ class SqliteStore:
     def _box(self, audience: str) -> sqlite3.Connection:
         if audience not in self._boxes:
             path = self._outboxes / f"{audience}.sqlite"
-            with _told(path):
+            with told(path):
                 box = connect(path, _OUTBOX)
                 box.execute("PRAGMA synchronous = NORMAL")  # the store still holds what a power cut may take
+                self._opened[path] = identity(path)
             self._boxes[audience] = box
         return self._boxes[audience]
-
-    @staticmethod
-    def _transaction(connection: sqlite3.Connection) -> _Transaction:
-        return _Transaction(connection)
-
-
-class _Transaction:
-    """BEGIN IMMEDIATE … COMMIT, or ROLLBACK when an exception passes."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self._connection.execute("COMMIT")
-        else:
-            with suppress(sqlite3.Error):  # the first error says more
-                self._connection.execute("ROLLBACK")
 
 
 def _lock(folder: Path) -> int:
@@ -287,7 +261,15 @@ def read_topic(folder: Path, topic: str) -> list[bytes]:
     """Return what the store holds of the leakage or audit topic, for whoever may open the store."""
     with _reading(_store_file(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
-        return [bytes(value) for (value,) in rows]
+        return [_as_given(topic, value) for (value,) in rows]
+
+
+def read_policies(folder: Path) -> list[bytes]:
+    """Return the documents of the policies under which the store has released; none of a store of format 1."""
+    with _reading(_store_file(folder)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
+            return []
+        return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
 
 
 def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
@@ -308,8 +290,24 @@ def _store_file(folder: Path) -> Path:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with _told(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+    with told(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
         yield connection
+
+
+def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
+    """Raise UsageError where a later version made the store: this one would not know what it must keep."""
+    for (form,) in store.execute("SELECT value FROM meta WHERE name = 'format'"):
+        if form not in {"1", FORMAT}:
+            msg = f"{folder}: store must be of format 1 or {FORMAT}, got {form}; use the version that made it"
+            raise UsageError(msg)
+
+
+def _as_kept(output: Emitted) -> bytes:
+    return seal(Kind.RESTRICTED, output.value) if output.topic in _RESTRICTED else output.value
+
+
+def _as_given(topic: str, value: bytes) -> bytes:
+    return unseal(Kind.RESTRICTED, bytes(value)) if topic in _RESTRICTED else bytes(value)
 
 
 def _audience(topic: str) -> str:

@@ -36,6 +36,9 @@ class Store(Protocol):
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
         """Write outputs and state at once and forget the messages before ``position``."""
 
+    def keep_policy(self, version: str, document: bytes) -> None:
+        """Keep a policy for the account; one that is kept already stays as it is."""
+
     def chain_hash(self, site: str, sequence: int) -> str | None:
         """Return the hash of a committed ledger entry."""
 
@@ -89,6 +92,7 @@ class Embedded:
         """
         position = self.partition.restore(self._store.snapshot())
         self._position = position or 0
+        self._store.keep_policy(self.partition.policy.version, self.partition.policy.document())
         self._compare_with_mark()
         if not self._unreached:
             self._give_out()

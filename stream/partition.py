@@ -172,6 +172,11 @@ class Partition:
             return _Site(pipeline, pipeline.decode(encoded))
         return _Site(pipeline, pipeline.adopt(encoded))
 
+    @property
+    def policy(self) -> Policy:
+        """The policy under which it releases."""
+        return self._policy
+
     def released_through(self, site: str) -> Micros | None:
         """Return the end of a site's latest released window; None when it has released nothing."""
         if site not in self._sites:

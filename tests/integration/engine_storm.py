@@ -140,6 +140,9 @@ class MemoryStore:
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
         self.outputs += outputs
 
+    def keep_policy(self, version: str, document: bytes) -> None:
+        pass
+
     def chain_hash(self, site: str, sequence: int) -> str | None:
         return None
 
