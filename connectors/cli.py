@@ -33,6 +33,7 @@ VERBS = {
     "replay": "connectors.commands.data",
     "backfill": "connectors.commands.backfill",
     "release": "connectors.commands.data",
+    "store": "connectors.commands.storing",
     "topics": "connectors.commands.topics",
     "ingest": "connectors.commands.running",
     "worker": "connectors.commands.worker",

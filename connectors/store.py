@@ -23,6 +23,7 @@ from stream.errors import FinalityError, UsageError
 from stream.partition import Emitted
 from stream.records import Micros
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
+from stream.snapshot import is_current, upgraded
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -134,6 +135,16 @@ class SqliteStore:
         with told(self._path), transaction(self._db):
             self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
+
+    def upgrade(self) -> bool:
+        """Bring state and store to the present form and mechanism version; False where they have them."""
+        held = self.snapshot()
+        if held is None or is_current(held):
+            return False
+        with told(self._path), transaction(self._db):
+            self._db.execute("UPDATE state SET value = ?", (upgraded(held),))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
+        return True
 
     def _expire(self, now_ms: int) -> None:
         """Let go of what has been kept for long enough; what came before there was a time counts from now on."""
@@ -259,14 +270,14 @@ def _of_outbox(folder: Path, audience: str, query: str, *values: int) -> list[An
 
 def read_topic(folder: Path, topic: str) -> list[bytes]:
     """Return what the store holds of the leakage or audit topic, for whoever may open the store."""
-    with _reading(_store_file(folder)) as connection:
+    with _reading(require_store(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
         return [_as_given(topic, value) for (value,) in rows]
 
 
 def read_policies(folder: Path) -> list[bytes]:
     """Return the documents of the policies under which the store has released; none of a store of format 1."""
-    with _reading(_store_file(folder)) as connection:
+    with _reading(require_store(folder)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
             return []
         return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
@@ -274,13 +285,14 @@ def read_policies(folder: Path) -> list[bytes]:
 
 def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
     """Return the last committed state and how many messages wait behind it."""
-    with _reading(_store_file(folder)) as connection:
+    with _reading(require_store(folder)) as connection:
         row = connection.execute("SELECT value FROM state").fetchone()
         ((waiting,),) = connection.execute("SELECT count(*) FROM observations").fetchall()
     return (None if row is None else bytes(row[0])), int(waiting)
 
 
-def _store_file(folder: Path) -> Path:
+def require_store(folder: Path) -> Path:
+    """Return the file of a store; UsageError when there is none."""
     path = folder / "store.sqlite"
     if not path.exists():
         msg = f"{folder}: must be a store made by 'tacet run'"

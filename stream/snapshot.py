@@ -15,6 +15,7 @@ from stream.envelope import Kind, seal, unseal, version_of
 from stream.errors import DataError
 from stream.release import MECHANISMS
 from stream.schemas import join_parts, split_parts
+from stream.upgrade import upgraded_stages
 
 Stages = dict[str, bytes]
 """The byte form of each stage's state, by name."""
@@ -67,4 +68,5 @@ def upgraded(snapshot: bytes) -> bytes:
     head = {name: value for name, value in head.items() if name != "v"}
     if head["mechanisms"] != MECHANISMS:
         head |= {"mechanisms": MECHANISMS, "adopt": True}
-    return seal_snapshot(head, {site: seal_site(stages) for site, stages in sites.items()})
+    stages_of = upgraded_stages if version_of(snapshot) == 1 else dict
+    return seal_snapshot(head, {site: seal_site(stages_of(stages)) for site, stages in sites.items()})

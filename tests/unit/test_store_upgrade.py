@@ -1,0 +1,122 @@
+"""A store of the version before: what is read as it is, and what needs ``tacet store upgrade``."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core_ground import messages, people
+
+from connectors.keyfile import replace
+from connectors.live import embedded
+from connectors.store import SqliteStore, private_folder, read_outbox, read_policies, read_snapshot, read_topic
+from stream.accounting.ledger import verify_chain
+from stream.embedded import Embedded
+from stream.errors import UsageError
+from stream.policy import load_policy
+from stream.schemas import AUDIT, OCCUPANCY, parse_record
+
+FIXTURE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
+POLICY = load_policy(FIXTURE["policy"])
+LOG = list(messages(people(hours=1.5, devices=3), POLICY))
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """Return a store of format 1, beside its key and mark, as the code of then left it when it was killed."""
+    folder = tmp_path / "store"
+    private_folder(private_folder(folder) / "private")
+    for name, statements in FIXTURE["files"].items():
+        connection = sqlite3.connect(folder / name)
+        connection.executescript("\n".join(statements))
+        connection.close()
+        (folder / name).chmod(0o600)
+    replace(tmp_path / "key", FIXTURE["key"])
+    replace(tmp_path / "key.mark", FIXTURE["mark"])
+    return folder
+
+
+def go_on(folder: Path) -> None:
+    with embedded(POLICY, folder.parent / "key", folder) as runner:
+        take_rest(runner)
+
+
+def take_rest(runner: Embedded) -> None:
+    for message in LOG:  # what was taken before is known by its session and sequence
+        runner.take(message)
+
+
+def upgrade(folder: Path) -> bool:
+    store = SqliteStore(folder)
+    try:
+        return store.upgrade()
+    finally:
+        store.close()
+
+
+def audit(folder: Path) -> list[dict[str, Any]]:
+    return [parse_record(value) for value in read_topic(folder, AUDIT)]
+
+
+def test_records_and_books_of_an_old_store_are_read_as_they_are(old):
+    assert len(audit(old)) == 20
+    assert [parse_record(value)["site"] for value in read_topic(old, OCCUPANCY)] == ["dbh"] * 4
+    assert read_policies(old) == []
+
+
+def test_an_old_store_is_refused_with_what_to_do_and_left_as_it_was(old):
+    before = read_snapshot(old)
+    with pytest.raises(UsageError, match=r"mechanism version: must be 1, .* got 2; 'tacet store upgrade'"):
+        go_on(old)
+    assert read_snapshot(old) == before
+
+
+def test_an_upgraded_store_goes_on_with_its_books(old):
+    entries, boxes = audit(old), read_outbox(old, "board", 0)
+    assert upgrade(old)
+    go_on(old)
+    longer = audit(old)
+    assert longer[: len(entries)] == entries
+    assert len(longer) > len(entries)
+    verify_chain(longer, bytes.fromhex(FIXTURE["key"]["audit"]))
+    ids = [entry["release_id"] for entry in longer]
+    assert len(set(ids)) == len(ids)
+    assert read_outbox(old, "board", 0)[: len(boxes)] == boxes
+    assert read_policies(old) == [POLICY.document()]
+
+
+def test_messages_that_waited_in_an_old_store_are_counted(old):
+    """The last batch of the killed run lies in the store alone: without it somebody is missing."""
+    _, waiting = read_snapshot(old)
+    assert waiting == 1
+    upgrade(old)
+    with embedded(POLICY, old.parent / "key", old) as runner:
+        assert runner.partition.counters.rows > 0
+
+
+def test_a_second_upgrade_changes_nothing(old):
+    assert upgrade(old)
+    once = read_snapshot(old)
+    assert not upgrade(old)
+    assert read_snapshot(old) == once
+
+
+def test_an_upgrade_waits_for_no_run_but_is_refused_while_one_has_the_store(old):
+    store = SqliteStore(old)
+    try:
+        with pytest.raises(UsageError, match="must not be in use by another process"):
+            upgrade(old)
+    finally:
+        store.close()
+
+
+def test_a_store_of_a_version_to_come_is_refused(old):
+    connection = sqlite3.connect(old / "store.sqlite")
+    connection.execute("INSERT INTO meta VALUES ('format', '3')")
+    connection.commit()
+    connection.close()
+    with pytest.raises(UsageError, match="store must be of format 1 or 2, got 3"):
+        upgrade(old)
