@@ -74,7 +74,7 @@ def retell(
 ) -> tuple[AccountState, list[Published]]:
     """Account anew for all entries of a site, in the order of their windows: as if none had come late.
 
-    Where the policy has changed the sums go on, and mechanisms begin anew, as they do in ``Pipeline.adopt``.
+    Where the policy has changed the sums go on, as they do in ``Pipeline.adopt``.
 
     Args:
         policies: every policy under which an entry was made; each entry is read by the one of its version.
@@ -95,7 +95,6 @@ def retell(
     entries.sort(key=lambda entry: books[entry["policy_version"]].item(entry))
     state, told = AccountState(), []
     for version, group in groupby(entries, key=lambda entry: str(entry["policy_version"])):
-        state.break_off()
         stage = account_stage(books[version].policy, site, laboratory=laboratory, readers=readers)
         state, records = scan(stage, _spent(site, group, books[version]), state)
         told += records

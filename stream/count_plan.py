@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from stream.carried import Owner, owner_of
 from stream.mechanisms.consistency import site_tree
 from stream.mechanisms.counts import CountMechanism, Values, count_mechanism
 from stream.mechanisms.hierarchy import Hierarchy, Pruning
 from stream.mechanisms.levels import level_half_width, level_sum
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states
-from stream.mechanisms.wevent import w_event_mechanism
+from stream.mechanisms.wevent import CARRYING, w_event_mechanism
 from stream.policy import CountRelease, Policy, Zone, decimal_string
 from stream.policy_releases import W_EVENT
 from stream.records import OccupancyWindow
@@ -48,6 +49,8 @@ class CountPlan:
             epsilon: self._mechanism(epsilon) for epsilon in sorted(set(release.epsilon.values()), reverse=True)
         }
         """One for each distinct epsilon: audiences of equal epsilon share its values."""
+        self.owner: Owner | None = owner_of(policy, release, site) if release.mechanism in CARRYING else None
+        """What its publications belong to, where it carries any."""
         self._floors: dict[str, list[int]] = {}
         for place, floor in enumerate(floors):
             self._floors.setdefault(floor, []).append(place)

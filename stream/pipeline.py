@@ -141,16 +141,16 @@ class Pipeline:
     def adopt(self, data: dict[str, bytes]) -> States:
         """Return the states with which a new policy goes on from an old one's.
 
-        Presence and books go on; groups, filters and the local day at hand begin anew. Where the tick has
+        Presence and books go on; groups, filters and the local day at hand begin anew, and so does a publication that
+        is carried from window to window, unless it belongs to the same as before. Where the tick has
         changed, the next window is the first of the new grid, and what waits for it is sorted anew.
         """
         states = self.initial()
         for stage in self.table:
             if isinstance(stage.operator, Releases):
-                states[stage.name] = stage.operator.decode_ledger_only(data[stage.name])
+                states[stage.name] = stage.operator.adopt(data[stage.name])
             elif isinstance(stage.operator, Sense | Account):
                 states[stage.name] = stage.operator.decode(data[stage.name])
-        states["account"].break_off()
         sense, tick = states["sense"], self._tick
         if sense.next_tick is not None:
             sense.next_tick = -(-sense.next_tick // tick) * tick

@@ -33,6 +33,7 @@ from stream.policy_fields import (
     refuse_repeats,
 )
 from stream.policy_releases import (
+    LONGEST_W,
     Attribute,
     AttributeModel,
     AttributeName,
@@ -87,7 +88,7 @@ class Privacy(Frozen):
     """Largest posterior-odds factor any coalition may reach on one attribute, counts included."""
     ticks_per_attribute: int = Field(default=12, ge=1, le=1440, strict=True)
     """Ticks by which a sensitive and a non-sensitive value may differ in the counts."""
-    w: int = Field(default=12, ge=1, le=2016, strict=True)
+    w: int = Field(default=12, ge=1, le=LONGEST_W, strict=True)
     """Windows of the sliding w-event unit."""
     mobility: Mobility | None = None
     meetings: tuple[Meeting, ...] = ()

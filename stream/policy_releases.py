@@ -30,6 +30,9 @@ from stream.policy_fields import (
 from stream.policy_sites import Zone
 from stream.records import DAY
 
+LONGEST_W = 2016
+"""Most windows in a row that one epsilon or one sliding budget may pay for: a week of 5 min."""
+
 
 class Selection(Frozen):
     """Which zones a release covers: all keys given must match, each by one value or one of a list."""
@@ -105,7 +108,7 @@ class Query(Frozen):
     name: Name
     """Of its own private topic."""
     kind: Literal["window-sum", "jump", "low"]
-    windows: int = Field(ge=1, le=2016)
+    windows: int = Field(ge=1, le=LONGEST_W)
     """How many windows it looks at, the present one included."""
     threshold: Annotated[int, Field(ge=0)] | None = None
     """Size at which a change is a jump or drop, or up to which a sum is low."""
@@ -136,7 +139,7 @@ class CountRelease(Frozen):
     shares: dict[Literal["zone", "floor", "building"], Epsilon] = Field(default={})
     """Gives every level noise of its own at this share of epsilon; the shares add up to 1."""
     prune: Pruning | None = None
-    w: Annotated[int, Field(ge=2, le=2016)] | None = None
+    w: Annotated[int, Field(ge=2, le=LONGEST_W)] | None = None
     """Windows that epsilon pays for, with uniform, sample and ba."""
     queries: tuple[Query, ...] = ()
     epsilon: dict[Name, Epsilon] = Field(min_length=1)

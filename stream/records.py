@@ -13,6 +13,7 @@ from typing import NamedTuple
 Micros = int
 SECOND: Micros = 1_000_000
 MINUTE: Micros = 60 * SECOND
+HOUR: Micros = 60 * MINUTE
 DAY: Micros = 86_400 * SECOND
 
 
@@ -113,6 +114,10 @@ class DayClosed:
     attributes: tuple[DayAttribute, ...]
 
 
+WAITING = "waiting"
+"""Why a release that carries publications over windows is refused while an earlier one lies within w windows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What one published record cost one audience; holds nothing that its reader does not know."""
@@ -123,7 +128,7 @@ class Charge:
     epsilon: Fraction
     """0 when it was refused."""
     reason: str = ""
-    """Why it was refused: ``budget``, ``w_budget``, ``month`` or ``guard``."""
+    """Why it was refused: ``budget``, ``w_budget``, ``waiting``, ``month`` or ``guard``."""
     attempt: int = 1
     """Above 1: of an ordered second release, whose noise is its own."""
     w: int = 1

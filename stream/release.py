@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from hashlib import sha256
@@ -27,6 +26,7 @@ import numpy as np
 from stream.accounting.ledger import Ledger
 from stream.attribute_release import AttributeOutcome, AttributePlan
 from stream.budgets import Budgets, nano
+from stream.carried import Owner, continued, waiting_until
 from stream.count_plan import CountPlan, release_id
 from stream.errors import DataError
 from stream.keys import Keys, key_day, subkey
@@ -39,9 +39,11 @@ from stream.policy import (
     AttributeRelease,
     CountRelease,
     Policy,
+    decimal_string,
 )
 from stream.query_plan import QueryPlan
 from stream.records import (
+    WAITING,
     Charge,
     DayAttribute,
     DayClosed,
@@ -151,6 +153,8 @@ class Releases:
     ) -> Iterator[Published | Charge]:
         release, end = plan.release, window.window_end
         reasons = self._budgets.refusals(state.ledger, release, day, end)
+        if plan.owner is not None and release.name not in state.carried and end <= state.waits:
+            reasons = dict.fromkeys(reasons, WAITING)
         paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
         counts = plan.counts(window)
         made = self._perturb(state, plan, window, counts, paying)
@@ -218,6 +222,8 @@ class Releases:
             held = state.smoothing[name] if name in state.smoothing else mechanism.initial()
             tick = Tick(counts, noise[share], key, context, slot)
             state.smoothing[name], [made[epsilon]] = mechanism.step(held, tick)
+            if plan.owner is not None:
+                state.carried[plan.release.name] = plan.owner
         return made
 
     # --- attributes -----------------------------------------------------------------------------------
@@ -305,21 +311,37 @@ class Releases:
     def decode(self, data: bytes) -> ReleaseState:
         """Return the state of these bytes; DataError when they belong to other releases."""
         state, parts = decode_release_state(data)
-        known = self._stages()
-        if unknown := set(parts) - set(known):
+        known, owners = self._stages(), self._owners()
+        unknown = set(parts) - set(known) or {
+            name for name, owner in state.carried.items() if owners.get(name) != owner
+        }
+        if unknown:
             msg = f"release state: must belong to this policy's releases, has {sorted(unknown)[0]}"
             raise DataError(msg)
         state.smoothing = {name: known[name].decode(part) for name, part in parts.items()}
         return state
 
-    def decode_ledger_only(self, data: bytes) -> ReleaseState:
-        """Return a state that keeps the books and begins every group and filter anew.
+    def _owners(self) -> dict[str, Owner]:
+        """Return the releases that carry publications, and what these belong to."""
+        return {plan.release.name: plan.owner for plan in self._plans if plan.owner is not None}
 
-        What w-event mechanisms have published is kept: begun anew, they would publish before w windows are over.
+    def adopt(self, data: bytes) -> ReleaseState:
+        """Return the state with which these releases go on from another policy's: the books are kept.
+
+        Groups and filters begin anew. A publication goes on where it belongs to the same as before; what carries
+        publications and begins anew waits.
         """
         state, parts = decode_release_state(data)
-        for name, (plan, epsilon) in self._mechanisms():
-            if name in parts and plan.release.windows_paid > 1:
-                with suppress(DataError):
-                    state.smoothing[name] = plan.mechanisms[epsilon].decode(parts[name])
+        old, owners = state.carried, self._owners()
+        kept = continued(old, owners)
+        ended = {name: owner for name, owner in old.items() if name not in kept.values()}
+        begun = {name: owner for name, owner in owners.items() if name not in kept}
+        if state.through >= 0:
+            state.waits = max(state.waits, waiting_until(state.through, ended, begun))
+        state.carried = {name: owners[name] for name in kept}
+        for plan in self._plans:
+            if plan.release.name in kept:
+                [(epsilon, mechanism)] = plan.mechanisms.items()
+                held = parts[f"{kept[plan.release.name]}/{decimal_string(epsilon)}"]
+                state.smoothing[plan.state_name(epsilon)] = mechanism.decode(held)
         return state

@@ -8,7 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
-from stream.records import Micros
+from stream.carried import Owner
+from stream.mechanisms.wevent import is_publication
+from stream.policy_releases import LONGEST_W
+from stream.records import HOUR, Micros
 from stream.schemas import join_parts, split_parts
 
 
@@ -27,13 +30,19 @@ class ReleaseState:
     """End of the latest window: it and earlier ones were charged and are not released again."""
     coverage: dict[str, Fraction] = field(default_factory=dict)
     """The site-local day at hand -> least coverage of its windows so far."""
+    carried: dict[str, Owner] = field(default_factory=dict)
+    """Release -> what the publication that it carries belongs to."""
+    waits: Micros = -1
+    """End of the last window in which a release that carries publications does not begin."""
 
 
 def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) -> bytes:
     """Return the bytes of a state whose post-processing is encoded already."""
     head = {"ledger": encode_ledger(state.ledger), "day": state.day, "through": state.through}
     coverage = {day: str(least) for day, least in state.coverage.items()}
-    return join_parts(head | {"asked": state.asked, "coverage": coverage}, smoothing)
+    carried = {name: owner.document() for name, owner in sorted(state.carried.items())}
+    head |= {"asked": state.asked, "coverage": coverage, "carried": carried, "waits": state.waits}
+    return join_parts(head, smoothing)
 
 
 def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
@@ -41,4 +50,11 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     head, parts = split_parts(data)
     coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
     ledger = decode_ledger(head["ledger"])
-    return ReleaseState(ledger, {}, head["day"], head["asked"], head["through"], coverage), parts
+    carried = {name: Owner.of_document(document) for name, document in head.get("carried", {}).items()}
+    waits = head.get("waits", _unnamed(head["through"], parts))
+    return ReleaseState(ledger, {}, head["day"], head["asked"], head["through"], coverage, carried, waits), parts
+
+
+def _unnamed(through: Micros, parts: Mapping[str, bytes]) -> Micros:
+    """Return how long a state of the form before must wait, which does not say whose publications it carries."""
+    return through + LONGEST_W * HOUR if any(is_publication(part) for part in parts.values()) else -1

@@ -35,7 +35,7 @@ from stream.accounting.device_day import Cells, cost_of_days, days_of
 from stream.accounting.exposure import AttributeAccount, Habit, Habits
 from stream.accounting.knowledge import Knowledge
 from stream.policy import decimal_string
-from stream.records import Charge, Micros, Published, Spent
+from stream.records import WAITING, Charge, Micros, Published, Spent
 from stream.schemas import LEAKAGE, rfc3339
 
 COALITION = "all"
@@ -118,9 +118,13 @@ class AccountState:
     runs: dict[str, Run] = field(default_factory=dict)
     """``release/audience/epsilon/w/attempt`` of every release with a w-event mechanism."""
 
-    def break_off(self) -> None:
-        """Let no window to come be paid by one before: the mechanisms begin anew."""
-        self.runs = {name: run.broken_off() for name, run in self.runs.items()}
+    def break_off(self, waiting: Iterable[Charge]) -> None:
+        """Let no window to come be paid by one before where a release waits, which then begins anew."""
+        anew = {f"{charge.release}/{charge.audience}/" for charge in waiting}
+        self.runs = {
+            name: run.broken_off() if any(name.startswith(each) for each in anew) else run
+            for name, run in self.runs.items()
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,7 @@ class Account:
             }
         held = {reader: state.sums.get(reader, Sums()) for reader in self.readers}
         now = {reader: sums.at(item.window_end) for reader, sums in held.items()}
+        state.break_off(charge for charge in item.charges if charge.reason == WAITING)
         paid = {} if of_day else _paid_runs(state, item.charges, days)
         state.runs |= paid
         units = {
@@ -256,7 +261,7 @@ class Account:
 
     def decode(self, data: bytes) -> AccountState:
         """Return the state of these bytes; readers that are new to it begin at nothing."""
-        body = orjson.loads(data)
+        body = self._present(orjson.loads(data))
         sums = {
             reader: Sums(
                 {day: Fraction(cost) for day, cost in days}, Fraction(total), Fraction(largest),
@@ -270,6 +275,19 @@ class Account:
             for name, (epsilon, w, total, days) in body["runs"].items()
         }
         return AccountState(sums, habits, runs)
+
+    def _present(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a state's body in the present form; before mechanism version 2 it did not know a day's edges."""
+        edges = self.ticks_per_observation
+        for row in body["sums"].values():
+            if isinstance(row[0], int):
+                day, today, _, largest, _ = row
+                row[:2] = [[[day, str(Fraction(today) + 2 * edges * Fraction(largest))]]]
+        for row in body["runs"].values():
+            if len(row) == 5:
+                _, _, day, today, total = row
+                row[2:] = [total, [[day, today + edges, edges]]]
+        return body
 
 
 def _paid_runs(state: AccountState, charges: tuple[Charge, ...], days: Mapping[int, Cells]) -> dict[str, Run]:

@@ -1,5 +1,6 @@
 """Every kind of count release through the real release stage: what it charges, what it publishes."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -261,7 +262,7 @@ def test_a_w_event_release_that_begins_anew_pays_anew():
     _, outputs = scan(Releases(made, "dbh", KEYS), windows(2))
     first, second = [o for o in outputs if isinstance(o, Spent)]
     state, _ = stage.step(stage.initial(), first)
-    state.break_off()
+    state.break_off([replace(second.charges[0], reason="waiting")])
     _, (record,) = stage.step(stage.decode(stage.encode(state)), second)
     assert orjson.loads(record.value)["audiences"]["a"]["device_total"] == "200"
 
@@ -271,7 +272,7 @@ def test_a_new_policy_does_not_make_sample_publish_before_its_time():
     state, _ = scan(stage, windows(2))
     kept = Releases(policy(SAMPLE + 'daily_budget = { a = "1000" }\n'), "dbh", KEYS)
     later = [OccupancyWindow("dbh", START + i * TICK, (50, 50, 50), Fraction(1)) for i in range(2, 5)]
-    _, outputs = scan(kept, later, kept.decode_ledger_only(stage.encode(state)))
+    _, outputs = scan(kept, later, kept.adopt(stage.encode(state)))
     values = [orjson.loads(o.value)["values"]["101"] for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
     assert values == [5, 5, 50]
 
