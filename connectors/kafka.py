@@ -1,7 +1,8 @@
 """Apache Kafka as the log: what is written, what is read, and how surely.
 
-Producers are idempotent and wait for all replicas. Every record of a site goes to the partition that
-Kafka's default partitioner gives its name, on every topic, so other producers and consumers agree.
+Producers are idempotent and wait for all replicas; readers see committed records only. Every record of a site
+goes to the partition that Kafka's default partitioner gives its name, on every topic, so other producers and
+consumers agree.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from aiokafka.partitioner import murmur2
 
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import Heartbeat, ObservationBatch
-from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message, parse_record
-from stream.tenure import LossError, Output
+from stream.schemas import OBSERVATIONS, SNAPSHOT, encode_message, parse_record
+from stream.tenure import LossError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -34,7 +35,7 @@ COPIES_REMEMBERED = 1 << 17
 TOGETHER_MS = 100
 """Milliseconds within which a window's records are expected in all of their topics."""
 
-_PRODUCER: dict[str, Any] = {
+PRODUCER: dict[str, Any] = {
     "enable_idempotence": True,
     "acks": "all",
     "compression_type": "zstd",
@@ -73,9 +74,9 @@ class KafkaSink:
 
     async def start(self) -> None:
         """Connect; UsageError when the topic does not exist."""
-        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **_PRODUCER)
+        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **PRODUCER)
         await connect(self._producer, self._bootstrap)
-        self._partitions = len(await _partitions(self._producer.client, self._topic))
+        self._partitions = len(await partitions_of(self._producer.client, self._topic))
 
     async def append(self, message: ObservationBatch | Heartbeat) -> None:
         """Write one message durably."""
@@ -92,77 +93,6 @@ class KafkaSink:
             await self._producer.stop()
 
 
-class KafkaJournal:
-    """A worker's snapshots, audit records and outputs (see ``stream.tenure.Journal``)."""
-
-    def __init__(self, bootstrap: str, *, snapshot_topic: str = SNAPSHOT, audit_topic: str = AUDIT) -> None:
-        self._bootstrap = bootstrap
-        self._snapshot_topic = snapshot_topic
-        self._audit_topic = audit_topic
-        self._producer: Any = None
-
-    async def start(self) -> None:
-        """Connect, with patience for a broker that is just starting; UsageError when a topic is missing."""
-        async with asyncio.timeout(BROKER_PATIENCE):
-            while not await self._connected():
-                log.warning("no broker answers yet")
-                await asyncio.sleep(1.0)
-        for topic in (self._snapshot_topic, self._audit_topic):
-            await _partitions(self._producer.client, topic)
-
-    async def _connected(self) -> bool:
-        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **_PRODUCER)
-        try:
-            await connect(self._producer, self._bootstrap)
-        except ConnectionError:
-            await self._producer.stop()
-            return False
-        return True
-
-    async def stop(self) -> None:
-        """Disconnect."""
-        if self._producer is not None:
-            await self._producer.stop()
-
-    async def publish(self, partition: int, outputs: Sequence[Output]) -> list[int]:
-        """Write records in order to their topics; return the acknowledged offsets.
-
-        A record is stamped with its window's end. Only quarantine, which belongs to no window, has the time at
-        which it is written: the broker deletes it seven days after its stamp, whenever the refused thing was.
-        """
-        waiting = [
-            await self._producer.send(
-                output.topic,
-                output.value,
-                key=output.key,
-                partition=partition,
-                timestamp_ms=None if output.topic == QUARANTINE else output.timestamp_ms,
-            )
-            for output in outputs
-        ]
-        return [metadata.offset for metadata in await asyncio.gather(*waiting)]
-
-    async def write_snapshot(self, partition: int, value: bytes) -> None:
-        """Write the partition's snapshot and wait for it; UsageError when it is larger than a record may be."""
-        if len(value) > MAX_RECORD:
-            msg = (
-                f"partition {partition}: its snapshot must be at most {MAX_RECORD // 2**20} MiB, got "
-                f"{len(value) / 2**20:.1f}; give filters a smaller max_count, or the sites more partitions"
-            )
-            raise UsageError(msg)
-        await self._producer.send_and_wait(
-            self._snapshot_topic, value, key=str(partition).encode(), partition=partition
-        )
-
-    async def last_snapshot(self, partition: int) -> bytes | None:
-        """Return the newest snapshot of a partition; LossError when there was one and it is gone."""
-        return await last_snapshot(self._bootstrap, partition, topic=self._snapshot_topic)
-
-    async def audit_since(self, partition: int, offset: int) -> tuple[list[bytes], int]:
-        """Return the audit records of a partition from ``offset`` on, and the offset after the last."""
-        return await read_range(self._bootstrap, self._audit_topic, partition, offset)
-
-
 async def connect(client: Any, bootstrap: str) -> None:
     """Start a client of Kafka; ConnectionError when no broker answers."""
     try:
@@ -175,18 +105,25 @@ async def connect(client: Any, bootstrap: str) -> None:
 
 
 async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT) -> bytes | None:
-    """Return the newest record of one snapshot partition, None if none was ever written."""
+    """Return the newest committed record of one snapshot partition, None if none was ever written.
+
+    Marks of transactions and aborted records take offsets too, so it is looked for from the end backwards.
+    LossError when there was one and it is gone.
+    """
 
     async def read(reader: Any) -> bytes | None:
         at = TopicPartition(topic, partition)
         begin, end = await _bounds(reader, at)
-        if end == 0:
-            return None
-        if begin == end:
+        start, step = end, 4
+        while start > begin:
+            start, step = max(begin, start - step), 4 * step
+            records = await _read(reader, at, start, end)
+            if records:
+                return bytes(records[-1])
+        if begin > 0:
             msg = f"partition {partition} of {topic}: its snapshot was deleted"
             raise LossError(msg)
-        records = await _read(reader, at, end - 1, end)
-        return bytes(records[-1])
+        return None
 
     return await _patiently(bootstrap, read)
 
@@ -194,14 +131,17 @@ async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT
 async def last_snapshots(bootstrap: str, *, topic: str = SNAPSHOT) -> dict[int, bytes | None]:
     """Return the newest snapshot of every partition."""
     async with _reader(bootstrap) as reader:
-        partitions = await _partitions(reader._client, topic)  # noqa: SLF001 - no public way to ask without a subscription
+        partitions = await partitions_of(reader._client, topic)  # noqa: SLF001 - no public way to ask without a subscription
     return {partition: await last_snapshot(bootstrap, partition, topic=topic) for partition in partitions}
 
 
-async def read_range(bootstrap: str, topic: str, partition: int, start: int) -> tuple[list[bytes], int]:
+async def read_range(
+    bootstrap: str, topic: str, partition: int, start: int, *, committed: bool = True
+) -> tuple[list[bytes], int]:
     """Return the values of one partition from ``start`` to its present end, and that end.
 
-    LossError when the log no longer reaches ``start``.
+    Not ``committed`` gives also what was written in transactions that were never committed. LossError when
+    the log no longer reaches ``start``.
     """
 
     async def read(reader: Any) -> tuple[list[bytes], int]:
@@ -212,7 +152,7 @@ async def read_range(bootstrap: str, topic: str, partition: int, start: int) -> 
             raise LossError(msg)
         return await _read(reader, at, start, end), end
 
-    return await _patiently(bootstrap, read)
+    return await _patiently(bootstrap, read, committed=committed)
 
 
 async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
@@ -232,11 +172,12 @@ async def _read(reader: Any, at: TopicPartition, start: int, end: int) -> list[b
 
 
 @asynccontextmanager
-async def _reader(bootstrap: str) -> AsyncIterator[Any]:
+async def _reader(bootstrap: str, *, committed: bool = True) -> AsyncIterator[Any]:
     reader = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
         auto_offset_reset="none",
+        isolation_level="read_committed" if committed else "read_uncommitted",
         max_partition_fetch_bytes=MAX_RECORD,
         fetch_max_wait_ms=100,
     )
@@ -247,19 +188,20 @@ async def _reader(bootstrap: str) -> AsyncIterator[Any]:
         await reader.stop()
 
 
-async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]]) -> T:
+async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, committed: bool = True) -> T:
     """Read with a fresh reader, again while the broker is away; reading twice changes nothing."""
     async with asyncio.timeout(BROKER_PATIENCE):
         while True:
             try:
-                async with _reader(bootstrap) as reader:
+                async with _reader(bootstrap, committed=committed) as reader:
                     return await asyncio.wait_for(read(reader), 20)
             except (KafkaError, ConnectionError, TimeoutError) as error:
                 log.info("log not readable yet: %s", type(error).__name__)
                 await asyncio.sleep(0.3)
 
 
-async def _partitions(client: Any, topic: str) -> list[int]:
+async def partitions_of(client: Any, topic: str) -> list[int]:
+    """Return the numbers of a topic's partitions; UsageError when it does not exist."""
     client.add_topic(topic)
     await client.force_metadata_update()
     known = client.cluster.partitions_for_topic(topic)
@@ -362,7 +304,7 @@ async def following(
     """Open topics that exist at their first record, or at their present end."""
     async with _reader(bootstrap) as reader:
         client = reader._client  # noqa: SLF001 - no public way to ask without a subscription
-        places = [TopicPartition(topic, number) for topic in topics for number in await _partitions(client, topic)]
+        places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
         reader.assign(places)
         begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
         for at in places:
@@ -427,5 +369,5 @@ async def topics(bootstrap: str) -> list[str]:
 async def ends(bootstrap: str, topic: str) -> dict[int, int]:
     """Return, per partition of a topic, the offset after its last record."""
     async with _reader(bootstrap) as reader:
-        places = [TopicPartition(topic, number) for number in await _partitions(reader._client, topic)]  # noqa: SLF001
+        places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
         return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}

@@ -11,7 +11,10 @@ The internals overridden are those of faust-streaming 0.15.3 with aiokafka 0.14.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,7 +24,7 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
 from stream.records import Micros
-from stream.tenure import LossError, Tenure, Tenures
+from stream.tenure import FencedError, LossError, Tenure, Tenures
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,10 @@ FETCH_WAIT_MS = 100
 LOG_APPEND_TIME = 1
 """Kafka's number for a timestamp that the broker gave."""
 MILLISECOND: Micros = 1000
+RETAKE_AFTER = 0.5
+"""Seconds after which a partition is opened anew whose writer was interrupted."""
+RETAKES = 20
+"""So many times in a row a partition is opened anew without a checkpoint in between; then the worker stops."""
 HOLE_TRIES = 3
 """A hole in the offsets is believed when the broker itself skips it this many times in a row."""
 
@@ -73,6 +80,11 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._tenures: Tenures = self.app.tenures
         self._holes: dict[TP, tuple[int, int, int]] = {}
+        self._opening = asyncio.Lock()
+        self._lost: dict[int, tuple[Tenure, float]] = {}
+        self._retakes: Counter[int] = Counter()
+        self.grace = 5.0
+        """Seconds for which a partition that another owner has taken is left alone: soon the group says whose it is."""
 
     def _new_consumer_thread(self) -> StrictThread:
         return StrictThread(self, loop=self.loop, beacon=self.beacon)
@@ -81,9 +93,9 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def perform_seek(self) -> None:
         """Open every assigned source partition from its snapshot; called once after each assignment."""
-        self._tenures.end()
-        self._tenures.held.clear()
+        self._tenures.release()
         self._holes.clear()
+        self._lost.clear()
         try:
             await asyncio.wait_for(self._open_assigned(), OPEN_TIMEOUT)
         except Exception as failure:
@@ -91,22 +103,61 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             raise
 
     async def _open_assigned(self) -> None:
-        assigned = sorted(tp for tp in self.assignment() if tp.topic == self.app.source)
-        if not assigned:
-            return
-        begins, ends = await self._bounds(assigned)
-        for tp in assigned:
-            tenure = await self._tenures.open(tp.partition, begins[tp], ends[tp])
-            await self.seek_wait({tp: tenure.delivered})
-            log.info("partition %d opened at offset %d", tp.partition, tenure.delivered)
+        async with self._opening:
+            opening = [asyncio.create_task(self._open(tp)) for tp in self._assigned()]
+            try:
+                await asyncio.gather(*opening)
+            finally:
+                for task in opening:
+                    task.cancel()
+                if opening:
+                    await asyncio.wait(opening)
 
-    async def _bounds(self, tps: list[TP]) -> tuple[Mapping[TP, int], Mapping[TP, int]]:
+    def _assigned(self) -> list[TP]:
+        return sorted(tp for tp in self.assignment() if tp.topic == self.app.source)
+
+    async def _open(self, tp: TP) -> None:
+        tenure = await self._tenures.open(tp.partition, functools.partial(self._bounds, tp))
+        await self.seek_wait({tp: tenure.delivered})
+        log.info("partition %d opened at offset %d", tp.partition, tenure.delivered)
+
+    async def _bounds(self, tp: TP) -> tuple[int, int]:
         while True:  # a broker that restarts refuses for a moment; OPEN_TIMEOUT bounds the patience
             try:
-                return await self.earliest_offsets(*tps), await self.highwaters(*tps)
+                return (await self.earliest_offsets(tp))[tp], (await self.highwaters(tp))[tp]
             except KafkaError as error:
                 log.info("log bounds not known yet: %s", type(error).__name__)
                 await asyncio.sleep(0.5)
+
+    async def retake(self) -> None:
+        """Open anew what was lost while the group still says that it is this worker's.
+
+        A writer that was interrupted: at once. One that another owner has fenced: when the group has had time
+        to say so, for a worker that slept through a rebalance believes for a moment to own what it had.
+        """
+        async with self._opening:
+            for tp in self._assigned():
+                tenure = self._tenures.held.get(tp.partition)
+                if tenure is not None and self._may_retake(tenure):
+                    await asyncio.wait_for(self._open(tp), OPEN_TIMEOUT)
+
+    def _may_retake(self, tenure: Tenure) -> bool:
+        number = tenure.partition
+        if tenure.acknowledged is not None:
+            self._retakes[number] = 0
+        if tenure.lost is None or not self.flow_active:
+            return False
+        known, since = self._lost.get(number, (None, 0.0))
+        if known is not tenure:
+            since = time.monotonic()
+            self._lost[number] = tenure, since
+        wait = self.grace if isinstance(tenure.lost, FencedError) else RETAKE_AFTER
+        if time.monotonic() - since < wait:
+            return False
+        self._retakes[number] += 1
+        if self._retakes[number] > RETAKES:
+            raise tenure.lost
+        return True
 
     # --- delivery -----------------------------------------------------------------------------------
 
@@ -129,6 +180,8 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         """Hand on a partition's records in order; False when a rebalance has begun and the fetch is void."""
         tenure = self._tenures.held.get(tp.partition)
         for record in batch:
+            if tenure is not None and tenure.lost is not None:
+                return True  # it will be opened anew; the other partitions of this fetch go on
             if tenure is None or tenure.ended or not self.flow_active:
                 return False
             if record.offset < tenure.delivered:

@@ -14,12 +14,13 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.kafka import KafkaJournal
+from connectors.broker_errors import broker_error
 from connectors.strict import StrictTransport
+from connectors.writers import KafkaJournal
 from stream.agents import TacetApp, create_app
 from stream.errors import DataError, TacetError, UsageError
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT_TIMEOUT = 4.0
 LEAVE_TIMEOUT = 4.0
+RETAKE_EVERY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class WorkerConfig:
     """What a worker has to know of the log."""
 
     bootstrap: str
+    fence: str
+    """Name under which the writers of a partition fence each other: one cluster's, and no other's."""
     group: str = "tacet-engine"
     source: str = OBSERVATIONS
     snapshot_topic: str = SNAPSHOT
@@ -51,7 +55,7 @@ class WorkerConfig:
     housekeeping_every: float = 600.0
 
 
-def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Engine]) -> int:
+def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[Engine]]) -> int:
     """Run a worker until a signal or an error; return the exit code, 0 to 3. Needs the main thread."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_not_ours)
@@ -63,11 +67,16 @@ def _is_not_ours(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], TacetError)
 
 
-async def _run(config: WorkerConfig, engine_factory: Callable[[int], Engine]) -> int:
+async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[Engine]]) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    journal = KafkaJournal(config.bootstrap, snapshot_topic=config.snapshot_topic, audit_topic=config.audit_topic)
+    journal = KafkaJournal(
+        config.bootstrap,
+        fence=config.fence,
+        snapshot_topic=config.snapshot_topic,
+        audit_topic=config.audit_topic,
+    )
     tenures = Tenures(engine_factory, journal, audit_topic=config.audit_topic, accept_loss=config.accept_loss)
     app = create_app(
         brokers=config.bootstrap,
@@ -85,7 +94,7 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Engine]) ->
     saved = failure is None and await _within(CHECKPOINT_TIMEOUT, tenures.checkpoint(last=True), "checkpoint")
     tenures.end()
     working.cancel()
-    left = await _within(LEAVE_TIMEOUT, _leave(app, journal), "leaving the group")
+    left = await _within(LEAVE_TIMEOUT, _leave(app), "leaving the group")
     if failure is not None:
         log.error("worker stopped: %s: %s", type(failure).__name__, _told(failure))
     code = 0 if saved else _code(failure)
@@ -99,7 +108,11 @@ async def _work(app: TacetApp, journal: KafkaJournal, config: WorkerConfig) -> N
     """Start, then checkpoint and keep house now and then; returns never, raises what stopped the app."""
     await journal.start()
     await app.start()
-    chores = [asyncio.create_task(_often(app.tenures.checkpoint, config.checkpoint_every))]
+    app.consumer.grace = config.session_timeout / 2
+    chores = [
+        asyncio.create_task(_often(app.tenures.checkpoint, config.checkpoint_every)),
+        asyncio.create_task(_often(app.consumer.retake, RETAKE_EVERY)),
+    ]
     if config.housekeeping is not None:
         chores.append(asyncio.create_task(_often(config.housekeeping, config.housekeeping_every)))
     try:
@@ -137,12 +150,14 @@ def _code(failure: BaseException | None) -> int:
 
 def _told(failure: BaseException) -> str:
     """Return an error's text if it is one of ours, which never hold what was observed."""
-    return str(failure) if isinstance(failure, TacetError) else "see the documentation of this error type"
+    if isinstance(failure, TacetError):
+        return str(failure)
+    return broker_error(failure) or "see the documentation of this error type"
 
 
-async def _leave(app: TacetApp, journal: KafkaJournal) -> None:
-    await app.stop()
-    await journal.stop()
+async def _leave(app: TacetApp) -> None:
+    await app.stop()  # commits what is acknowledged, too
+    await app.tenures.close()
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, None], what: str) -> bool:

@@ -1,9 +1,11 @@
 """What a worker holds of each partition while it owns it, and in which order it lets go of results.
 
 A *tenure* is one worker's time with one partition, from the snapshot it was restored from until the partition
-is taken away. The snapshot record of a partition holds the state of all its sites together with the next
-offset, and nothing else says where to go on. At a checkpoint the order is: audit records, everything else,
-the snapshot, and only then is the input acknowledged. A crash between two steps repeats the same bytes.
+is taken away. It begins by becoming the partition's one writer: whatever an earlier owner still sends is
+refused from then on. The snapshot record of a partition holds the state of all its sites together with the
+next offset, and nothing else says where to go on. At a checkpoint all that is pending and one snapshot are
+one transaction, audit records first; only then is the input acknowledged. What a crash leaves of an unfinished
+transaction was published to whoever reads uncommitted: the next owner must make the same bytes again.
 
 Nothing here knows Faust or Kafka: the engine, the journal and the consumer are handed in.
 """
@@ -11,8 +13,9 @@ Nothing here knows Faust or Kafka: the engine, the journal and the consumer are 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from stream.errors import TacetError
@@ -21,13 +24,25 @@ from stream.records import Micros
 log = logging.getLogger(__name__)
 
 SNAPSHOT_SPACING = 0.25
-"""Seconds between two snapshots of a partition: many sites may close a window at one moment."""
+"""Seconds between two checkpoints of a partition: many sites may close a window at one moment."""
 PENDING_LIMIT = 10_000
 """Outputs held back before a checkpoint is made although no window closed."""
 
 
+Bounds = Callable[[], Awaitable[tuple[int, int]]]
+"""Asks which offsets [begin, end) a log holds."""
+
+
 class LossError(TacetError):
     """Part of a log that is still needed is gone; the message names partition and how much."""
+
+
+class FencedError(TacetError):
+    """Another owner has taken the partition; what this one had not committed is the other's to make again."""
+
+
+class InterruptedWriteError(TacetError):
+    """It is not known what became of a transaction: the partition must be opened anew to find out."""
 
 
 class DeliveryError(TacetError):
@@ -90,20 +105,31 @@ class Engine(Protocol):
         """Return the state of all sites with both positions, in a stable byte form."""
 
 
+class Writer(Protocol):
+    """The one writer of a partition, and what it reads besides the input."""
+
+    async def last_snapshot(self) -> bytes | None:
+        """Return the newest committed snapshot, None if there never was one; ``LossError`` when there was."""
+
+    async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
+        """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last."""
+
+    async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
+        """Write records in order and the snapshot, all or none; return the offset after the last audit record.
+
+        ``FencedError`` when another owner has taken the partition, ``InterruptedWriteError`` when the outcome
+        is not known.
+        """
+
+    async def close(self) -> None:
+        """Let go of the connection; what was not committed is void."""
+
+
 class Journal(Protocol):
-    """What a tenure reads and writes besides its input; every call returns when the broker has answered."""
+    """Where partitions are taken."""
 
-    async def last_snapshot(self, partition: int) -> bytes | None:
-        """Return the newest snapshot, None if there never was one; ``LossError`` when there was."""
-
-    async def audit_since(self, partition: int, offset: int) -> tuple[list[bytes], int]:
-        """Return the audit records from ``offset`` on, and the offset after the last."""
-
-    async def publish(self, partition: int, outputs: Sequence[Output]) -> list[int]:
-        """Write records in order; return the acknowledged offsets."""
-
-    async def write_snapshot(self, partition: int, value: bytes) -> None:
-        """Write the partition's snapshot."""
+    async def take(self, partition: int) -> Writer:
+        """Become the partition's one writer: from now on every earlier owner's writes are refused."""
 
 
 class Tenure:
@@ -113,7 +139,7 @@ class Tenure:
         self,
         partition: int,
         engine: Engine,
-        journal: Journal,
+        writer: Writer,
         *,
         audit_topic: str,
         position: int,
@@ -128,8 +154,10 @@ class Tenure:
         self.acknowledged: int | None = None
         """The offset after the last input that a snapshot of this tenure covers."""
         self.ended = False
+        self.lost: FencedError | InterruptedWriteError | None = None
+        """Why the tenure ended although nobody took the partition away from this worker, as far as it knows."""
         self._engine = engine
-        self._journal = journal
+        self._writer = writer
         self._audit_topic = audit_topic
         self._audit_end = audit_end
         self._audit_known = engine.audit_offset()
@@ -190,35 +218,36 @@ class Tenure:
             self._saving.add_done_callback(self._settle)
 
     async def _settled(self) -> None:
-        """Wait for the checkpoints under way; an error of theirs is raised here too."""
+        """Wait for the checkpoints under way; an error of theirs is raised here too, unless it is a lost partition."""
         if self._saving is not None:
-            await asyncio.shield(self._saving)
+            with contextlib.suppress(FencedError, InterruptedWriteError):
+                await asyncio.shield(self._saving)
 
     def _settle(self, saving: asyncio.Task[None]) -> None:
         failure = None if saving.cancelled() else saving.exception()
-        if isinstance(failure, Exception):
+        if isinstance(failure, FencedError | InterruptedWriteError):
+            if not self.ended:
+                log.warning("partition %d: %s", self.partition, failure)
+                self.ended, self.lost = True, failure
+        elif isinstance(failure, Exception):
             self._fail(failure)
 
     async def _save(self) -> None:
-        """Publish at once; take a snapshot too, or soon, if the last one was a moment ago."""
-        unsaved = True
-        while not self.ended and (unsaved or self._wanted.is_set()):
-            if not self._rested.is_set() and not self._wanted.is_set():
-                await _first_of(self._rested.wait(), self._wanted.wait())
-                continue
+        """Commit all that is pending with the state it belongs to; soon after the last time only, not at once."""
+        while self._wanted.is_set():
+            await self._rested.wait()
+            if self.ended:
+                return
             self._wanted.clear()
             # State, position and outputs of one moment: nothing else runs until the first await.
-            snapshot, position = self._snapshot() if self._rested.is_set() else None, self.position
+            snapshot, position = self._snapshot(), self.position
             outputs, self._pending = self._pending, []
-            self._unsaved = snapshot is None
-            await self._publish(outputs)
-            if self.ended:  # another owner may be at work: an older snapshot would only make it repeat itself
-                return
-            unsaved = snapshot is None
-            if snapshot is not None:
-                await self._journal.write_snapshot(self.partition, snapshot)
-                self.acknowledged = position
-                self._rest()
+            self._unsaved = False
+            outputs.sort(key=lambda output: output.topic != self._audit_topic)
+            audit_end = await self._writer.commit(outputs, snapshot)
+            self._audit_end = self._audit_end if audit_end is None else audit_end
+            self.acknowledged = position
+            self._rest()
 
     def _snapshot(self) -> bytes:
         if not self._engine.behind():  # what has yet to come out again must be read by the next owner
@@ -229,21 +258,13 @@ class Tenure:
         self._rested.clear()
         asyncio.get_running_loop().call_later(SNAPSHOT_SPACING, self._rested.set)
 
-    async def _publish(self, outputs: list[Output]) -> None:
-        audit = [output for output in outputs if output.topic == self._audit_topic]
-        others = [output for output in outputs if output.topic != self._audit_topic]
-        await self._note_audit(await self._journal.publish(self.partition, audit))
-        await self._journal.publish(self.partition, others)
-
-    async def _note_audit(self, offsets: list[int]) -> None:
-        if not offsets:
-            return
-        if offsets == list(range(self._audit_end, self._audit_end + len(offsets))):
-            self._audit_end += len(offsets)
-            return
-        # Someone else wrote in between (a paused owner that woke up): what it wrote must be known and equal.
-        entries, self._audit_end = await self._journal.audit_since(self.partition, self._audit_end)
-        self._engine.published(entries)
+    async def retire(self) -> None:
+        """Let the checkpoint under way come to its end, then let go of the partition."""
+        self.ended = True
+        self._rested.set()
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
+        await self._writer.close()
 
 
 class Tenures:
@@ -251,7 +272,7 @@ class Tenures:
 
     def __init__(
         self,
-        engine_factory: Callable[[int], Engine],
+        engine_factory: Callable[[int], Awaitable[Engine]],
         journal: Journal,
         *,
         audit_topic: str,
@@ -264,34 +285,65 @@ class Tenures:
         self._journal = journal
         self._audit_topic = audit_topic
         self._accept_loss = accept_loss
+        self._retiring: set[asyncio.Task[None]] = set()
 
-    async def open(self, partition: int, begin: int, end: int) -> Tenure:
-        """Restore a partition whose log holds the offsets [begin, end); return the tenure at its position."""
-        engine = self._engine_factory(partition)
-        position = engine.restore(await self._snapshot(partition))
-        entries, audit_end = await self._journal.audit_since(partition, engine.audit_offset())
+    async def open(self, partition: int, bounds: Bounds) -> Tenure:
+        """Take a partition and restore it; return the tenure at its position.
+
+        ``bounds`` tells which offsets [begin, end) the log holds; it is asked when no earlier owner can move
+        the position any more.
+        """
+        writer = await self._journal.take(partition)
+        try:
+            tenure = await self._restored(partition, writer, bounds)
+        except BaseException:
+            self._retire(writer.close())
+            raise
+        self._replace(tenure)
+        return tenure
+
+    async def _restored(self, partition: int, writer: Writer, bounds: Bounds) -> Tenure:
+        engine = await self._engine_factory(partition)
+        position = engine.restore(await self._snapshot(writer))
+        entries, audit_end = await writer.audit_since(engine.audit_offset())
         engine.published(entries)
+        begin, end = await bounds()
         if position is None:
             position = begin
         elif not begin <= position <= end:
             self.consent_to(_outside(partition, position, begin, end))
             engine.resume_after_loss(begin)
             position = begin
-        tenure = Tenure(
+        return Tenure(
             partition,
             engine,
-            self._journal,
+            writer,
             audit_topic=self._audit_topic,
             position=position,
             audit_end=audit_end,
             fail=self.fail,
         )
-        self.held[partition] = tenure
-        return tenure
 
-    async def _snapshot(self, partition: int) -> bytes | None:
+    def _replace(self, tenure: Tenure) -> None:
+        former = self.held.get(tenure.partition)
+        if former is not None:
+            self._retire(former.retire())
+        self.held[tenure.partition] = tenure
+
+    def _retire(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Let something end beside the work; its errors concern nobody any more."""
+        task = asyncio.create_task(ending)
+        self._retiring.add(task)
+        task.add_done_callback(self._retired)
+
+    def _retired(self, task: asyncio.Task[None]) -> None:
+        self._retiring.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.info("a writer did not end well: %s", type(task.exception()).__name__)
+
+    async def _snapshot(self, writer: Writer) -> bytes | None:
         try:
-            return await self._journal.last_snapshot(partition)
+            return await writer.last_snapshot()
         except LossError as loss:
             self.consent_to(loss)
             return None
@@ -312,20 +364,23 @@ class Tenures:
         for tenure in self.held.values():
             tenure.ended = True
 
+    def release(self) -> None:
+        """End every tenure and forget it; the partitions may belong to another worker now."""
+        for tenure in self.held.values():
+            self._retire(tenure.retire())
+        self.held.clear()
+
+    async def close(self) -> None:
+        """End every tenure and wait until each has let go of its partition."""
+        self.release()
+        while self._retiring:
+            await asyncio.wait(self._retiring)
+
     def fail(self, failure: Exception) -> None:
         """End every tenure because of an error; the first one is kept as the reason."""
         self.end()
         self.failure = self.failure or failure
         self.failed.set()
-
-
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _outside(partition: int, position: int, begin: int, end: int) -> LossError:

@@ -53,8 +53,13 @@ def worker(
     refuse_missing(run_async(topics(servers)), policy)
     config = WorkerConfig(
         servers,
+        fence="tacet",
         session_timeout=settings.session_timeout,
         accept_loss=accept_loss,
         housekeeping=None if keys.laboratory else lambda: forget_past_days(servers, policy, keys),
     )
-    sys.exit(run_worker(config, lambda _: Partition(policy, keys, options, accept_policy=accept_policy)))
+
+    async def engine(partition: int) -> Partition:
+        return Partition(policy, keys, options, accept_policy=accept_policy)
+
+    sys.exit(run_worker(config, engine))

@@ -24,16 +24,17 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from connectors.kafka import KafkaJournal, partition_of
+from connectors.kafka import partition_of
 from connectors.strict import StrictTransport
 from connectors.topics import create_topics, topic_names
+from connectors.writers import KafkaJournal
 from stream.agents import create_app
 from stream.keys import LaboratoryKeys
 from stream.partition import Partition
@@ -134,13 +135,21 @@ class Timed:
 TOTAL = TICKS * SITES * (BATCHES_A_TICK + 1)
 
 
-def engine(watch: Stopwatch) -> Callable[[int], Engine]:
+def engine(watch: Stopwatch) -> Callable[[int], Awaitable[Engine]]:
     keys = LaboratoryKeys(bytes(32), "bench", bytes(32))
-    return lambda _: Timed(Partition(policy(), keys), watch)  # type: ignore[return-value]
+
+    async def made(_: int) -> Engine:
+        return Timed(Partition(policy(), keys), watch)  # type: ignore[return-value]
+
+    return made
+
+
+async def everything() -> tuple[int, int]:
+    return 0, 1 << 60
 
 
 async def faust(bootstrap: str) -> dict[str, float]:
-    watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap)
+    watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
     tenures = Tenures(engine(watch), journal, audit_topic=AUDIT)
     app = create_app(
@@ -150,13 +159,13 @@ async def faust(bootstrap: str) -> dict[str, float]:
     await asyncio.wait_for(watch.done.wait(), 300)
     await tenures.checkpoint(last=True)
     result = watch.read()
+    await tenures.close()
     await app.stop()
-    await journal.stop()
     return result
 
 
 async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
-    watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap)
+    watch, journal = Stopwatch(TOTAL), KafkaJournal(bootstrap, fence=uuid.uuid4().hex)
     await journal.start()
     tenures = Tenures(engine(watch), journal, audit_topic=AUDIT)
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, max_partition_fetch_bytes=16 << 20)
@@ -164,10 +173,10 @@ async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
     places = [TopicPartition(OBSERVATIONS, number) for number in range(PARTITIONS)]
     consumer.assign(places)
     await consumer.seek_to_beginning(*places)
-    engines = {number: engine(watch)(number) for number in range(PARTITIONS)}
+    engines = {number: await engine(watch)(number) for number in range(PARTITIONS)}
     if publish:
         for number in range(PARTITIONS):
-            await tenures.open(number, 0, 1 << 60)
+            await tenures.open(number, everything)
     while not watch.done.is_set():
         for batch in (await consumer.getmany(timeout_ms=500)).values():
             for record in batch:
@@ -180,7 +189,7 @@ async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
     await tenures.checkpoint(last=True)
     result = watch.read()
     await consumer.stop()
-    await journal.stop()
+    await tenures.close()
     return result
 
 

@@ -17,6 +17,7 @@ def main() -> int:
     topics = Topics.of(prefix)
     config = WorkerConfig(
         bootstrap,
+        fence=prefix,
         group=prefix,
         source=topics.source,
         snapshot_topic=topics.snapshot,
@@ -25,7 +26,11 @@ def main() -> int:
         checkpoint_every=2.0,
         accept_loss="--accept-loss" in sys.argv,
     )
-    return run_worker(config, lambda partition: ChainEngine(topics))
+
+    async def engine(partition: int) -> ChainEngine:
+        return ChainEngine(topics)
+
+    return run_worker(config, engine)
 
 
 if __name__ == "__main__":

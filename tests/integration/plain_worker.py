@@ -26,10 +26,17 @@ class PlainConsumer(driver.Consumer):
 
     async def perform_seek(self) -> None:
         tenures: Tenures = self.app.tenures
-        tenures.end()
+        tenures.release()
         await super().perform_seek()
         for tp in sorted(self.assignment()):
-            await tenures.open(tp.partition, 0, 1 << 60)
+            await tenures.open(tp.partition, _anywhere)
+
+    async def retake(self) -> None:
+        """What is lost stays lost here."""
+
+
+async def _anywhere() -> tuple[int, int]:
+    return 0, 1 << 60
 
 
 class PlainTransport(driver.Transport):

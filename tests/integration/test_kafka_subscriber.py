@@ -13,10 +13,11 @@ from aiokafka import AIOKafkaProducer
 from integration.kafka_ground import Broker
 from integration.storm import records
 
-from connectors.kafka import KafkaJournal, partition_of
+from connectors.kafka import partition_of
 from connectors.store import SqliteStore
 from connectors.subscriber import subscribe
 from connectors.topics import create_topics
+from connectors.writers import KafkaJournal
 from stream.errors import DataError, FinalityError, UsageError
 from stream.partition import Emitted
 from stream.records import DAY, MINUTE
@@ -176,20 +177,21 @@ async def test_what_is_no_release_is_one_error_without_its_content(kafka: Broker
 # --- the time of a record --------------------------------------------------------------------------------
 
 
-async def stamp(kafka: Broker, topic: str, partition: int, offset: int) -> int:
-    """Return a record's time in ms, as any reader of the log sees it."""
-    (found,) = [r for r in await records(kafka.bootstrap, topic) if (r.partition, r.offset) == (partition, offset)]
-    return found.timestamp_ms
+async def stamp(kafka: Broker, topic: str, partition: int) -> int:
+    """Return the time in ms of a partition's last record, as any reader of the log sees it once it is committed."""
+    async with asyncio.timeout(20):
+        while not (found := [r for r in await records(kafka.bootstrap, topic) if r.partition == partition]):
+            await asyncio.sleep(0.1)
+    return found[-1].timestamp_ms
 
 
 async def test_a_record_is_stamped_with_its_window_and_quarantine_with_the_present(kafka: Broker, prefix: str) -> None:
     private = count("east", "occupancy", prefix, MIDNIGHT)
     refused = Emitted(QUARANTINE, b"unknown", b"{}", 0, False, "")
     await create_topics(kafka.bootstrap, [private.topic, QUARANTINE, SNAPSHOT, AUDIT], partitions=PARTITIONS)
-    journal = KafkaJournal(kafka.bootstrap)
-    await journal.start()
-    ((window,), (present,)) = (await journal.publish(2, [private]), await journal.publish(2, [refused]))
-    await journal.stop()
-    assert await stamp(kafka, private.topic, 2, window) == MIDNIGHT // 1000
-    age = time.time() * 1000 - await stamp(kafka, QUARANTINE, 2, present)
+    writer = await KafkaJournal(kafka.bootstrap, fence=prefix).take(2)
+    await writer.commit([private, refused], b"{}")
+    await writer.close()
+    assert await stamp(kafka, private.topic, 2) == MIDNIGHT // 1000
+    age = time.time() * 1000 - await stamp(kafka, QUARANTINE, 2)
     assert abs(age) < 60_000, "the broker deletes a record seven days after its stamp"

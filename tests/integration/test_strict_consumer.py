@@ -29,6 +29,7 @@ from stream.tenure import LossError
 class FakeTenure:
     partition = 0
     ended = False
+    lost = None
 
     def __init__(self, delivered: int) -> None:
         self.delivered = delivered

@@ -10,7 +10,16 @@ import pytest
 from integration.chain_engine import EVERY, ChainEngine, Topics
 
 from stream.errors import FinalityError
-from stream.tenure import DeliveryError, LossError, Output, Tenure, Tenures
+from stream.tenure import (
+    Bounds,
+    DeliveryError,
+    FencedError,
+    InterruptedWriteError,
+    LossError,
+    Output,
+    Tenure,
+    Tenures,
+)
 
 TOPICS = Topics.of("t")
 
@@ -22,43 +31,74 @@ def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeJournal:
-    """A journal in memory that notes what happened in order."""
+    """A journal in memory that notes what happened in order; the last who took it is its one writer."""
 
     def __init__(self) -> None:
         self.audit: list[bytes] = []
         self.snapshots: list[bytes] = []
         self.snapshot_lost = False
         self.happened: list[str] = []
-        self.during: dict[str, object] = {}
+        self.owner: FakeWriter | None = None
+        self.gate = asyncio.Event()
+        """Commits wait for it."""
+        self.gate.set()
+        self.error: Exception | None = None
+        """What the next commits end with."""
 
-    async def last_snapshot(self, partition: int) -> bytes | None:
-        if self.snapshot_lost:
+    async def take(self, partition: int) -> FakeWriter:
+        self.owner = FakeWriter(self)
+        self.happened.append("take")
+        return self.owner
+
+    def entries(self) -> list[str]:
+        """Return what happened since the last one was taken."""
+        return self.happened[len(self.happened) - self.happened[::-1].index("take") :]
+
+
+class FakeWriter:
+    def __init__(self, journal: FakeJournal) -> None:
+        self.journal = journal
+        self.closed = False
+
+    async def last_snapshot(self) -> bytes | None:
+        self.journal.happened.append("read snapshot")
+        if self.journal.snapshot_lost:
             msg = "its snapshot was deleted"
             raise LossError(msg)
-        return self.snapshots[-1] if self.snapshots else None
+        return self.journal.snapshots[-1] if self.journal.snapshots else None
 
-    async def audit_since(self, partition: int, offset: int) -> tuple[list[bytes], int]:
-        return self.audit[offset:], len(self.audit)
+    async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
+        self.journal.happened.append("read audit")
+        return self.journal.audit[offset:], len(self.journal.audit)
 
-    async def publish(self, partition: int, outputs: Sequence[Output]) -> list[int]:
-        self.happened += [f"publish {output.topic}" for output in outputs]
-        offsets = []
-        for output in outputs:
-            if output.topic == TOPICS.audit:
-                offsets.append(len(self.audit))
-                self.audit.append(output.value)
-        action = self.during.get("publish")
-        if callable(action):
-            action()
-        return offsets
+    async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
+        await self.journal.gate.wait()
+        if self.journal.owner is not self:
+            raise FencedError("another owner has taken it")
+        if self.journal.error is not None:
+            raise self.journal.error
+        self.journal.happened += [*(f"publish {output.topic}" for output in outputs), "snapshot"]
+        audit = [output.value for output in outputs if output.topic == TOPICS.audit]
+        self.journal.audit += audit
+        self.journal.snapshots.append(snapshot)
+        return len(self.journal.audit) if audit else None
 
-    async def write_snapshot(self, partition: int, value: bytes) -> None:
-        self.happened.append("snapshot")
-        self.snapshots.append(value)
+    async def close(self) -> None:
+        self.closed = True
+
+
+def bounds(begin: int, end: int) -> Bounds:
+    async def told() -> tuple[int, int]:
+        return begin, end
+
+    return told
 
 
 def tenures(journal: FakeJournal, *, accept_loss: bool = False) -> Tenures:
-    return Tenures(lambda partition: ChainEngine(TOPICS), journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
+    async def engine(partition: int) -> ChainEngine:
+        return ChainEngine(TOPICS)
+
+    return Tenures(engine, journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
 
 
 async def feed(tenure: Tenure, count: int, first: int = 0) -> None:
@@ -69,26 +109,37 @@ async def feed(tenure: Tenure, count: int, first: int = 0) -> None:
     await asyncio.sleep(0.01)
 
 
-async def test_checkpoint_publishes_audit_then_the_rest_then_the_snapshot_then_acknowledges() -> None:
+COMMIT = ["publish t.audit", "publish t.private", "snapshot"]
+
+
+async def test_a_partition_is_taken_before_its_snapshot_its_audit_and_its_bounds_are_read() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(0, 0, 100)
+
+    async def asked() -> tuple[int, int]:
+        journal.happened.append("bounds")
+        return 0, 100
+
+    await tenures(journal).open(0, asked)
+    assert journal.happened == ["take", "read snapshot", "read audit", "bounds"]
+
+
+async def test_a_checkpoint_is_one_commit_of_audit_then_the_rest_then_the_snapshot_then_acknowledges() -> None:
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.happened.clear()
     await feed(tenure, EVERY - 1)
     assert journal.happened == []
     assert tenure.acknowledged is None
     await feed(tenure, 1, EVERY - 1)
-    assert journal.happened == ["publish t.audit", "publish t.private", "snapshot"]
+    assert journal.happened == COMMIT
     assert tenure.acknowledged == EVERY
 
 
-async def test_a_snapshot_that_cannot_be_written_acknowledges_nothing_and_ends_the_work() -> None:
+async def test_a_commit_that_the_broker_refuses_acknowledges_nothing_and_ends_the_work() -> None:
     journal = FakeJournal()
-
-    async def broken(partition: int, value: bytes) -> None:
-        raise OSError
-
-    journal.write_snapshot = broken  # type: ignore[method-assign]
     held = tenures(journal)
-    tenure = await held.open(0, 0, 100)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.error = OSError()
     await feed(tenure, EVERY)
     assert tenure.acknowledged is None
     assert isinstance(held.failure, OSError)
@@ -96,43 +147,82 @@ async def test_a_snapshot_that_cannot_be_written_acknowledges_nothing_and_ends_t
     assert tenure.ended
 
 
+async def test_an_owner_that_was_fenced_ends_quietly_and_writes_nothing() -> None:
+    journal = FakeJournal()
+    first, second = tenures(journal), tenures(journal)
+    asleep = await first.open(0, bounds(0, 100))
+    await feed(asleep, EVERY - 1)
+    await feed(await second.open(0, bounds(0, 100)), EVERY)
+    written = list(journal.happened)
+    await feed(asleep, 1, EVERY - 1)
+    assert isinstance(asleep.lost, FencedError)
+    assert asleep.ended
+    assert asleep.acknowledged is None
+    assert journal.happened == written
+    assert first.failure is None
+
+
+async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what_became_of_it() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.error = InterruptedWriteError("no answer")
+    await feed(tenure, EVERY)
+    assert isinstance(tenure.lost, InterruptedWriteError)
+    assert held.failure is None
+    journal.error = None
+    again = await held.open(0, bounds(0, 100))
+    assert again.delivered == 0
+    assert held.held == {0: again}
+    await feed(again, EVERY)
+    assert journal.entries()[-3:] == COMMIT
+
+
+async def test_feeding_and_stopping_do_not_fail_on_a_partition_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream.tenure.PENDING_LIMIT", 2)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.error = FencedError("another owner has taken it")
+    await feed(tenure, 3 * EVERY)
+    await held.checkpoint(last=True)
+    await held.close()
+    assert held.failure is None
+    assert journal.owner is not None
+    assert journal.owner.closed
+
+
 async def test_messages_are_folded_in_while_a_checkpoint_is_written_and_the_next_covers_them_all() -> None:
-    journal, gate = FakeJournal(), asyncio.Event()
-    write = journal.write_snapshot
-
-    async def slow(partition: int, value: bytes) -> None:
-        await gate.wait()
-        await write(partition, value)
-
-    journal.write_snapshot = slow  # type: ignore[method-assign]
-    tenure = await tenures(journal).open(0, 0, 100)
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.happened.clear()
+    journal.gate.clear()
     await feed(tenure, 3 * EVERY + 1)
     assert tenure.position == 3 * EVERY + 1
-    assert journal.happened == ["publish t.audit", "publish t.private"]  # the first window; the others wait
+    assert journal.happened == []
     assert tenure.acknowledged is None
-    gate.set()
+    journal.gate.set()
     await asyncio.sleep(0.01)
     first, second = journal.happened[:3], journal.happened[3:]
-    assert first == ["publish t.audit", "publish t.private", "snapshot"]
+    assert first == COMMIT
     assert second == ["publish t.audit"] * 2 + ["publish t.private"] * 2 + ["snapshot"]
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY + 1]
     assert tenure.acknowledged == 3 * EVERY + 1
 
 
-async def test_windows_that_close_together_are_published_at_once_and_share_a_later_snapshot(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 0.2)
     journal = FakeJournal()
     held = tenures(journal)
-    tenure = await held.open(0, 0, 100)
+    tenure = await held.open(0, bounds(0, 100))
     await feed(tenure, 3 * EVERY)
-    assert journal.happened.count("publish t.private") == 3
-    assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY]
+    assert journal.happened.count("publish t.private") == 1
     assert tenure.acknowledged == EVERY
-    await asyncio.sleep(0.3)
+    async with asyncio.timeout(10):
+        while len(journal.snapshots) < 2:
+            await asyncio.sleep(0.01)
+    assert journal.happened.count("publish t.private") == 3
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY]
-    assert tenure.acknowledged == 3 * EVERY
     await feed(tenure, 1, 3 * EVERY)
     monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 30.0)
     await held.checkpoint()
@@ -143,37 +233,25 @@ async def test_windows_that_close_together_are_published_at_once_and_share_a_lat
 
 async def test_too_much_held_back_makes_the_input_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.tenure.PENDING_LIMIT", 4)
-    journal, gate = FakeJournal(), asyncio.Event()
-    publish = journal.publish
-
-    async def slow(partition: int, outputs: Sequence[Output]) -> list[int]:
-        await gate.wait()
-        return await publish(partition, outputs)
-
-    journal.publish = slow  # type: ignore[method-assign]
-    tenure = await tenures(journal).open(0, 0, 100)
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.gate.clear()
     feeding = asyncio.create_task(feed(tenure, 10 * EVERY))
     await asyncio.sleep(0.05)
     assert tenure.position == 3 * EVERY  # one window under way, two held back
-    gate.set()
+    journal.gate.set()
     await feeding
     assert tenure.acknowledged == 10 * EVERY
 
 
 async def test_a_snapshot_holds_the_state_of_its_own_moment_though_the_engine_has_gone_on() -> None:
-    journal, gate = FakeJournal(), asyncio.Event()
-    publish = journal.publish
-
-    async def slow(partition: int, outputs: Sequence[Output]) -> list[int]:
-        await gate.wait()
-        return await publish(partition, outputs)
-
-    journal.publish = slow  # type: ignore[method-assign]
-    tenure = await tenures(journal).open(0, 0, 100)
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(0, bounds(0, 100))
+    journal.gate.clear()
     await feed(tenure, 2 * EVERY - 1)
-    gate.set()
+    journal.gate.set()
     await asyncio.sleep(0.01)
-    saved = orjson.loads(journal.snapshots[-1])
+    saved = orjson.loads(journal.snapshots[0])
     assert saved["next"] == EVERY
     assert saved["sites"]["s"][0] == EVERY
 
@@ -181,18 +259,18 @@ async def test_a_snapshot_holds_the_state_of_its_own_moment_though_the_engine_ha
 async def test_checkpoint_between_windows_saves_state_and_position_and_nothing_twice() -> None:
     journal = FakeJournal()
     held = tenures(journal)
-    tenure = await held.open(0, 0, 100)
+    tenure = await held.open(0, bounds(0, 100))
     await feed(tenure, 3)
     await held.checkpoint()
     await held.checkpoint()
-    assert journal.happened == ["snapshot"]
+    assert journal.happened[-2:] == ["read audit", "snapshot"]
     assert orjson.loads(journal.snapshots[0])["next"] == 3
-    again = await tenures(journal).open(0, 0, 100)
+    again = await tenures(journal).open(0, bounds(0, 100))
     assert again.delivered == 3
 
 
 async def test_a_message_that_does_not_follow_is_refused_and_not_processed() -> None:
-    tenure = await tenures(FakeJournal()).open(0, 0, 100)
+    tenure = await tenures(FakeJournal()).open(0, bounds(0, 100))
     await feed(tenure, 2)
     with pytest.raises(DeliveryError, match="partition 0: offset 2 was due, 3 came"):
         await tenure.feed(3, 3, b"s", b'{"n":3}', None)
@@ -202,70 +280,42 @@ async def test_a_message_that_does_not_follow_is_refused_and_not_processed() -> 
 async def test_an_ended_tenure_processes_publishes_and_saves_nothing() -> None:
     journal = FakeJournal()
     held = tenures(journal)
-    tenure = await held.open(0, 0, 100)
+    tenure = await held.open(0, bounds(0, 100))
     await feed(tenure, EVERY - 1)
     held.end()
     await feed(tenure, 1, EVERY - 1)
     await tenure.checkpoint()
-    assert journal.happened == []
+    assert journal.snapshots == []
     assert tenure.position == EVERY - 1
 
 
-async def test_a_tenure_that_ends_while_publishing_leaves_the_newer_snapshot_alone() -> None:
+async def test_a_window_that_waits_for_its_turn_is_not_published_once_the_tenure_has_ended() -> None:
     journal = FakeJournal()
     held = tenures(journal)
-    tenure = await held.open(0, 0, 100)
-    journal.during["publish"] = held.end
-    await feed(tenure, EVERY)
-    assert "snapshot" not in journal.happened
-    assert tenure.acknowledged is None
-
-
-async def test_a_window_that_waits_for_its_turn_is_not_published_once_the_tenure_has_ended() -> None:
-    journal, gate = FakeJournal(), asyncio.Event()
-    write = journal.write_snapshot
-
-    async def slow(partition: int, value: bytes) -> None:
-        await gate.wait()
-        await write(partition, value)
-
-    journal.write_snapshot = slow  # type: ignore[method-assign]
-    held = tenures(journal)
-    await feed(await held.open(0, 0, 100), 2 * EVERY)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.gate.clear()
+    await feed(tenure, 2 * EVERY)
     held.end()
-    gate.set()
+    journal.gate.set()
     await asyncio.sleep(0.01)
     assert journal.happened.count("publish t.private") == 1
-
-
-async def test_what_another_owner_published_meanwhile_must_be_the_same() -> None:
-    journal = FakeJournal()
-    tenure = await tenures(journal).open(0, 0, 100)
-    await feed(tenure, EVERY)
-    other = orjson.dumps({"release_id": f"s/{2 * EVERY + EVERY}", "head": "00"})
-    journal.audit.append(other)  # published by another owner, further on than this one
-    await feed(tenure, EVERY, EVERY)
-    published = len(journal.happened)
-    with pytest.raises(FinalityError):
-        await feed(tenure, EVERY, 2 * EVERY)
-    assert len(journal.happened) == published
 
 
 async def test_after_a_restart_a_different_rerun_of_a_published_window_is_refused() -> None:
     journal = FakeJournal()
     journal.audit.append(orjson.dumps({"release_id": f"s/{EVERY}", "head": "00"}))
-    tenure = await tenures(journal).open(0, 0, 100)
+    tenure = await tenures(journal).open(0, bounds(0, 100))
     with pytest.raises(FinalityError):
         await feed(tenure, EVERY)
-    assert journal.happened == []
+    assert journal.snapshots == []
 
 
 async def test_the_snapshot_keeps_the_audit_offset_back_until_all_that_was_published_came_out_again() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(0, 0, 100)
+    tenure = await tenures(journal).open(0, bounds(0, 100))
     await feed(tenure, 3 * EVERY)
     journal.snapshots.clear()  # a crash that lost every snapshot but no audit record
-    again = await tenures(journal).open(0, 0, 100)
+    again = await tenures(journal).open(0, bounds(0, 100))
     await feed(again, EVERY)
     assert orjson.loads(journal.snapshots[-1])["audit"] == 0
     await feed(again, 2 * EVERY, EVERY)
@@ -275,26 +325,26 @@ async def test_the_snapshot_keeps_the_audit_offset_back_until_all_that_was_publi
 
 async def test_a_position_before_the_log_stops_with_partition_and_how_much_is_gone() -> None:
     journal = FakeJournal()
-    tenure = await tenures(journal).open(2, 0, 100)
+    tenure = await tenures(journal).open(2, bounds(0, 100))
     await feed(tenure, EVERY)
     with pytest.raises(LossError, match=r"partition 2 .* offset 5 is next, .* begins at 9: 4 messages are gone"):
-        await tenures(journal).open(2, 9, 100)
+        await tenures(journal).open(2, bounds(9, 100))
     with pytest.raises(LossError, match=r"ends at 3: 2 messages that were read are gone"):
-        await tenures(journal).open(2, 0, 3)
-    accepted = await tenures(journal, accept_loss=True).open(2, 9, 100)
+        await tenures(journal).open(2, bounds(0, 3))
+    accepted = await tenures(journal, accept_loss=True).open(2, bounds(9, 100))
     assert accepted.delivered == 9
 
 
 async def test_a_position_at_either_end_of_the_log_is_no_loss() -> None:
     journal = FakeJournal()
-    await feed(await tenures(journal).open(0, 0, 100), EVERY)
-    assert (await tenures(journal).open(0, EVERY, 100)).delivered == EVERY
-    assert (await tenures(journal).open(0, 0, EVERY)).delivered == EVERY
+    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
+    assert (await tenures(journal).open(0, bounds(EVERY, 100))).delivered == EVERY
+    assert (await tenures(journal).open(0, bounds(0, EVERY))).delivered == EVERY
 
 
 async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
     journal = FakeJournal()
     journal.snapshot_lost = True
     with pytest.raises(LossError):
-        await tenures(journal).open(0, 0, 100)
-    assert (await tenures(journal, accept_loss=True).open(0, 7, 100)).delivered == 7
+        await tenures(journal).open(0, bounds(0, 100))
+    assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).delivered == 7
