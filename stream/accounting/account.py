@@ -32,7 +32,8 @@ from typing import Any
 import orjson
 
 from stream.accounting.device_day import Cells, cost_of_days, days_of
-from stream.accounting.exposure import AttributeAccount, Habit, Habits
+from stream.accounting.exposure import AttributeAccount
+from stream.accounting.habit import Habits, habit_rows, habits_by_release, habits_of
 from stream.accounting.knowledge import Knowledge
 from stream.policy import decimal_string
 from stream.records import WAITING, Charge, Micros, Published, Spent
@@ -252,7 +253,7 @@ class Account:
             ]
             for reader, s in sorted(state.sums.items())
         }  # fmt: skip
-        habits = {name: [held.days, str(held.exponent)] for name, held in sorted(state.habits.items())}
+        habits = habit_rows(state.habits)
         runs = {
             name: [str(run.epsilon), run.w, run.total, [[day, *cells] for day, cells in sorted(run.days.items())]]
             for name, run in sorted(state.runs.items())
@@ -269,7 +270,8 @@ class Account:
             )
             for reader, (days, total, largest, recent) in body["sums"].items()
         }  # fmt: skip
-        habits = {name: Habit(days, Fraction(exponent)) for name, (days, exponent) in body["habits"].items()}
+        known = body["habits"]
+        habits = habits_by_release(known) if isinstance(known, dict) else habits_of(known)
         runs = {
             name: Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
             for name, (epsilon, w, total, days) in body["runs"].items()

@@ -25,10 +25,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from stream.accounting.attribute_model import DayModel, Value
 from stream.accounting.exclusion import exp_or_inf
+from stream.accounting.habit import HabitOf, Habits, add_day
 from stream.records import Charge
 
 Told = float | str | None
@@ -36,16 +37,6 @@ Members = Mapping[str, frozenset[str]]
 """Reader -> the audiences it reads as."""
 
 
-class Habit(NamedTuple):
-    """A habit that was sensitive on every day on which it was asked about."""
-
-    days: int
-    exponent: Fraction
-    """Sum over those days of the ln factor that a day adds (``_habits``)."""
-
-
-Habits = dict[str, Habit]
-"""``release/attribute/reader`` -> what has been asked so far."""
 CERTAIN = Fraction(1000)
 """Stands for ln of an infinite factor: e^1000 is beyond every double."""
 
@@ -177,15 +168,14 @@ def _habits(charges: list[Charge], readers: Members, table: Table, habits: Habit
     told: dict[str, Any] = {}
     for release, attribute in sorted({(c.release, c.attribute) for c in charges if c.epsilon > 0}):
         group = [c for c in charges if (c.release, c.attribute) == (release, attribute)]
+        zones = tuple(sorted({c.zone for c in group}))
         for reader, members in readers.items():
             seen = [c for c in group if c.audience in members and c.epsilon > 0]
             if seen:
                 days = {(c.day, c.zone) for c in seen}
                 today = [max(c.epsilon for c in seen), *(_log_exact(table[day, reader][attribute]) for day in days)]
-                name = f"{release}/{attribute}/{reader}"
-                held = habits.get(name, Habit(0, Fraction(0)))
-                habits[name] = Habit(held.days + 1, held.exponent + max(today))
-                row = {"days": held.days + 1, "factor": _json(exp_or_inf(float(habits[name].exponent)))}
+                held = add_day(habits, HabitOf(zones, attribute, reader), max(today))
+                row = {"days": held.days, "factor": _json(exp_or_inf(float(held.exponent)))}
                 told.setdefault(f"{release}/{attribute}", {})[reader] = row
     return told
 

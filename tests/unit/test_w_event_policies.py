@@ -20,6 +20,7 @@ from core_ground import (
 
 from stream.account_stage import account_stage, retell
 from stream.accounting.account import readers_of
+from stream.accounting.habit import Habit, HabitOf
 from stream.errors import DataError
 from stream.late_release import LateReleases
 from stream.operators import scan
@@ -220,10 +221,11 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
 def test_an_account_of_the_form_before_is_read_with_its_days_edges_on_top():
     stage = account_stage(sample(), SITE, laboratory=True)
     old = orjson.dumps({
-        "sums": {"public": [20_000, "7", "9", "2", [[START, "2"]]]}, "habits": {},
+        "sums": {"public": [20_000, "7", "9", "2", [[START, "2"]]]}, "habits": {"day/breaks/public": [3, "3/2"]},
         "runs": {"r/facilities/100/4/1": ["100", 4, 20_000, 3, 5]},
     })  # fmt: skip
     state = stage.decode(old)
     assert state.sums["public"].days == {20_000: 7 + 2 * 2}
+    assert state.habits == {HabitOf((), "breaks", "public"): Habit(3, Fraction(3, 2))}
     assert state.runs["r/facilities/100/4/1"].cost_of(20_000) == 200
     assert stage.decode(stage.encode(state)) == state

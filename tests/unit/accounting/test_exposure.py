@@ -12,7 +12,8 @@ from core_ground import ATTRIBUTES, SITE, building
 from stream.account_stage import account_stage
 from stream.accounting.account import AccountState
 from stream.accounting.attribute_model import day_model
-from stream.accounting.exposure import AttributeAccount, Habit
+from stream.accounting.exposure import AttributeAccount
+from stream.accounting.habit import Habit, HabitOf
 from stream.policy import AttributeRelease
 from stream.records import DAY, Charge, Spent
 
@@ -190,7 +191,7 @@ def test_a_habit_grows_with_every_day_on_which_it_was_asked_about():
         if day == 7:
             assert record == {}
     assert record["day/arrival"]["all"] == {"days": 19, "factor": pytest.approx(math.exp(3.8), abs=1e-8)}
-    assert habits["day/arrival/fine"] == Habit(19, Fraction(19, 5))
+    assert habits[HabitOf(("x", "y"), "arrival", "fine")] == Habit(19, Fraction(19, 5))
 
 
 def test_each_reader_has_the_habit_of_its_own_days_and_epsilons():
@@ -198,14 +199,33 @@ def test_each_reader_has_the_habit_of_its_own_days_and_epsilons():
     told(books(), [charge("arrival", "1")], habits=habits)
     told(books(), [charge("arrival", "0.5"), charge("arrival", "2", audience="coarse")], habits=habits)
     assert habits == {
-        "day/arrival/fine": Habit(2, Fraction(3, 2)),
-        "day/arrival/coarse": Habit(1, Fraction(2)),
-        "day/arrival/all": Habit(2, Fraction(3)),
+        HabitOf(("x",), "arrival", "fine"): Habit(2, Fraction(3, 2)),
+        HabitOf(("x",), "arrival", "coarse"): Habit(1, Fraction(2)),
+        HabitOf(("x",), "arrival", "all"): Habit(2, Fraction(3)),
     }
 
 
+def test_a_habit_goes_on_when_its_release_is_renamed():
+    habits = {}
+    told(books(), [charge("arrival", "1", zone=zone) for zone in "xy"], habits=habits)
+    record = told(books(), [charge("arrival", "1", of="renamed", zone=zone) for zone in "xy"], habits=habits)["habit"]
+    assert record["renamed/arrival"]["fine"] == {"days": 2, "factor": pytest.approx(math.exp(2), abs=1e-8)}
+
+
+def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones():
+    habits = {}
+    told(books(), [charge("arrival", "1", zone="x", of="one")], habits=habits)
+    told(books(), [charge("arrival", "2", zone="y", of="two")], habits=habits)
+    both = told(books(), [charge("arrival", "1", zone=zone, of="both") for zone in "xyz"], habits=habits)["habit"]
+    assert both["both/arrival"]["fine"] == {"days": 2, "factor": pytest.approx(math.exp(3), abs=1e-7)}
+    alone = told(books(), [charge("arrival", "1", zone="z", of="alone")], habits=habits)["habit"]
+    assert alone["alone/arrival"]["fine"]["days"] == 3
+    other = told(books(), [charge("departure", "1", zone="z", of="alone")], habits=habits)["habit"]
+    assert other["alone/departure"]["fine"]["days"] == 1
+
+
 def test_a_habit_beyond_any_number_is_infinite():
-    habits = {"day/arrival/fine": Habit(800, Fraction(800)), "day/arrival/all": Habit(800, Fraction(800))}
+    habits = {HabitOf(("x",), "arrival", reader): Habit(800, Fraction(800)) for reader in ("fine", "all")}
     record = told(books(), [charge("arrival", "1")], habits=habits)["habit"]["day/arrival"]
     assert record["fine"] == {"days": 801, "factor": "inf"}
 
