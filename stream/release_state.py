@@ -9,9 +9,7 @@ from typing import Any
 
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
 from stream.carried import Owner
-from stream.mechanisms.wevent import is_publication
-from stream.policy_releases import LONGEST_W
-from stream.records import HOUR, Micros
+from stream.records import Micros
 from stream.schemas import join_parts, split_parts
 
 
@@ -50,11 +48,6 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     head, parts = split_parts(data)
     coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
     ledger = decode_ledger(head["ledger"])
-    carried = {name: Owner.of_document(document) for name, document in head.get("carried", {}).items()}
-    waits = head.get("waits", _unnamed(head["through"], parts))
-    return ReleaseState(ledger, {}, head["day"], head["asked"], head["through"], coverage, carried, waits), parts
-
-
-def _unnamed(through: Micros, parts: Mapping[str, bytes]) -> Micros:
-    """Return how long a state of the form before must wait, which does not say whose publications it carries."""
-    return through + LONGEST_W * HOUR if any(is_publication(part) for part in parts.values()) else -1
+    carried = {name: Owner.of_document(document) for name, document in head["carried"].items()}
+    places = (head["day"], head["asked"], head["through"], coverage)
+    return ReleaseState(ledger, {}, *places, carried, head["waits"]), parts

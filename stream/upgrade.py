@@ -12,6 +12,11 @@ from typing import Any
 
 import orjson
 
+from stream.mechanisms.wevent import is_publication
+from stream.policy_releases import LONGEST_W
+from stream.records import HOUR
+from stream.schemas import join_parts, split_parts
+
 
 def upgraded_stages(stages: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the states of a site's stages, by name, that version 1 has written."""
@@ -23,21 +28,34 @@ def _as_it_is(data: bytes) -> bytes:
 
 
 def _account(data: bytes) -> bytes:
-    """Know what a device's day costs at its edges too: what the last windows cost is more than these do."""
+    """Let a device's day know its edges, and a habit its attribute, but not its zones: it may be of any."""
     body = orjson.loads(data)
     body["sums"] = {reader: _sums(*fields) for reader, fields in body["sums"].items()}
     body["runs"] = {name: _run(*fields) for name, fields in body["runs"].items()}
+    body["habits"] = [
+        [[], attribute, reader, *fields]
+        for name, fields in body["habits"].items()
+        for _, attribute, reader in (name.split("/"),)
+    ]
     return orjson.dumps(body)
 
 
 def _sums(day: int, today: str, total: str, largest: str, recent: list[tuple[int, str]]) -> list[Any]:
-    edges = sum((Fraction(cost) for _, cost in recent), Fraction(0))
-    return [[[day, str(Fraction(today) + edges)]], total, largest, recent]
+    """Count every window of the day so far twice, though only the first ones do, and the one that ended at midnight."""
+    return [[[day, str(2 * (Fraction(today) + Fraction(largest)))]], total, largest, recent]
 
 
 def _run(epsilon: str, w: int, day: int, today: int, total: int) -> list[Any]:
-    return [epsilon, w, total, [[day, today + w, 0]]]
+    return [epsilon, w, total, [[day, today + 1, today + 1]]]
 
 
-_FORMS: Mapping[str, Callable[[bytes], bytes]] = {"account": _account}
+def _release(data: bytes) -> bytes:
+    """Let no publication go on that does not say whose it is; what carries any waits for the longest w."""
+    head, parts = split_parts(data)
+    carries = any(is_publication(part) for part in parts.values())
+    waits = head["through"] + LONGEST_W * HOUR if carries else -1
+    return join_parts(head | {"carried": {}, "waits": waits}, parts)
+
+
+_FORMS: Mapping[str, Callable[[bytes], bytes]] = {"account": _account, "release": _release}
 """Stage -> what brings its state to the present form."""

@@ -33,7 +33,7 @@ import orjson
 
 from stream.accounting.device_day import Cells, cost_of_days, days_of
 from stream.accounting.exposure import AttributeAccount
-from stream.accounting.habit import Habits, habit_rows, habits_by_release, habits_of
+from stream.accounting.habit import Habits, habit_rows, habits_of
 from stream.accounting.knowledge import Knowledge
 from stream.policy import decimal_string
 from stream.records import WAITING, Charge, Micros, Published, Spent
@@ -262,7 +262,7 @@ class Account:
 
     def decode(self, data: bytes) -> AccountState:
         """Return the state of these bytes; readers that are new to it begin at nothing."""
-        body = self._present(orjson.loads(data))
+        body = orjson.loads(data)
         sums = {
             reader: Sums(
                 {day: Fraction(cost) for day, cost in days}, Fraction(total), Fraction(largest),
@@ -270,26 +270,12 @@ class Account:
             )
             for reader, (days, total, largest, recent) in body["sums"].items()
         }  # fmt: skip
-        known = body["habits"]
-        habits = habits_by_release(known) if isinstance(known, dict) else habits_of(known)
+        habits = habits_of(body["habits"])
         runs = {
             name: Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
             for name, (epsilon, w, total, days) in body["runs"].items()
         }
         return AccountState(sums, habits, runs)
-
-    def _present(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Return a state's body in the present form; before mechanism version 2 it did not know a day's edges."""
-        edges = self.ticks_per_observation
-        for row in body["sums"].values():
-            if isinstance(row[0], int):
-                day, today, _, largest, _ = row
-                row[:2] = [[[day, str(Fraction(today) + 2 * edges * Fraction(largest))]]]
-        for row in body["runs"].values():
-            if len(row) == 5:
-                _, _, day, today, total = row
-                row[2:] = [total, [[day, today + edges, edges]]]
-        return body
 
 
 def _paid_runs(state: AccountState, charges: tuple[Charge, ...], days: Mapping[int, Cells]) -> dict[str, Run]:

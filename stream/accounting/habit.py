@@ -62,13 +62,3 @@ def habits_of(rows: Iterable[list[Any]]) -> Habits:
         HabitOf(tuple(zones), attribute, reader): Habit(days, Fraction(exponent))
         for zones, attribute, reader, days, exponent in rows
     }
-
-
-def habits_by_release(names: dict[str, list[Any]]) -> Habits:
-    """Return habits of the form before, which was kept by release and did not know the zones."""
-    found: Habits = {}
-    for name, (days, exponent) in names.items():
-        of = HabitOf((), *name.split("/")[1:])
-        held = found.get(of, Habit(0, Fraction(0)))
-        found[of] = Habit(max(held.days, days), max(held.exponent, Fraction(exponent)))
-    return found

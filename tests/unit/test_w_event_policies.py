@@ -31,6 +31,7 @@ from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release import Releases
 from stream.release_state import ReleaseState
 from stream.schemas import AUDIT, LEAKAGE, join_parts, split_parts
+from stream.upgrade import upgraded_stages
 
 TICK, START, KEYS = 15 * MINUTE, 20_000 * DAY, laboratory()
 COUNTS = {"a": 51, "b": 7, "c": 30, "d": 0, "x": 0, "y": 0}
@@ -213,7 +214,7 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
     state, _ = scan(stage, windows(0, 1))
     head, parts = split_parts(stage.encode(state))
     unnamed = join_parts({name: value for name, value in head.items() if name not in {"carried", "waits"}}, parts)
-    later = stage.adopt(unnamed)
+    later = stage.adopt(upgraded_stages({"release": unnamed})["release"])
     assert later.smoothing == {}
     assert later.waits >= START + (LONGEST_W - 1) * TICK
 
@@ -224,8 +225,8 @@ def test_an_account_of_the_form_before_is_read_with_its_days_edges_on_top():
         "sums": {"public": [20_000, "7", "9", "2", [[START, "2"]]]}, "habits": {"day/breaks/public": [3, "3/2"]},
         "runs": {"r/facilities/100/4/1": ["100", 4, 20_000, 3, 5]},
     })  # fmt: skip
-    state = stage.decode(old)
-    assert state.sums["public"].days == {20_000: 7 + 2 * 2}
+    state = stage.decode(upgraded_stages({"account": old})["account"])
+    assert state.sums["public"].days == {20_000: 2 * (7 + 2)}
     assert state.habits == {HabitOf((), "breaks", "public"): Habit(3, Fraction(3, 2))}
     assert state.runs["r/facilities/100/4/1"].cost_of(20_000) == 200
     assert stage.decode(stage.encode(state)) == state
