@@ -41,8 +41,10 @@ from stream.policy import (
     Policy,
     decimal_string,
 )
+from stream.policy_releases import LONGEST_W
 from stream.query_plan import QueryPlan
 from stream.records import (
+    HOUR,
     WAITING,
     Charge,
     DayAttribute,
@@ -290,7 +292,7 @@ class Releases:
             release_id=body["release_id"],
             attempt=self._attempt,
             window_end=end,
-            keep=self._policy.privacy.w * self._tick,
+            keep=LONGEST_W * max(self._tick, HOUR),
             day=day,
             epsilon=body["epsilon"],
             nano=nano(Fraction(body["spend"])),

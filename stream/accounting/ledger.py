@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from stream.accounting.spells import Spell, add_window, since, windows_within
 from stream.errors import DataError, FinalityError
 from stream.records import Micros
 from stream.schemas import AuditEntry, rfc3339
@@ -34,20 +35,20 @@ class LedgerState:
     head: str = GENESIS
     spent: dict[str, dict[int, int]] = field(default_factory=dict)
     """``release/audience`` -> UTC day of the window's start -> nano-epsilon, as far back as daily budgets look."""
-    recent: dict[str, list[tuple[Micros, int]]] = field(default_factory=dict)
-    """``release/audience`` -> (end, nano-epsilon) of the latest windows, as far back as w-event budgets look."""
+    recent: dict[str, list[Spell]] = field(default_factory=dict)
+    """``release/audience`` -> the latest windows, as far back as sliding budgets of any policy may look."""
 
     def remember(self, account: str, day: int, end: Micros, nano: int) -> None:
         """Add what an account has spent."""
         days = self.spent.setdefault(account, {})
         days[day] = days.get(day, 0) + nano
-        self.recent.setdefault(account, []).append((end, nano))
+        add_window(self.recent.setdefault(account, []), end, nano)
 
     def forget(self, account: str, day: int, end: Micros) -> None:
         """Let go of what an account spent on days before ``day`` and windows that end at ``end`` or earlier."""
         if account in self.spent:
             self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= day}
-            self.recent[account] = [row for row in self.recent[account] if row[0] > end]
+            self.recent[account] = since(self.recent[account], end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def spent_around(state: LedgerState, account: str, end: Micros, span: Micros) ->
 
     Both ends of a span belong to it. Live windows have none after them; windows of the past may.
     """
-    rows = sorted(row for row in state.recent.get(account, []) if abs(row[0] - end) <= span)
+    rows = sorted(windows_within(state.recent.get(account, []), end - span, end + span))
     held = deque(row for row in rows if row[0] <= end)
     most = total = sum(nano for _, nano in held)
     for row in rows[len(held) :]:  # the span that ends with each later window
@@ -144,12 +145,12 @@ def encode_ledger(state: LedgerState) -> dict[str, Any]:
         "sequence": state.sequence,
         "head": state.head,
         "spent": spent,
-        "recent": dict(sorted(state.recent.items())),
+        "recent": {account: [list(spell) for spell in spells] for account, spells in sorted(state.recent.items())},
     }
 
 
 def decode_ledger(data: dict[str, Any]) -> LedgerState:
     """Return the ledger state of its JSON form."""
     spent = {account: dict(map(tuple, days)) for account, days in data["spent"].items()}
-    recent = {account: [(end, nano) for end, nano in rows] for account, rows in data["recent"].items()}
+    recent = {account: [Spell(*row) for row in rows] for account, rows in data["recent"].items()}
     return LedgerState(data["sequence"], data["head"], spent, recent)

@@ -171,3 +171,21 @@ def test_a_budget_that_cannot_be_kept_is_refused_at_load(budget, rule):
 def test_w_has_bounds(w):
     with pytest.raises(PolicyError, match=r"privacy\.w"):
         policy_of("", w=w)
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
+def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_before(restart):
+    """w = 5 before and w = 60 from then on: 40 of the windows before cost 0.5 each, and 22 is too little for 45."""
+    before, after = (
+        Releases(policy_of(f'w_budget = {{ facilities = "{budget}" }}', w=w), SITE, laboratory())
+        for budget, w in (("9", 5), ("22", 60))
+    )
+    state, outcomes = before.initial(), []
+    for number in range(120):
+        stage = before if number < 40 else after
+        if restart and number == 40:
+            state = after.adopt(before.encode(state))
+        state, made = stage.step(state, OccupancyWindow(SITE, FIRST + number * TICK, (0,) * 6, Fraction(1)))
+        outcomes += paid([out for out in made if isinstance(out, Published)], "facilities")
+    assert max(sum(outcomes[n : n + 60]) for n in range(61)) == 44
+    assert outcomes.index(False) == 44
