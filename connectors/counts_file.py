@@ -7,20 +7,17 @@ released: a count that is not there must not pass for 0.
 from __future__ import annotations
 
 import csv
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from connectors.observations import Tally, csv_rows, named, open_text
+from connectors.text_rows import Tally, csv_rows, instants, lines_of, named, open_text
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
@@ -28,11 +25,16 @@ from stream.mechanisms.counts import Naming, count_mechanism, release_counts
 from stream.mechanisms.filter import LARGEST_CAPACITY
 from stream.mechanisms.noise import Ints
 from stream.records import MINUTE, Micros
-from stream.schemas import LATEST, parse_time, rfc3339
+from stream.schemas import rfc3339
 
 COLUMNS = ("time", "zone", "count")
 LARGEST_COUNT = 1_000_000_000
 """No count is larger: sums over zones and groups of windows stay far below 64 bits."""
+
+_TIME = "time must be RFC 3339 with an offset (or local to --timezone without one), from 1970 to 2254"
+_ZONE = "zone must be a name"
+_COUNT = f"count must be a whole number from 0 to {LARGEST_COUNT}"
+_TWICE = "time and zone must come once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,9 @@ def _largest(naming: Naming, table: Table, epsilon: Fraction) -> list[int]:
 def _problem(table: Table) -> DataError | None:
     if not table.tally.bad and not table.left_out:
         return None
-    times = f"{table.left_out} times were left out, at which not every zone has one good count"
-    return DataError(f"{named(table.tally)}. {times}" if table.tally.bad else times)
+    times = "1 time was" if table.left_out == 1 else f"{table.left_out:,} times were"
+    times += " left out, at which not every zone has one good count"
+    return DataError(f"{named(table.tally)}\n{times}" if table.tally.bad else times)
 
 
 def read_table(path: Path, timezone: ZoneInfo) -> Table:
@@ -119,9 +122,12 @@ def read_table(path: Path, timezone: ZoneInfo) -> Table:
     """
     tally, cells, spoilt = Tally(), dict[tuple[Micros, str], int](), set[Micros]()
     with open_text(path) as lines:
-        for line, row in csv_rows(path, _to_the_end(path, lines), COLUMNS):
+        for line, row in csv_rows(path, lines_of(path, lines), COLUMNS):
             tally.rows += 1
-            _take(_Row(line, *row), timezone, cells, spoilt, tally)
+            if isinstance(row, str):
+                tally.note(line, row)
+            else:
+                _take(_Row(line, *row), timezone, cells, spoilt, tally)
     zones = tuple(dict.fromkeys(name for _, name in cells))
     held = Counter(time for time, _ in cells)
     times = sorted(time for time, count in held.items() if count == len(zones) and time not in spoilt)
@@ -145,18 +151,18 @@ def _take(
     row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], spoilt: set[Micros], tally: Tally
 ) -> None:
     """Put a row into its cell; a bad one spoils its time, if that can be told."""
-    moments = _instants(row.time, timezone)
+    moments = instants(row.time, timezone)
     if not moments:
-        tally.note(row.line, "time")
+        tally.note(row.line, _TIME)
         return
     time = next((moment for moment in moments if (moment, row.zone) not in cells), moments[0])
     problem = None
     if not row.zone or "\ufffd" in row.zone:
-        problem = "zone"
+        problem = _ZONE
     elif (count := _count(row.number)) is None:
-        problem = "count"
+        problem = _COUNT
     elif (time, row.zone) in cells:
-        problem = "time and zone, for the second time"
+        problem = _TWICE
     else:
         cells[time, row.zone] = count
     if problem is not None:
@@ -164,37 +170,11 @@ def _take(
         spoilt.update(moments)
 
 
-@lru_cache(maxsize=65_536)
-def _instants(text: str, timezone: ZoneInfo) -> tuple[Micros, ...]:
-    """Return the instants that a time can stand for: two for a local time that comes twice, none for a bad one."""
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            return _within([parse_time(text)])
-        folds = (moment.replace(tzinfo=timezone, fold=fold) for fold in (0, 1))
-        true = (local for local in folds if local.astimezone(UTC).astimezone(timezone).replace(tzinfo=None) == moment)
-        return _within(dict.fromkeys(parse_time(local.isoformat()) for local in true))
-    except (ValueError, OverflowError):
-        return ()
-
-
-def _within(moments: Iterable[Micros]) -> tuple[Micros, ...]:
-    return tuple(moment for moment in moments if 0 <= moment < LATEST)
-
-
 def _count(text: str) -> int | None:
     if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_COUNT)):
         return None
     count = int(text)
     return count if count <= LARGEST_COUNT else None
-
-
-def _to_the_end(path: Path, lines: Iterable[str]) -> Iterator[str]:
-    try:
-        yield from lines
-    except (OSError, EOFError, zlib.error):
-        msg = f"{path}: cannot be read to its end"
-        raise DataError(msg) from None
 
 
 def _nothing(path: Path, tally: Tally, cells: Iterable[tuple[Micros, str]]) -> str:

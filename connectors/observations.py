@@ -1,88 +1,79 @@
-"""Files of observations: CSV or JSONL rows of time, device, access point and site, as messages of the log.
+"""Files of observations: rows of time, device, access point and site, as messages of the log.
 
-A file stands for every source of every site in the policy. Its event time is the greatest time read so far;
-at each tick of it every source gets a heartbeat, so windows close as they would have live. After the last
-row the watermark goes on by validity and lateness, until nobody can be present any more. With ``until`` it
-ends where the last window closes that ends by then; later rows are left for a run that goes on from there.
-A bad row loses only itself: it is counted, and named by line and field, never by its content.
+A file stands for every source of every site in the policy. It is read whole, its rows are named and sorted,
+and only then is anything given out; so the order of the rows decides nothing, and none is late. Rows of the
+same time keep their order. A file that cannot be read to its end is refused: it might lack rows anywhere.
 
-One wrong year would take the watermark with it, and the keys of all days up to it. So a row more than
-``LEAP`` ahead of all rows before it is a bad row, and so is one of the first ``OPENING`` rows that lies as
-far from their median, on either side. What is at most ``until`` is believed: whoever names the end of a
-recording says that its gaps are true.
+Which heartbeats there are follows from the range. Under a production key the verbs ask for both
+its ends, so that no row decides which windows are released. In a laboratory the range may come from
+the file: it begins with the first row, and after the last one the watermark goes on by validity and lateness,
+until nobody can be present any more. At each tick of the range every source gets a heartbeat, so windows
+close as they would have live. Rows that no window of the range can hold are left out.
+
+A bad row loses only itself: it is counted, and told by line and rule, never by its content. Where no end is
+given, one wrong year would close every window up to it; so of the stretches of rows between gaps of more
+than ``LEAP`` only the one with the most rows is believed. Whoever names the end of a recording says that its
+gaps are true.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
+import hashlib
 import re
-import zlib
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
-import orjson
-
-from stream.errors import DataError, UsageError
+from connectors.row_sort import Packed, RowSort
+from connectors.text_rows import Tally, instants, lines_of, named, open_text, rows_of
+from stream.errors import DataError
 from stream.policy import Policy
 from stream.records import DAY, Heartbeat, Micros, ObservationBatch, Row
-from stream.schemas import LATEST, parse_time
-from stream.sensing.pseudonyms import Pseudonyms
+from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
 
 COLUMNS = ("time", "device", "access_point", "site")
 BATCH_ROWS = 1000
-LISTED = 20
-"""So many bad rows are named; further ones are counted."""
 LEAP: Micros = 7 * DAY
 """Longest gap in a recording that is believed without being asked for."""
-OPENING = 25
-"""So many first rows settle among themselves when the recording begins."""
 PAUSE_ROWS = 256
 """Rows, of some 10 microseconds each, after which ``steps`` lets its caller do something else."""
+PROGRESS_ROWS = 10_000
+NO_DROPS = frozenset({"rows", "accepted", "stale_heartbeats"})
+"""What sensing counts beside the rows that it dropped."""
+MANY = 10
+"""One in so many good rows that was lost for the same reason is a fault of file or policy, not of a row."""
 
+_UTC = ZoneInfo("UTC")
 _MAC = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
-
-@dataclass(slots=True)
-class Tally:
-    """What became of the rows of a file."""
-
-    rows: int = 0
-    bad: int = 0
-    problems: list[str] = field(default_factory=list)
-    """``line 17: time``, the first few."""
-    strays: int = 0
-    """Of the bad rows, those that lie more than ``LEAP`` from the others."""
-    cut: bool = False
-    """Whether the file could not be read to its end."""
-    outside: int = 0
-    """Good rows that no window from ``since`` to ``until`` can hold; they are left out."""
-    unknown_access_points: int = 0
-    locally_administered: int = 0
-    last: Micros | None = None
-
-    def note(self, line: int, name: str) -> None:
-        """Count a bad row."""
-        self.bad += 1
-        if len(self.problems) < LISTED:
-            self.problems.append(f"line {line}: {name}")
-
+_TIME = "time must be RFC 3339 with an offset (or local to the site without one), from 1970 to 2254"
+_TWICE = "time must have an offset where the clocks of the site are set back"
+_DEVICE = "device must be a MAC address, six pairs of hexadecimal digits with colons between"
+_ACCESS_POINT = "access_point must be a radio address, six pairs of hexadecimal digits with colons between"
+_SITE = "site must be one of the policy's"
+_OTHER_SITE = "site must be the one that the access point belongs to in the policy"
+_STRAY = f"time must be at most {LEAP // DAY} days from the rest of the recording where no --to is given"
 
 Message = ObservationBatch | Heartbeat
-_Parsed = tuple[int, Micros, bytes, str, str]
-"""(line, time, device, access point, site) of a good row."""
+
+
+class _Seen(NamedTuple):
+    """The last row of a device at a site."""
+
+    time: Micros
+    epoch: int
+    name: bytes
 
 
 class ObservationFile:
     """One file, read once, as batches and heartbeats in log order.
 
-    The same file gives the same messages, so that a runner that begins it again knows those it has had. Its
-    session is the time at which it begins: its first row, or ``since`` if that is later.
+    The same rows in the same range give the same messages, so that a runner that begins a file again knows
+    those it has had. Their session is the time at which the range begins.
     """
 
     def __init__(
@@ -93,270 +84,246 @@ class ObservationFile:
         *,
         since: Micros | None = None,
         until: Micros | None = None,
-        progress: Callable[[int], None] | None = None,
+        progress: Callable[..., None] | None = None,
     ) -> None:
+        """``progress`` is called with rows read; later with rows given and rows in all."""
         self.tally = Tally()
-        self.first: Micros | None = None
         self._path = path
         self._policy = policy
         self._since, self._until = since, until
-        self._steps: Iterator[Message | None] | None = None
-        self._head: Message | None = None
         self._progress = progress
-        self._places = policy.access_points()
+        self._reading: Iterator[None] | None = None
+        self._rows = RowSort()
+        self._days: dict[int, _Day] = {}
+        self._span: tuple[Micros, Micros] | None = None
+        places = policy.access_points()
+        self._points = [(radio, site) for radio, (site, _) in places.items()]
+        self._place = {radio: number for number, radio in enumerate(places)}
+        self._zones = {name: ZoneInfo(site.timezone) for name, site in policy.site.items()}
         ttl = policy.pseudonym.ttl
         self._names = Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl)
-        self._seen: dict[str, dict[bytes, tuple[Micros, int]]] = {site: {} for site in policy.site}
-        self._rows: dict[str, list[Row]] = {}
+        self._identity = _identities()
+        self._seen: dict[str, dict[int, _Seen]] = {site: {} for site in policy.site}
+        self._open: dict[str, list[Row]] = {}
         self._sequences: Counter[str] = Counter()
         self._ticks: dict[str, Micros] = {}
 
+    @property
+    def first(self) -> Micros | None:
+        """When the range begins; None before the file has been read, or where nothing tells."""
+        return None if self._span is None else self._span[0]
+
     def begin(self) -> Micros | None:
-        """Open the file and read up to its first message; return its session, None where no row is good.
+        """Read the file; return its session, None where neither range nor rows tell when it begins.
 
         Raises:
             UsageError: the file cannot be read or has other columns.
+            DataError: it cannot be read to its end.
         """
-        if self._steps is None:
-            self._steps = self._read()
-            self._head = next((step for step in self._steps if step is not None), None)
+        for _ in self._read():
+            pass
         return self.first
 
     def steps(self) -> Iterator[Message | None]:
         """Yield the whole file's messages, and None now and then for a caller that has other things to do.
 
-        Raises:
-            UsageError: the file cannot be read or has other columns.
+        Raises what ``begin`` does.
         """
-        self.begin()
-        yield self._head
-        if self._steps is not None:
-            yield from self._steps
+        yield from self._read()
+        if self._span is not None:
+            yield from self._give(*self._span)
 
     def messages(self) -> Iterator[Message]:
         """Yield the whole file's messages; raises what ``steps`` does."""
         return (step for step in self.steps() if step is not None)
 
-    def _read(self) -> Iterator[Message | None]:
-        high: Micros | None = None
-        begin = LATEST
-        with open_text(self._path) as lines:
-            for row in self._plausible(self._parsed(self._to_the_end(lines))):
-                if row is None:
+    # --- reading --------------------------------------------------------------------------------------
+
+    def _read(self) -> Iterator[None]:
+        """Return what reads the file, or the rest of it; it yields where its caller may do something else."""
+        if self._reading is None:
+            self._reading = self._take_in()
+        return self._reading
+
+    def _take_in(self) -> Iterator[None]:
+        with open_text(self._path) as file:
+            for line, fields in rows_of(self._path, lines_of(self._path, file), COLUMNS):
+                self.tally.rows += 1
+                if self.tally.rows % PAUSE_ROWS == 0:
+                    if self._progress is not None and self.tally.rows % PROGRESS_ROWS < PAUSE_ROWS:
+                        self._progress(self.tally.rows)
                     yield None
-                    continue
-                _, time, device, access_point, site = row
-                begin = min(begin, time)
-                if self._outside(site, time):
-                    self.tally.outside += 1
-                    continue
-                if high is None:
-                    high = self.first = begin if self._since is None else max(begin, self._since)
-                    yield from self._beats(high, first=True)
-                if time > high:
-                    yield from self._advance(time)
-                    high = time
-                yield from self._take(time, device, access_point, site)
-        if high is not None and not self.tally.cut:
-            self.tally.last = high
-            yield from self._finish(high)
+                problem = fields if isinstance(fields, str) else self._take_row(line, *fields)
+                if problem is not None:
+                    self.tally.note(line, problem)
+        self._span = self._range()
 
-    def _outside(self, site: str, time: Micros) -> bool:
-        """Whether no window from ``since`` to ``until`` can hold a row."""
-        early = self._since is not None and time <= self._since - self._policy.site[site].validity
-        return early or (self._until is not None and time > self._until)
-
-    # --- rows -----------------------------------------------------------------------------------------
-
-    def _to_the_end(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines of a file; where it is damaged, it ends there, and nothing says what came after."""
-        begun = False
-        try:
-            for line in lines:
-                begun = True
-                yield line
-        except (OSError, EOFError, zlib.error):
-            if not begun:
-                msg = f"{self._path}: cannot be read"
-                raise UsageError(msg) from None
-            self.tally.cut = True
-
-    def _parsed(self, lines: Iterable[str]) -> Iterator[_Parsed | None]:
-        for line, row in _rows(self._path, lines):
-            self.tally.rows += 1
-            if self._progress is not None and self.tally.rows % 10_000 == 0:
-                self._progress(self.tally.rows)
-            if self.tally.rows % PAUSE_ROWS == 0:
-                yield None
-            parsed = self._parse(line, row)
-            if parsed is not None:
-                yield parsed
-
-    def _plausible(self, rows: Iterator[_Parsed | None]) -> Iterator[_Parsed | None]:
-        """Leave out the rows whose time cannot be one of this recording."""
-        opening = list(islice((row for row in rows if row is not None), OPENING))
-        times = sorted(row[1] for row in opening)
-        middle = reach = times[(len(times) - 1) // 2] if times else 0
-        for number, row in enumerate(chain(opening, rows)):
-            if row is None:
-                yield None
-                continue
-            line, time = row[:2]
-            strays = time > reach + LEAP or (number < len(opening) and time < middle - LEAP)
-            if strays and (self._until is None or time > self._until):
-                self.tally.note(line, f"time, more than {LEAP // DAY} days from the rows before it")
-                self.tally.strays += 1
-                continue
-            reach = max(reach, time)
-            yield row
-
-    def _parse(self, line: int, row: tuple[Any, ...]) -> _Parsed | None:
-        time, device, access_point, site = row
-        try:
-            moment = _time(time)
-        except (ValueError, TypeError):
-            self.tally.note(line, "time")
-            return None
+    def _take_row(self, line: int, time: Any, device: Any, access_point: Any, site: Any) -> str | None:
+        """Put a good row among those to be sorted; return the rule that a bad one broke."""
+        zone = self._zones.get(site) if isinstance(site, str) else None
+        moments = instants(time, zone or _UTC) if isinstance(time, str) else ()
         address = _address(device)
         radio = access_point.lower() if isinstance(access_point, str) else ""
-        place = self._places.get(radio)
+        place = self._place.get(radio)
         problem = None
-        if address is None:
-            problem = "device"
-        elif not _MAC.fullmatch(radio):
-            problem = "access_point"
-        elif not isinstance(site, str) or site not in self._policy.site or (place is not None and place[0] != site):
-            problem = "site"
-        if problem is not None or address is None:
-            self.tally.note(line, problem or "device")
-            return None
-        if place is None:
+        if len(moments) != 1:
+            problem = _TWICE if moments else _TIME
+        elif address is None:
+            problem = _DEVICE
+        elif place is None and not _MAC.fullmatch(radio):
+            problem = _ACCESS_POINT
+        elif zone is None:
+            problem = _SITE
+        elif place is None:
             self.tally.unknown_access_points += 1
-            return None
-        return line, moment, address, radio, site
+        elif self._points[place][1] != site:
+            problem = _OTHER_SITE
+        else:
+            self._keep(line, moments[0], address, place)
+        return problem
 
-    def _take(self, time: Micros, device: bytes, access_point: str, site: str) -> Iterator[ObservationBatch]:
+    def _keep(self, line: int, time: Micros, address: bytes, place: int) -> None:
+        site = self._points[place][1]
+        early = self._since is not None and time <= self._since - self._policy.site[site].validity
+        if early or (self._until is not None and time > self._until):
+            self.tally.outside += 1
+            return
+        self.tally.locally_administered += is_locally_administered(address)
+        name = bytes.fromhex(self._names.name(address, self._names.epoch(time)))
+        self._rows.add((time, line, place, self._identity(address), name))
+        day = self._days.get(time // DAY)
+        if day is None:
+            self._days[time // DAY] = _Day(time, time, 1)
+        else:
+            day.add(time)
+
+    def _range(self) -> tuple[Micros, Micros] | None:
+        """Return when the range begins, and the last time that a row of it may have."""
+        days = [self._days[day] for day in sorted(self._days)]
+        stretch = _longest_stretch(days) if self._until is None else (days[0].first, self._until) if days else None
+        if self._since is None:
+            return stretch
+        last = self._until if stretch is None else stretch[1]
+        return None if last is None else (self._since, max(self._since, last))
+
+    # --- giving ---------------------------------------------------------------------------------------
+
+    def _give(self, first: Micros, last: Micros) -> Iterator[Message | None]:
+        yield from self._beats(first)
+        low = first if self._since is None else -1
+        due = min(self._ticks.values())
+        for number, row in enumerate(self._rows.sorted(), start=1):
+            if number % PAUSE_ROWS == 0:
+                if self._progress is not None and number % PROGRESS_ROWS < PAUSE_ROWS:
+                    self._progress(number, self._rows.rows)
+                yield None
+            if not low <= row[0] <= last:
+                self.tally.note(row[1], _STRAY)
+                self.tally.strays += 1
+                continue
+            self.tally.leading += self._since is not None and row[0] <= first
+            if row[0] > due:
+                yield from self._advance(row[0])
+                due = min(self._ticks.values())
+            yield from self._take(row, first)
+        yield from self._finish(last)
+
+    def _take(self, row: Packed, session: int) -> Iterator[ObservationBatch]:
+        time, _, place, device, name = row
+        radio, site = self._points[place]
         epoch = self._names.epoch(time)
-        rows, seen = self._rows.setdefault(site, []), self._seen[site]
-        last = seen.get(device)
-        if last is not None and last[1] < epoch and time - last[0] <= self._policy.site[site].validity:
-            rows.append(Row(self._names.name(device, last[1]), None, time))
-        if last is None or time >= last[0]:
-            seen[device] = (time, epoch)
-        self.tally.locally_administered += bool(device[0] & 2)
-        rows.append(Row(self._names.name(device, epoch), access_point, time))
+        rows, seen = self._open.setdefault(site, []), self._seen[site]
+        before = seen.get(device)
+        if before is not None and before.epoch < epoch and time - before.time <= self._policy.site[site].validity:
+            rows.append(Row(before.name.hex(), None, time))
+        seen[device] = _Seen(time, epoch, name)
+        rows.append(Row(name.hex(), radio, time))
         if len(rows) >= BATCH_ROWS - 1:
-            yield from self._flush(site)
+            yield from self._flush(site, session)
 
-    def _flush(self, site: str) -> Iterator[ObservationBatch]:
-        rows = self._rows.pop(site, None)
+    def _flush(self, site: str, session: int) -> Iterator[ObservationBatch]:
+        rows = self._open.pop(site, None)
         if rows:
             source = self._policy.site[site].sources[0]
-            yield ObservationBatch(site, source, self.first or 0, self._sequences[site], tuple(rows))
+            yield ObservationBatch(site, source, session, self._sequences[site], tuple(rows))
             self._sequences[site] += 1
 
     # --- time -----------------------------------------------------------------------------------------
 
-    def _advance(self, time: Micros) -> Iterator[ObservationBatch | Heartbeat]:
-        """Yield a heartbeat of every source for each tick before ``time``; what came before goes first."""
-        due = [name for name in self._policy.site if self._ticks[name] < time]
-        for name in due:
-            yield from self._flush(name)
-            while self._ticks[name] < time:
-                yield from self._beat(name, self._ticks[name])
-                self._ticks[name] += self._policy.site[name].tick
-            horizon = time - self._policy.site[name].validity
-            self._seen[name] = {device: last for device, last in self._seen[name].items() if last[0] >= horizon}
-
-    def _beats(self, time: Micros, *, first: bool = False) -> Iterator[Heartbeat]:
+    def _beats(self, time: Micros) -> Iterator[Heartbeat]:
         for name, site in self._policy.site.items():
-            if first:
-                self._ticks[name] = -(-time // site.tick) * site.tick
+            self._ticks[name] = -(-time // site.tick) * site.tick
             yield from self._beat(name, time)
+
+    def _advance(self, time: Micros) -> Iterator[Message]:
+        """Yield a heartbeat of every source for each tick before ``time``; what came before goes first.
+
+        Tick after tick, whatever rows there are: the order of the sites' records tells nothing of people.
+        """
+        while (tick := min(self._ticks.values())) < time:
+            for name in [name for name, due in self._ticks.items() if due == tick]:
+                yield from self._flush(name, self.first or 0)
+                yield from self._beat(name, tick)
+                self._ticks[name] += self._policy.site[name].tick
+                horizon = tick - self._policy.site[name].validity
+                self._seen[name] = {device: seen for device, seen in self._seen[name].items() if seen.time >= horizon}
+
+    def _finish(self, last: Micros) -> Iterator[Message]:
+        # A window is closed by the first instant after its lateness.
+        ends = {
+            name: site.lateness + (last + site.validity if self._until is None else last + 1)
+            for name, site in self._policy.site.items()
+        }
+        for end, name in sorted((end, name) for name, end in ends.items()):
+            yield from self._advance(end)
+            yield from self._flush(name, self.first or 0)
+            yield from self._beat(name, end)
+            del self._ticks[name]
 
     def _beat(self, name: str, watermark: Micros) -> Iterator[Heartbeat]:
         for source in self._policy.site[name].sources:
             yield Heartbeat(name, source, self.first or 0, watermark)
 
-    def _finish(self, last: Micros) -> Iterator[ObservationBatch | Heartbeat]:
-        for name, site in self._policy.site.items():
-            yield from self._flush(name)
-            # A window is closed by the first instant after its lateness.
-            end = site.lateness + (last + site.validity if self._until is None else max(last, self._until) + 1)
-            while self._ticks[name] <= end:
-                yield from self._beat(name, self._ticks[name])
-                self._ticks[name] += site.tick
-            yield from self._beat(name, end)
+
+class _Day:
+    """The rows of a UTC day."""
+
+    __slots__ = ("first", "last", "rows")
+
+    def __init__(self, first: Micros, last: Micros, rows: int) -> None:
+        self.first, self.last, self.rows = first, last, rows
+
+    def add(self, time: Micros) -> None:
+        """Count one more row."""
+        self.rows += 1
+        if time < self.first:
+            self.first = time
+        elif time > self.last:
+            self.last = time
 
 
-def open_text(path: Path) -> IO[str]:
-    """Open a file of text, packed or not, with or without a byte order mark.
-
-    Raises:
-        UsageError: it cannot be opened.
-    """
-    try:
-        if path.suffix == ".gz":
-            return gzip.open(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
-        return path.open(encoding="utf-8-sig", errors="replace", newline="")
-    except OSError as error:
-        msg = f"{path}: cannot be read ({error.strerror})"
-        raise UsageError(msg) from None
+def _longest_stretch(days: Iterable[_Day]) -> tuple[Micros, Micros] | None:
+    """Return first and last time of the most rows between gaps of more than ``LEAP``; of equal ones the earliest."""
+    stretches: list[_Day] = []
+    for day in days:
+        if stretches and day.first - stretches[-1].last <= LEAP:
+            held = stretches[-1]
+            stretches[-1] = _Day(held.first, day.last, held.rows + day.rows)
+        else:
+            stretches.append(day)
+    longest = max(stretches, key=lambda stretch: stretch.rows, default=None)
+    return None if longest is None else (longest.first, longest.last)
 
 
-def _rows(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    jsonl = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
-    yield from _json_rows(lines) if jsonl else csv_rows(path, lines, COLUMNS)
+def _identities() -> Callable[[bytes], int]:
+    """Return a function that tells devices apart while a file is sorted, under a key that nobody keeps."""
+    key = secrets.token_bytes(32)
 
+    @lru_cache(maxsize=65_536)
+    def identity(address: bytes) -> int:
+        return int.from_bytes(hashlib.blake2b(address, key=key, digest_size=8).digest(), "big", signed=True)
 
-def csv_rows(path: Path, lines: Iterable[str], columns: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield each line's number and the fields of these columns, empty ones where it cannot be told apart.
-
-    Raises:
-        UsageError: the first line does not name the columns.
-    """
-    numbered = enumerate(lines, start=1)
-    header = _fields(next(numbered, (1, ""))[1]) or []
-    missing = [name for name in columns if name not in header]
-    if missing:
-        msg = f"{path}: first line must name the columns {', '.join(columns)}; {missing[0]} is missing"
-        raise UsageError(msg)
-    places = [header.index(name) for name in columns]
-    for number, line in numbered:
-        row = _fields(line)
-        if row is not None and len(row) == len(header):
-            yield number, tuple(row[place] for place in places)
-        elif line.strip():
-            yield number, ("",) * len(columns)
-
-
-def _fields(line: str) -> list[str] | None:
-    """Return a line's fields, None where it has none that can be told: one line never takes in another."""
-    if '"' not in line:
-        return line.rstrip("\r\n").split(",")
-    try:
-        return next(csv.reader([line]), None)
-    except csv.Error:
-        return None
-
-
-def _json_rows(lines: Iterable[str]) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = orjson.loads(line)
-            yield number, tuple(row.get(name) for name in COLUMNS)
-        except (orjson.JSONDecodeError, AttributeError):
-            if line.strip():
-                yield number, ("", "", "", "")
-
-
-@lru_cache(maxsize=4096)
-def _time(text: str) -> Micros:
-    moment = parse_time(text)
-    if not 0 <= moment < LATEST:
-        msg = "must be after 1970 and before 2255"
-        raise ValueError(msg)
-    return moment
+    return identity
 
 
 def _address(text: Any) -> bytes | None:
@@ -370,19 +337,23 @@ def _octets(text: str) -> bytes | None:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def bad_rows(tally: Tally) -> DataError | None:
-    """Return what to tell about a file's bad rows and its missing end, None when there is nothing."""
-    told = []
-    if tally.bad:
-        told.append(named(tally))
+# --- what is told of a file ---------------------------------------------------------------------------
+
+
+def shortfall(tally: Tally, dropped: dict[str, int] | None = None) -> DataError | None:
+    """Return what to tell about rows that were bad, and about many that were lost; None when there is nothing.
+
+    ``dropped`` holds the rows that sensing dropped, by reason; copies of batches that it had had are none.
+    """
+    told = [named(tally)] if tally.bad else []
     if tally.strays:
-        told.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own")
-    if tally.cut:
-        told.append("The file cannot be read to its end; its last windows were left open")
-    return DataError(". ".join(told)) if told else None
-
-
-def named(tally: Tally) -> str:
-    """Return the number of bad rows, and where the first ones are."""
-    more = f" and {tally.bad - len(tally.problems)} more" if tally.bad > len(tally.problems) else ""
-    return f"{tally.bad} bad rows were left out: {'; '.join(tally.problems)}{more}"
+        told.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own.")
+    lost = {"were at access points in no zone of the policy": tally.unknown_access_points}
+    for reason, rows in sorted((dropped or {}).items()):
+        if reason != "repeated_batch":
+            # A run that goes on in a store has had the rows up to its begin.
+            more = rows - tally.leading if reason == "late" else rows
+            lost[f"were dropped: {reason.replace('_', ' ')}"] = more
+    good = tally.rows - tally.bad
+    told += [f"{rows:,} of {good:,} good rows {what}" for what, rows in lost.items() if rows * MANY > good]
+    return DataError("\n".join(told)) if told else None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connectors.observations import ObservationFile, Tally
+from connectors.observations import NO_DROPS, ObservationFile, shortfall
 from connectors.store import private_folder
-from stream.errors import UsageError
+from connectors.text_rows import Tally
+from stream.errors import DataError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, Output, Pipeline, States
 from stream.policy import Policy
@@ -36,11 +39,13 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
     """Run a file through every site's pipeline and write what comes out under ``out``.
 
     ``out`` must not hold an earlier replay: two releases of one window side by side would invite a
-    comparison that the account does not cover.
+    comparison that the account does not cover. A replay that fails leaves nothing there.
+
+    Raises:
+        UsageError: ``out`` is not a new or empty folder, or the file cannot be read.
+        DataError: the file cannot be read to its end, or no window comes of it.
     """
-    if out.exists() and any(out.iterdir()):
-        msg = f"{out}: must be a new or empty folder"
-        raise UsageError(msg)
+    _refuse_used(out)
     pipelines = {site: Pipeline(policy, site, keys, options) for site in policy.site}
     states = {site: pipeline.initial() for site, pipeline in pipelines.items()}
     outputs: list[Output] = []
@@ -49,12 +54,38 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
         outputs += made
     for site, pipeline in pipelines.items():
         outputs += pipeline.finish(states[site])
-    return _write(outputs, out, file.tally, states)
+    if not outputs:
+        problem = shortfall(file.tally)
+        why = "" if problem is None else f": {problem}"
+        msg = f"no window comes of this file, and nothing was written{why}"
+        raise DataError(msg)
+    with _whole_or_nothing(out):
+        return _write(outputs, out, file.tally, states)
+
+
+def _refuse_used(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        msg = f"{out}: must be a new or empty folder"
+        raise UsageError(msg)
+
+
+@contextmanager
+def _whole_or_nothing(out: Path) -> Iterator[None]:
+    """Make a folder; where what is written into it fails, leave things as they were."""
+    new = not out.exists()
+    private_folder(out)
+    try:
+        yield
+    except BaseException:
+        for path in out.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if new:
+            out.rmdir()
+        raise
 
 
 def _write(outputs: Iterable[Output], out: Path, tally: Tally, states: dict[str, States]) -> Replayed:
     files: dict[Path, list[Published]] = defaultdict(list)
-    private_folder(out)
     private_folder(out / "private")
     for output in outputs:
         if isinstance(output, Published):
@@ -70,7 +101,8 @@ def _write(outputs: Iterable[Output], out: Path, tally: Tally, states: dict[str,
     result.refused = sum(parse_record(record.value)["outcome"] != "released" for record in audit)
     for state in states.values():
         for reason, rows in state["sense"].counters.items():
-            result.dropped[reason] = result.dropped.get(reason, 0) + rows
+            if reason not in NO_DROPS:
+                result.dropped[reason] = result.dropped.get(reason, 0) + rows
     return result
 
 

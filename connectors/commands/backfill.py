@@ -13,15 +13,15 @@ from connectors.commands.options import (
     FOLDER,
     json_option,
     key_option,
-    on_grid,
     policy_option,
     print_json,
     progress,
+    public_range,
     read_policy,
     windows_options,
 )
 from connectors.live import opened
-from connectors.observations import ObservationFile, bad_rows
+from connectors.observations import ObservationFile, shortfall
 from connectors.store import SqliteStore
 from stream.backfill import Backfill
 from stream.pipeline import Options
@@ -70,18 +70,16 @@ def backfill(
     A window that was released comes out as it was stored and costs nothing; if its key still exists, other
     observations under the same ids are refused. A window that never was is charged and released. Windows
     that the store has not come to are left to 'tacet run'. Give the recording from before the first window
-    on, as long as an observation is valid, or name that window with --from.
+    on, as long as an observation is valid, or name that window with --from. Under a production key both
+    --from and --to are needed.
     """
     policy = read_policy(policy_file)
-    options = Options(
-        attempt=attempt,
-        first_window=on_grid(policy, first_window, up=True),
-        last_window=on_grid(policy, last_window, up=False),
-    )
+    since, until = public_range(key_file, policy, first_window, last_window)
+    options = Options(attempt=attempt, first_window=since, last_window=until)
     keys = keyfile.FileKeys(key_file)
     with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
         file = ObservationFile(
-            observations, policy, keyfile.pseudonym_key(key_file), until=options.last_window, progress=tick
+            observations, policy, keyfile.pseudonym_key(key_file), since=since, until=until, progress=tick
         )
         settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, [read_policy(f) for f in earlier])
         for message in file.messages():
@@ -102,6 +100,6 @@ def backfill(
     else:
         for name, number in told.items():
             click.echo(f"{number:>8,}  {name.replace('_', ' ')}")
-    problem = bad_rows(file.tally)
+    problem = shortfall(file.tally)
     if problem is not None:
         raise problem

@@ -29,7 +29,7 @@ from connectors.commands.options import (
     windows_options,
 )
 from connectors.counts_file import release_file
-from connectors.observations import ObservationFile, bad_rows
+from connectors.observations import ObservationFile, shortfall
 from connectors.replay import replay as run_replay
 from connectors.simulation_faults import parse_faults
 from connectors.simulation_send import send_schedule
@@ -139,10 +139,11 @@ def replay(
     )  # fmt: skip
     with progress("rows replayed") as tick:
         file = ObservationFile(
-            observations, policy, keyfile.pseudonym_key(key_file), until=options.last_window, progress=tick
-        )
+            observations, policy, keyfile.pseudonym_key(key_file),
+            since=options.first_window, until=options.last_window, progress=tick,
+        )  # fmt: skip
         made = run_replay(file, policy, keys, out, options)
-    told = asdict(made) | {"policy_version": policy.version}
+    told = asdict(made) | {"tally": made.tally.figures(), "policy_version": policy.version}
     if as_json:
         print_json(told)
     else:
@@ -150,7 +151,7 @@ def replay(
         for name, records in sorted(made.records.items()):
             click.echo(f"  {records:>8,}  {name}")
         tell_drops(made.dropped, made.tally.unknown_access_points, made.tally.outside)
-    problem = bad_rows(made.tally)
+    problem = shortfall(made.tally, made.dropped)
     if problem is not None:
         raise problem
 

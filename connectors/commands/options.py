@@ -23,6 +23,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from connectors import keyfile
+from connectors.observations import NO_DROPS
 from connectors.snmp.admission import read_communities
 from stream.errors import UsageError
 from stream.guarantees import check_attribute_logic, check_knowledge, check_promises
@@ -38,8 +40,6 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 err = Console(stderr=True)
 _PORT = re.compile(r"[0-9]{1,5}")
-NO_DROPS = frozenset({"rows", "accepted", "stale_heartbeats"})
-"""What sensing counts beside the rows that it dropped."""
 
 
 class Time(click.ParamType):
@@ -145,6 +145,24 @@ def on_grid(policy: Policy, time: Micros | None, *, up: bool) -> Micros | None:
     return -(-time // tick) * tick if up else time // tick * tick
 
 
+def public_range(
+    key_file: Path, policy: Policy, first: Micros | None, last: Micros | None
+) -> tuple[Micros | None, Micros | None]:
+    """Return the range of a recording, on the grid.
+
+    Raises:
+        UsageError: under a production key an end is missing, so that rows would decide which windows there are.
+    """
+    for name, given in (("--from", first), ("--to", last)):
+        if given is None and not keyfile.is_laboratory(key_file):
+            msg = (
+                f"{name}: must be given for a recording under a production key; otherwise its rows, and so people, "
+                "would decide which windows are released"
+            )
+            raise UsageError(msg)
+    return on_grid(policy, first, up=True), on_grid(policy, last, up=False)
+
+
 def print_json(value: Any) -> None:
     """Write one JSON object and a newline to standard output."""
     sys.stdout.buffer.write(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
@@ -176,7 +194,11 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
     )  # fmt: skip
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         task = bars.add_task(what, total=total)
-        yield lambda done, *_: bars.update(task, completed=done)
+
+        def tick(done: float, of: float | None = total) -> None:
+            bars.update(task, completed=done, total=of)
+
+        yield tick
 
 
 def bootstrap(settings: Settings, given: str | None) -> str:

@@ -16,7 +16,6 @@ from connectors.clock import wall_clock
 from connectors.commands.options import (
     FILE,
     FOLDER,
-    NO_DROPS,
     Address,
     F,
     Speed,
@@ -29,6 +28,7 @@ from connectors.commands.options import (
     policy_option,
     print_json,
     progress,
+    public_range,
     read_policy,
     run_async,
     tell_drops,
@@ -49,9 +49,10 @@ from connectors.live import (
     until_stopped,
     within,
 )
-from connectors.observations import ObservationFile, Tally, bad_rows
+from connectors.observations import NO_DROPS, ObservationFile, shortfall
 from connectors.snmp.port import Port
 from connectors.snmp.receiver import Receiver
+from connectors.text_rows import Tally
 from stream.embedded import Embedded
 from stream.pipeline import Options
 from stream.policy import Policy
@@ -98,17 +99,19 @@ def run(
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
-    Listens for traps until it is told to stop (SIGTERM, Ctrl-C), or works through a file and ends. It may be
+    Listens for traps until it is told to stop (SIGTERM, Ctrl-C), or works through a file and ends; under a
+    production key a file needs --from and --to, so that no row decides which windows are released. It may be
     killed at any moment: started again with the same arguments it goes on, and releases nothing twice.
     Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names.
     """
     policy = read_policy(policy_file)
-    options = Options(
-        first_window=on_grid(policy, first_window, up=True),
-        last_window=on_grid(policy, last_window, up=False),
-    )
     if (udp is None) == (observations is None):
         raise click.UsageError(SOURCES)
+    if observations is not None:
+        windows = public_range(key_file, policy, first_window, last_window)
+    else:
+        windows = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
+    options = Options(first_window=windows[0], last_window=windows[1])
     if clock == "uptime":
         check_uptime_clock(policy, key_file)
         if start is None:
@@ -123,7 +126,7 @@ def run(
             with embedded(policy, key_file, store, options, accept_policy=accept_policy) as runner:
                 fed = _feed(file, observations, runner, speed)
         _tell_run(fed, as_json=as_json)
-        problem = bad_rows(fed.tally) if fed.whole else None
+        problem = shortfall(fed.tally, fed.dropped) if fed.whole else None
         if problem is not None:
             raise problem
         return
@@ -161,11 +164,11 @@ def ingest(
         raise click.UsageError(SOURCES)
     if udp is not None and (first_window is not None or last_window is not None):
         raise click.UsageError("--from, --to: must go with --observations; for live traps give them to 'tacet worker'")
-    windows = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
+    windows = (None, None) if udp is not None else public_range(key_file, policy, first_window, last_window)
     servers = bootstrap(settings, kafka)
     poured = run_async(_ingest(settings, servers, policy, key_file, udp, observations, speed, windows, as_json=as_json))
     _tell(poured, as_json=as_json)
-    problem = None if poured.file is None else bad_rows(poured.file.tally)
+    problem = shortfall(poured.file.tally) if poured.file is not None and poured.whole else None
     if problem is not None:
         raise problem
 
@@ -176,6 +179,8 @@ class _Poured:
 
     file: ObservationFile | None = None
     receiver: Receiver | None = None
+    whole: bool = False
+    """Whether the file was sent to its end."""
 
 
 async def _ingest(
@@ -191,7 +196,7 @@ async def _ingest(
             if observations is not None:
                 since, until = windows
                 poured.file = ObservationFile(observations, policy, key, since=since, until=until)
-                await feed_file(poured.file, sink, speed, stop)
+                poured.whole = await feed_file(poured.file, sink, speed, stop)
                 return
             assert udp is not None  # noqa: S101
             async with receiver(udp, policy, key, sink, communities(settings)) as made:

@@ -35,7 +35,7 @@ from core_ground import (
 
 from connectors import keyfile, logs
 from connectors.live import embedded
-from connectors.observations import ObservationFile, bad_rows
+from connectors.observations import ObservationFile, shortfall
 from connectors.replay import replay
 from connectors.snmp.ber import IP_ADDRESS, tlv
 from connectors.snmp.profiles import ENTERPRISES
@@ -242,7 +242,7 @@ def test_nothing_of_a_file_with_bad_rows_is_found_in_what_comes_out(tmp_path, ke
     policy = building(releases=RELEASES, tick="5min")
     file = ObservationFile(path, policy, keyfile.pseudonym_key(key))
     made = replay(file, policy, keyfile.laboratory_keys(key), tmp_path / "out", Options())
-    told = f"{bad_rows(made.tally)!r} {bad_rows(made.tally)} {made!r}"
+    told = f"{shortfall(made.tally)!r} {shortfall(made.tally)} {made!r}"
     with embedded(policy, key, tmp_path / "store") as runner:
         for message in ObservationFile(path, policy, keyfile.pseudonym_key(key)).messages():
             runner.take(message)

@@ -245,7 +245,7 @@ def test_replay_refuses_a_folder_in_use(world: World) -> None:
     assert "new or empty" in replay(world, out=world.out, code=2).stderr
 
 
-def test_bad_rows_are_named_by_line_and_field_never_by_value(world: World, tmp_path: Path) -> None:
+def test_bad_rows_are_named_by_line_and_rule_never_by_value(world: World, tmp_path: Path) -> None:
     file = tmp_path / "observations.csv"
     secret = "00:00:5e:00:53:7b"
     file.write_text(
@@ -256,7 +256,7 @@ def test_bad_rows_are_named_by_line_and_field_never_by_value(world: World, tmp_p
         f"2026-03-02T10:32:00Z,{secret},02:00:00:00:0e:01,secret-site\n"
     )
     done = replay(world, out=tmp_path / "out", observations=file, code=3)
-    for place in ("line 7: time", "line 8: device", "line 9: access_point", "line 10: site"):
+    for place in ("line 7: time must", "line 8: device must", "line 9: access_point must", "line 10: site must"):
         assert place in done.stderr
     assert "secret" not in done.stderr + done.stdout
     assert secret not in done.stderr + done.stdout
@@ -457,12 +457,16 @@ def run(world: World, store: Path, file: Path, *more: str, code: int = 0) -> Any
 
 
 def test_run_tells_what_sensing_dropped_in_this_run(world: World, tmp_path: Path) -> None:
-    late, store = tmp_path / "late.csv", tmp_path / "store"
-    late.write_text(EAST.format("10", "12") + "2026-03-02T10:03:00Z,00:00:5e:00:53:02,02:00:00:00:0e:01,east\n")
-    assert json.loads(run(world, store, late, "--json").stdout) == {
-        "rows": 3, "bad": 0, "unknown_access_points": 0, "outside": 0, "dropped": {"late": 1}, "stopped": False,
+    file, late, store = tmp_path / "file.csv", tmp_path / "late.csv", tmp_path / "store"
+    file.write_text(EAST.format("10", "12"))
+    late.write_text(EAST.format("11", "11"))
+    run(world, store, file)
+    assert "2  rows dropped: repeated batch" in run(world, store, file).stdout
+    done = run(world, store, late, "--json", code=3)
+    assert json.loads(done.stdout) == {
+        "rows": 2, "bad": 0, "unknown_access_points": 0, "outside": 0, "dropped": {"late": 2}, "stopped": False,
     }  # fmt: skip
-    assert "3  rows dropped: repeated batch" in run(world, store, late).stdout
+    assert done.stderr == "tacet: 2 of 2 good rows were dropped: late\n"
 
 
 def test_run_refuses_a_file_that_begins_before_the_last_one_and_goes_on_from_where_the_store_is(
@@ -544,10 +548,12 @@ def test_a_first_start_that_fails_leaves_a_production_key_to_any_store(
             (tmp_path / "communities").write_text("one\n")
             monkeypatch.setenv("TACET_SNMP_COMMUNITIES_FILE", str(tmp_path / "communities"))
         words = {
-            "no file": ("--observations", tmp_path / "none.csv"), "other columns": ("--observations", other),
+            "no file": ("--observations", tmp_path / "none.csv", "--from", TICKS[0], "--to", TICKS[-1]),
+            "other columns": ("--observations", other, "--from", TICKS[0], "--to", TICKS[-1]),
         }.get(wrong, ("--udp", port))  # fmt: skip
         tacet("run", *shared, "--store", tmp_path / "one", *words, code=1 if wrong == "port in use" else 2)
-    tacet("run", *shared, "--store", tmp_path / "two", "--observations", world.observations)
+    bounds = ("--from", TICKS[0], "--to", TICKS[-1])
+    tacet("run", *shared, "--store", tmp_path / "two", "--observations", world.observations, *bounds)
 
 
 def status(store: Path) -> Any:

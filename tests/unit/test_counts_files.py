@@ -42,24 +42,30 @@ def release(path: Path, **changes: Any) -> Any:
     return release_file(path, path.with_name("out.csv"), laboratory(), **settings | changes)
 
 
+TIME = "time must be RFC 3339 with an offset (or local to --timezone without one), from 1970 to 2254"
+ZONE = "zone must be a name"
+COUNT = "count must be a whole number from 0 to 1000000000"
+FIELDS = "must have the fields that the first line names"
+
 BAD = [
-    (f"{T[1]},b,-77", "count"),
-    (f"{T[1]},b,7.5", "count"),
-    (f"{T[1]},b,", "count"),
-    (f"{T[1]},b,\u00b2", "count"),
-    (f"{T[1]},b,{LARGEST_COUNT + 1}", "count"),
-    (f"{T[1]},b,{'7' * 23}", "count"),
-    (f"{T[1]},b,{'7' * 5000}", "count"),
-    (f"{T[1]},,5", "zone"),
-    (f"{T[1]},b\ufffd,5", "zone"),
-    ("yesterday,b,5", "time"),
-    ("0001-01-01T00:00:00+14:00,b,5", "time"),
-    ("9999-12-31T23:59:59-12:00,b,5", "time"),
-    ("0001-01-01T00:00:00,b,5", "time"),
-    (f"{T[1]},b", "time"),
-    (f"{T[1]},b,5,6", "time"),
-    ('"' + "x" * 200_000 + '"', "time"),
-    ('"' + GOOD[3], "time"),
+    (f"{T[1]},b,-77", COUNT),
+    (f"{T[1]},b,7.5", COUNT),
+    (f"{T[1]},b,", COUNT),
+    (f"{T[1]},b,\u00b2", COUNT),
+    (f"{T[1]},b,{LARGEST_COUNT + 1}", COUNT),
+    (f"{T[1]},b,{'7' * 23}", COUNT),
+    (f"{T[1]},b,{'7' * 5000}", COUNT),
+    (f"{T[1]},,5", ZONE),
+    (f"{T[1]},b\ufffd,5", ZONE),
+    ("yesterday,b,5", TIME),
+    ("0001-01-01T00:00:00+14:00,b,5", TIME),
+    ("9999-12-31T23:59:59-12:00,b,5", TIME),
+    ("0001-01-01T00:00:00,b,5", TIME),
+    (f"{T[1]},b", FIELDS),
+    (f"{T[1]},b,5,6", FIELDS),
+    ('"' + "x" * 200_000 + '"', FIELDS),
+    ('"' + GOOD[3], FIELDS),
+    (GOOD[3] + "x" * (1 << 20), "must be at most 1 MiB long"),
 ]
 
 
@@ -75,26 +81,26 @@ def test_a_byte_that_is_no_text_costs_its_time(tmp_path):
     path.write_bytes(
         "\n".join(["time,zone,count", *GOOD]).encode().replace(f"{T[1]},b".encode(), f"{T[1]},\xe9".encode("latin-1"))
     )
-    assert told(read_table(path, UTC))[2:] == (["line 5: zone"], 1)
+    assert told(read_table(path, UTC))[2:] == ([f"line 5: {ZONE}"], 1)
 
 
 def test_of_two_counts_of_a_zone_at_a_time_neither_is_taken(tmp_path):
     made = read_table(table(tmp_path, *GOOD, f"{T[1]},b,9"), UTC)
-    assert told(made) == ([T[0], T[2]], [[4, 5]] * 2, ["line 8: time and zone, for the second time"], 1)
+    assert told(made) == ([T[0], T[2]], [[4, 5]] * 2, ["line 8: time and zone must come once"], 1)
 
 
 def test_a_time_without_every_zone_is_left_out_though_no_row_is_bad(tmp_path):
     made = release(table(tmp_path, *GOOD[:3], *GOOD[4:]))
     assert (made.windows, made.bad, made.left_out) == (2, 0, 1)
-    assert str(made.problem) == "1 times were left out, at which not every zone has one good count"
+    assert str(made.problem) == "1 time was left out, at which not every zone has one good count"
 
 
 def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3(tmp_path):
     bad, key, out = table(tmp_path, *GOOD[:3], f"{T[1]},b,-77123", *GOOD[4:]), tmp_path / "key", tmp_path / "out.csv"
     keyfile.create(key, laboratory=True)
     assert str(release(bad).problem) == (
-        "1 bad rows were left out: line 5: count. "
-        "1 times were left out, at which not every zone has one good count"
+        f"1 bad row was left out:\n  line 5: {COUNT}\n"
+        "1 time was left out, at which not every zone has one good count"
     )  # fmt: skip
     done = run(bad, key, out, "--mechanism", "laplace", "--epsilon", "1")
     assert isinstance(done.exception, DataError)
@@ -107,7 +113,7 @@ def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3
     ("lines", "said"),
     [
         ([], "must hold at least one row"),
-        (["x,a,1"], "no time has one good count of every zone; 1 bad rows were left out: line 2: time"),
+        (["x,a,1"], "no time has one good count of every zone; 1 bad row was left out:\n  line 2: time must"),
         ([f"{T[0]},a,1", f"{T[1]},a,1", f"{T[2]},b,1"], "every zone must have a count at every time; one zone has 1"),
     ],
 )
@@ -128,7 +134,7 @@ def test_the_hour_that_comes_twice_is_two_hours(tmp_path):
 
 def test_a_local_time_that_the_clocks_skip_is_no_time(tmp_path):
     made = read_table(table(tmp_path, "2018-03-11T02:30:00,a,1", "2018-03-11T03:30:00,a,2"), WEST)
-    assert told(made) == (["2018-03-11T10:30:00Z"], [[2]], ["line 2: time"], 0)
+    assert told(made) == (["2018-03-11T10:30:00Z"], [[2]], [f"line 2: {TIME}"], 0)
 
 
 @pytest.mark.parametrize("form", ["mark", "packed", "lines of other systems"])

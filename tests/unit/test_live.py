@@ -38,7 +38,6 @@ def log_of(file: Path, policy: Policy, first: int | None = None, last: int | Non
 @pytest.mark.parametrize(
     ("first", "last", "lateness"),
     [
-        (EVENING - 5 * HOUR, None, "30s"),
         (EVENING + 14 * HOUR, None, "30s"),
         (None, EVENING + 16 * HOUR, "20min"),
         (EVENING + 14 * HOUR, EVENING + 16 * HOUR, "20min"),

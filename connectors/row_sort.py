@@ -1,0 +1,126 @@
+"""Sorting more rows than memory holds: by time, and of equal times by line.
+
+Rows have a fixed width. They are sorted in runs; where there is more than one, runs go to a temporary file
+and are merged from there. Runs that follow one another already are joined, so that a file in order is
+merged with nothing.
+
+What is on the disk tells of people, so nobody but this process can read it: the file never has a name where
+the system knows such files (else it loses it at once), and every block is sealed under a key that is held in
+memory alone (an XOR with SHAKE-256 of key and place). When the process ends, however it ends, the file is
+gone, and what its blocks held cannot be read back.
+
+The file lies in the folder for temporary files (``TMPDIR``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import secrets
+import struct
+import tempfile
+from collections.abc import Iterator
+from itertools import chain
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from stream.errors import TacetError
+from stream.records import Micros
+
+RUN_ROWS = 1 << 17
+"""Rows, of 36 octets, that are held and sorted at once."""
+BLOCK_ROWS = 1 << 10
+"""Rows of a run that are read back at once."""
+
+Packed = tuple[Micros, int, int, int, bytes]
+"""(time, line, place, device, name) of a row."""
+
+_ROW = struct.Struct("<qqIq8s")
+_KEYS = np.dtype({"names": ["time", "line"], "formats": ["<i8", "<i8"], "offsets": [0, 8], "itemsize": _ROW.size})
+
+
+class _Run(NamedTuple):
+    """Sorted rows in the file."""
+
+    offset: int
+    rows: int
+    last: tuple[Micros, int]
+
+
+class RowSort:
+    """Takes rows in any order; gives them back once, sorted."""
+
+    def __init__(self, run_rows: int = RUN_ROWS, block_rows: int = BLOCK_ROWS) -> None:
+        self.rows = 0
+        self._run_rows, self._block_rows = run_rows, block_rows
+        self._held = bytearray()
+        self._lanes: list[list[_Run]] = []
+        """Runs that follow one another."""
+        self._file: IO[bytes] | None = None
+        self._key = secrets.token_bytes(32)
+
+    def add(self, row: Packed) -> None:
+        """Take a row.
+
+        Raises:
+            TacetError: the temporary file cannot take it.
+        """
+        self._held += _ROW.pack(*row)
+        self.rows += 1
+        if len(self._held) == self._run_rows * _ROW.size:
+            self._spill()
+
+    def sorted(self) -> Iterator[Packed]:
+        """Yield all rows by time and line; to be called once, after the last ``add``."""
+        if self._lanes and self._held:
+            self._spill()
+        yield from _ROW.iter_unpack(self._sorted_run()[0])
+        yield from heapq.merge(*(chain.from_iterable(map(self._read, lane)) for lane in self._lanes))
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self._held = bytearray()
+        if self._file is not None:
+            self._file.close()
+
+    def _sorted_run(self) -> tuple[bytes, tuple[Micros, int]]:
+        """Return what is held, sorted, and the time and line of its last row; nothing is held any more."""
+        rows = np.frombuffer(self._held, dtype=_KEYS)
+        self._held = bytearray()
+        order = np.argsort(rows["time"], kind="stable")  # lines come in ascending order
+        if not len(order):
+            return b"", (0, 0)
+        last = rows[order[-1]]
+        return rows.view(np.dtype((np.void, _ROW.size)))[order].tobytes(), (int(last["time"]), int(last["line"]))
+
+    def _spill(self) -> None:
+        data, last = self._sorted_run()
+        first = _ROW.unpack_from(data)[:2]
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives until the last row has been given
+            offset = self._file.seek(0, 2)
+            for start in range(0, len(data), self._block_rows * _ROW.size):
+                self._file.write(self._seal(data[start : start + self._block_rows * _ROW.size], offset + start))
+            self._file.flush()
+        except OSError as error:
+            msg = f"{tempfile.gettempdir()}: cannot hold the rows while they are sorted ({error.strerror})"
+            raise TacetError(msg) from None
+        run = _Run(offset, len(data) // _ROW.size, last)
+        lane = next((lane for lane in self._lanes if lane[-1].last < first), None)
+        self._lanes.append([run]) if lane is None else lane.append(run)
+
+    def _read(self, run: _Run) -> Iterator[Packed]:
+        file = self._file
+        assert file is not None  # noqa: S101
+        end = run.offset + run.rows * _ROW.size
+        for place in range(run.offset, end, self._block_rows * _ROW.size):
+            file.seek(place)
+            yield from _ROW.iter_unpack(self._seal(file.read(min(self._block_rows * _ROW.size, end - place)), place))
+
+    def _seal(self, data: bytes, place: int) -> bytes:
+        """Seal or open a block."""
+        stream = hashlib.shake_256(self._key + place.to_bytes(8, "big")).digest(len(data))
+        return (np.frombuffer(data, np.uint8) ^ np.frombuffer(stream, np.uint8)).tobytes()

@@ -1,0 +1,146 @@
+"""Recordings through the verbs: which range they need, in which order they may be, and what ends them with 3."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from acceptance.command_line import OBSERVATIONS, POLICY, TICKS, tacet
+
+from connectors import keyfile
+
+RANGE = ("--from", TICKS[0], "--to", TICKS[-1])
+
+
+class Ground(NamedTuple):
+    """A policy, keys of both kinds, and a recording in two orders."""
+
+    folder: Path
+    policy: Path
+    laboratory: Path
+    production: Path
+    rows: Path
+    newest_first: Path
+
+    def call(self, verb: str, *words: Any, key: Path | None = None, code: int = 0) -> Any:
+        """Run a verb with policy and key."""
+        return tacet(verb, *words, "--policy", self.policy, "--key-file", key or self.laboratory, code=code)
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    names = ("policy.toml", "laboratory", "production", "rows.csv", "newest_first.csv")
+    made = Ground(tmp_path, *(tmp_path / name for name in names))
+    made.policy.write_text(POLICY)
+    keyfile.create(made.laboratory, laboratory=True)
+    keyfile.create(made.production, laboratory=False)
+    head, *rows = OBSERVATIONS.splitlines()
+    made.rows.write_text(OBSERVATIONS)
+    made.newest_first.write_text("\n".join([head, *reversed(rows)]) + "\n")
+    return made
+
+
+@pytest.mark.parametrize("verb", ["run", "ingest", "backfill"])
+@pytest.mark.parametrize("missing", ["--from", "--to"])
+def test_under_a_production_key_a_recording_needs_both_ends_of_its_range(
+    ground: Ground, verb: str, missing: str
+) -> None:
+    store = ground.folder / "store"
+    given = [*RANGE]
+    del given[given.index(missing) : given.index(missing) + 2]
+    words = {
+        "run": ("--observations", ground.rows, "--store", store),
+        "ingest": ("--observations", ground.rows, "--kafka", "127.0.0.1:1"),
+        "backfill": (ground.rows, "--store", store),
+    }[verb]
+    done = ground.call(verb, *words, *given, key=ground.production, code=2)
+    assert done.stderr.startswith(f"tacet: {missing}: must be given for a recording under a production key; ")
+    assert not store.exists()
+
+
+def test_a_newest_first_file_gives_the_bytes_of_the_sorted_one(ground: Ground) -> None:
+    """Through replay, and through run under a production key of which there is a copy."""
+    for verb, file in (("sorted", ground.rows), ("newest", ground.newest_first)):
+        ground.call("replay", file, "--out", ground.folder / verb, "--include-restricted")
+    names = sorted(path.relative_to(ground.folder / "sorted") for path in (ground.folder / "sorted").rglob("*.*"))
+    assert len(names) == 6
+    for name in names:
+        assert (ground.folder / "newest" / name).read_bytes() == (ground.folder / "sorted" / name).read_bytes(), name
+    for name, file in (("one", ground.rows), ("two", ground.newest_first)):
+        ground.call("run", "--observations", file, "--store", ground.folder / name, *RANGE)
+    records = [
+        tacet("subscribe", "--store", ground.folder / name, "--audience", "facilities", "--from-start", "--until-end",
+              "--json").stdout
+        for name in ("one", "two")
+    ]  # fmt: skip
+    assert records[0] == records[1]
+    assert len(records[0].splitlines()) == 2 * len(TICKS)
+
+
+def test_a_device_alone_makes_the_records_of_nobody(ground: Ground) -> None:
+    """The release ids under a production key are those of the range, with rows and without any."""
+    alone, nobody = ground.folder / "alone.csv", ground.folder / "nobody.csv"
+    head, *_ = OBSERVATIONS.splitlines()
+    nobody.write_text(head + "\n")
+    alone.write_text(f"{head}\n2026-03-04T10:00:00Z,00:00:5e:00:53:01,02:00:00:00:0e:01,east\n")
+    ids = []
+    for name, file in (("all", ground.rows), ("alone", alone), ("nobody", nobody)):
+        key, store = ground.folder / f"{name}.key", ground.folder / f"{name}.store"
+        keyfile.create(key, laboratory=False)
+        ground.call("run", "--observations", file, "--store", store, *RANGE, key=key)
+        lines = tacet(
+            "subscribe", "--store", store, "--audience", "facilities", "--from-start", "--until-end", "--json"
+        ).stdout.splitlines()
+        ids.append([json.loads(line)["release_id"] for line in lines])
+    assert ids[0] == ids[1] == ids[2]
+    assert len(ids[0]) == 2 * len(TICKS)
+
+
+def test_many_rows_at_unknown_access_points_end_a_command_with_3_and_are_told(ground: Ground) -> None:
+    ground.rows.write_text(OBSERVATIONS.replace("02:00:00:00:0e:01", "02:00:00:00:0e:77"))
+    for verb, words in (
+        ("replay", (ground.rows, "--out", ground.folder / "out")),
+        ("run", ("--observations", ground.rows, "--store", ground.folder / "store")),
+    ):
+        done = ground.call(verb, *words, code=3)
+        assert done.stderr == "tacet: 2 of 5 good rows were at access points in no zone of the policy\n"
+    assert (ground.folder / "out" / "audit.jsonl").exists()
+
+
+def test_a_replay_of_which_nothing_comes_leaves_no_folder(ground: Ground) -> None:
+    head, *_ = OBSERVATIONS.splitlines()
+    out = ground.folder / "out"
+    ground.rows.write_text(f"{head}\nyesterday,x,y,z\n")
+    done = ground.call("replay", ground.rows, "--out", out, code=3)
+    assert done.stderr.startswith("tacet: no window comes of this file, and nothing was written: 1 bad row was left")
+    assert not out.exists()
+    ground.rows.write_text(f"{head}\n")
+    done = ground.call("replay", ground.rows, "--out", out, code=3)
+    assert done.stderr == "tacet: no window comes of this file, and nothing was written\n"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["empty folder", "no folder"])
+def test_a_replay_that_fails_while_it_writes_leaves_things_as_they_were(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    from click.testing import CliRunner
+
+    from connectors import replay
+    from connectors.cli import tacet as verbs
+
+    out = ground.folder / "out"
+    if there:
+        out.mkdir(mode=0o700)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(replay, "_write_csv", full)
+    words = ["replay", ground.rows, "--policy", ground.policy, "--key-file", ground.laboratory, "--out", out]
+    done = CliRunner().invoke(verbs, [*map(str, words), "--include-restricted"])
+    assert isinstance(done.exception, OSError)
+    assert out.exists() == there
+    assert not there or not list(out.iterdir())

@@ -1,0 +1,164 @@
+"""Recordings: the order of rows decides nothing, and under a public range no row decides which records exist."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core_ground import (
+    EVENING,
+    SITE,
+    SOURCES,
+    Seen,
+    access_point,
+    building,
+    laboratory,
+    mac,
+    people,
+    run,
+    write_csv,
+)
+
+from connectors.observations import ObservationFile
+from stream.pipeline import Options, Pipeline
+from stream.policy import Policy
+from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published
+from stream.schemas import AUDIT, parse_record, rfc3339
+
+POLICY = building()
+KEY = bytes(range(32))
+HOUR = 60 * MINUTE
+TICK = POLICY.site[SITE].tick
+SINCE, UNTIL = EVENING + 13 * HOUR, EVENING + 16 * HOUR
+V = POLICY.site[SITE].validity
+
+
+def messages(path: Path, seen: Sequence[Seen], policy: Policy = POLICY, **bounds: Micros | None) -> list[Any]:
+    return list(ObservationFile(write_csv(path, seen), policy, KEY, **bounds).messages())
+
+
+def published(log: Sequence[Any], since: Micros | None = None, until: Micros | None = None) -> list[Published]:
+    pipeline = Pipeline(POLICY, SITE, laboratory(), Options(first_window=since, last_window=until))
+    return [out for out in run(pipeline, log) if isinstance(out, Published)]
+
+
+def dropped(log: Sequence[Any]) -> dict[str, int]:
+    pipeline = Pipeline(POLICY, SITE, laboratory())
+    states = pipeline.initial()
+    for item in log:
+        states, _ = pipeline.step(states, item)
+    counters = states["sense"].counters
+    return {reason: rows for reason, rows in counters.items() if reason not in {"rows", "accepted"}}
+
+
+# --- order ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["newest first", "shuffled 1", "shuffled 2"])
+@pytest.mark.parametrize("bounds", [{}, {"since": SINCE, "until": UNTIL}], ids=["rows' range", "public range"])
+def test_rows_in_any_order_give_the_messages_of_the_sorted_file(tmp_path, order, bounds):
+    seen = people(hours=30)
+    assert len({row.time for row in seen}) == len(seen), "rows of the same time keep their order: another test"
+    other = list(seen)
+    if order == "newest first":
+        other.reverse()
+    else:
+        random.Random(order).shuffle(other)
+    wanted = messages(tmp_path / "sorted.csv", seen, **bounds)
+    assert messages(tmp_path / "other.csv", other, **bounds) == wanted
+    assert sum(isinstance(item, ObservationBatch) for item in wanted) > 10
+
+
+def test_nothing_of_a_file_in_any_order_is_late(tmp_path):
+    assert dropped(messages(tmp_path / "o.csv", people(hours=30)[::-1])) == {}
+
+
+def test_of_rows_of_the_same_time_the_last_in_the_file_decides(tmp_path):
+    for first, second in ("ab", "ba"):
+        rows = [Seen(EVENING + 9 * MINUTE, mac(1), access_point(zone)) for zone in (first, second)]
+        log = messages(tmp_path / "o.csv", [Seen(EVENING + MINUTE * 10, mac(2), access_point("c")), *rows])
+        points = [row.access_point for item in log if isinstance(item, ObservationBatch) for row in item.rows]
+        assert points == [*(access_point(zone) for zone in (first, second)), access_point("c")]
+
+
+# --- the public range -------------------------------------------------------------------------------------
+
+FAR = [
+    [Seen(SINCE - 400 * DAY, mac(99), access_point("a"))],
+    [Seen(UNTIL + 400 * DAY, mac(99), access_point("a"))],
+    [Seen(UNTIL + 2 * DAY, mac(99), access_point("a"))],
+    [Seen(SINCE - V, mac(99), access_point("a"))],
+    [Seen(SINCE + HOUR, mac(99), access_point("a"))],
+    [Seen(UNTIL, mac(99), access_point("a"))],
+    [Seen(SINCE + n * MINUTE, mac(99), access_point("a")) for n in range(-100, 400, 7)],
+]
+
+
+@pytest.mark.parametrize(
+    "rows", FAR, ids=["year before", "year after", "two days after", "V before", "inside", "end", "all"]
+)
+@pytest.mark.parametrize("others", [people(hours=30), []], ids=["among others", "alone"])
+def test_rows_of_one_device_never_change_which_records_exist(tmp_path, rows, others):
+    bounds = {"since": SINCE, "until": UNTIL}
+    without = messages(tmp_path / "without.csv", others, **bounds)
+    log = messages(tmp_path / "with.csv", [*rows, *others], **bounds)
+    assert beats(log) == beats(without)
+    records = [(record.topic, record.id, record.time) for record in published(log, SINCE, UNTIL)]
+    assert records == [(record.topic, record.id, record.time) for record in published(without, SINCE, UNTIL)]
+    windows = {parse_record(r.value)["window_end"] for r in published(log, SINCE, UNTIL) if r.topic == AUDIT}
+    assert windows == {rfc3339(tick) for tick in range(SINCE, UNTIL + 1, TICK)}
+
+
+@pytest.mark.parametrize("rows", FAR[:3], ids=["year before", "year after", "two days after"])
+def test_a_row_outside_the_range_drops_nobody_elses(tmp_path, rows):
+    bounds = {"since": SINCE, "until": UNTIL}
+    others = people(hours=30)
+    for place in (0, len(others) // 2, len(others)):
+        log = messages(tmp_path / "with.csv", [*others[:place], *rows, *others[place:]], **bounds)
+        assert log == messages(tmp_path / "without.csv", others, **bounds)
+
+
+def test_two_days_ahead_in_a_laboratory_costs_nobody_else_a_row(tmp_path):
+    others = people(hours=4)
+    for place in (0, len(others) // 2, len(others)):
+        ahead = Seen(others[-1].time + 2 * DAY, mac(99), access_point("a"))
+        assert dropped(messages(tmp_path / "o.csv", [*others[:place], ahead, *others[place:]])) == {}
+
+
+def test_heartbeats_of_a_range_lie_on_its_grid_and_say_when_listening_began(tmp_path):
+    log = messages(tmp_path / "o.csv", people(hours=30), since=SINCE, until=UNTIL)
+    marks = [mark for source, mark in beats(log) if source == SOURCES[0]]
+    end = UNTIL + POLICY.site[SITE].lateness + 1
+    assert sorted(set(marks)) == [*range(SINCE, UNTIL + 1, TICK), end]
+    assert {item.session for item in log} == {SINCE}
+
+
+def test_a_range_that_begins_before_the_rows_has_its_empty_windows(tmp_path):
+    log = messages(tmp_path / "o.csv", people(hours=4), since=EVENING - 2 * TICK)
+    first = min(parse_record(r.value)["window_end"] for r in published(log, EVENING - 2 * TICK) if r.topic == AUDIT)
+    assert first == rfc3339(EVENING - 2 * TICK)
+
+
+def test_who_was_seen_shortly_before_the_range_is_there_when_it_begins(tmp_path):
+    rows = [Seen(SINCE - V, mac(1), access_point("a")), Seen(SINCE - V + 1, mac(2), access_point("a"))]
+    log = messages(tmp_path / "o.csv", rows, since=SINCE, until=UNTIL)
+    assert [row.time for item in log if isinstance(item, ObservationBatch) for row in item.rows] == [SINCE - V + 1]
+
+
+def beats(log: Sequence[Any]) -> list[tuple[str, Micros]]:
+    return [(item.source, item.watermark) for item in log if isinstance(item, Heartbeat)]
+
+
+# --- times without an offset --------------------------------------------------------------------------------
+
+
+def test_a_time_without_an_offset_is_local_to_its_site(tmp_path):
+    path = tmp_path / "o.csv"
+    path.write_text(f"time,device,access_point,site\n2026-03-02 20:05,{mac(1)},{access_point('a')},{SITE}\n")
+    log = list(ObservationFile(path, POLICY, KEY).messages())
+    assert [row.time for item in log if isinstance(item, ObservationBatch) for row in item.rows] == [
+        EVENING + 5 * MINUTE
+    ]
