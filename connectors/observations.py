@@ -281,8 +281,14 @@ class ObservationFile:
             del self._ticks[name]
 
     def _beat(self, name: str, watermark: Micros) -> Iterator[Heartbeat]:
-        for source in self._policy.site[name].sources:
-            yield Heartbeat(name, source, self.first or 0, watermark)
+        """Yield a heartbeat of every source: a recording vouches for the windows from ``since`` on.
+
+        Without one it vouches for what follows its first row.
+        """
+        site, first = self._policy.site[name], self.first or 0
+        vouched = first if self._since is None else self._since - site.tick
+        for source in site.sources:
+            yield Heartbeat(name, source, first, watermark, vouched)
 
 
 class _Day:

@@ -134,6 +134,7 @@ def test_heartbeats_of_a_range_lie_on_its_grid_and_say_when_listening_began(tmp_
     end = UNTIL + POLICY.site[SITE].lateness + 1
     assert sorted(set(marks)) == [*range(SINCE, UNTIL + 1, TICK), end]
     assert {item.session for item in log} == {SINCE}
+    assert {item.listened_since for item in log if isinstance(item, Heartbeat)} == {SINCE - TICK}
 
 
 def test_a_range_that_begins_before_the_rows_has_its_empty_windows(tmp_path):
