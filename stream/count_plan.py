@@ -6,7 +6,7 @@ at once, each with noise of its own; otherwise floors and building are sums of z
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +16,7 @@ from stream.carried import Owner, owner_of
 from stream.mechanisms.consistency import site_tree
 from stream.mechanisms.counts import CountMechanism, Values, count_mechanism
 from stream.mechanisms.hierarchy import Hierarchy, Pruning
-from stream.mechanisms.levels import level_half_width, level_sum
+from stream.mechanisms.levels import level_sums
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states
 from stream.mechanisms.wevent import CARRYING, w_event_mechanism
@@ -133,7 +133,8 @@ class CountPlan:
             return None, None
         if self._tree is not None:
             return self._nodes(values.values), self._nodes(values.half_width)
-        return self._sums(mechanism, values, level_sum), self._sums(mechanism, values, level_half_width)
+        sums = level_sums(mechanism, values, [self._floors[floor] for floor in sorted(self._floors)])
+        return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
     def _nodes(self, numbers: Ints) -> Levels:
         """Levels of a tree whose nodes were measured themselves."""
@@ -146,14 +147,13 @@ class CountPlan:
                 levels["building"] = int(numbers[here][0])
         return levels
 
-    def _sums(
-        self, mechanism: CountMechanism, values: Values, of: Callable[[CountMechanism, Values, Sequence[int]], int]
-    ) -> Levels:
+    def _sums(self, building: int, floors: Sequence[int]) -> Levels:
+        """Levels that are sums of zones, as far as the release asks for them."""
         levels: Levels = {}
         if "floor" in self.release.levels:
-            levels["floor"] = {floor: of(mechanism, values, members) for floor, members in sorted(self._floors.items())}
+            levels["floor"] = dict(zip(sorted(self._floors), floors, strict=True))
         if "building" in self.release.levels:
-            levels["building"] = of(mechanism, values, range(len(self.zones)))
+            levels["building"] = building
         return levels
 
     def _by_name(self, entries: Sequence[Any]) -> dict[str, Any]:

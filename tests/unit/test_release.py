@@ -178,6 +178,13 @@ def test_levels_are_sums_before_clamping_not_sums_of_what_was_clamped():
     assert clamped < 20
 
 
+@pytest.mark.parametrize("mechanism", ["pegasus", "filter", "laplace"])
+def test_levels_never_contradict_each_other(mechanism):
+    policy = one_release(mechanism, 'board = "0.2"', 'levels = ["zone", "floor", "building"]')
+    for body in records_of(policy, [(0, 0, 0, 0, 0, 40)] * 50):
+        assert sum(body["levels"]["floor"].values()) == body["levels"]["building"]
+
+
 def test_levels_have_half_widths_of_their_own():
     policy = one_release("laplace", more='levels = ["zone", "floor", "building"]')
     [body] = records_of(policy, [(1,) * 6])
