@@ -36,10 +36,11 @@ format: $(READY)  ## Format, and fix what the linter can fix
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-lock: $(READY)  ## Pin every dependency anew, with hashes (requirements.lock, requirements-bench.lock)
+lock: $(READY)  ## Pin every dependency anew, with hashes (requirements*.lock: tests, image, benchmarks)
 	$(PYTHON) -m pip install --quiet uv
-	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra test --extra bench -o requirements-bench.lock pyproject.toml
-	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra test -c requirements-bench.lock -o requirements.lock pyproject.toml
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test --extra bench -o requirements-bench.lock pyproject.toml
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test -c requirements-bench.lock -o requirements.lock pyproject.toml
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build -c requirements.lock -o requirements-runtime.lock pyproject.toml
 
 # The environment: the first Python that is new enough, and the locked packages, each checked by its hash.
 # Debian's python3 without python3-venv cannot put pip into an environment; its own pip can then fill it.

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 import yaml
-from integration.kafka_ground import Broker, kafka_jars
+from integration.kafka_ground import IMAGE, VERSION, Broker, kafka_jars
 from verb_tree import subcommands
 
 from connectors.cli import tacet
@@ -82,6 +82,33 @@ def test_images_are_pinned_to_a_version(name: str) -> None:
     assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", SERVICES[name]["image"])
 
 
+def test_the_broker_may_map_the_library_that_it_unpacks() -> None:
+    (tmpfs,) = SERVICES["kafka"]["tmpfs"]
+    assert tmpfs.startswith("/tmp:")
+    assert "exec" in tmpfs.split(":")[1].split(",")
+
+
+def test_what_is_run_is_the_version_of_kafka_that_is_tested() -> None:
+    assert SERVICES["kafka"]["image"] == IMAGE == f"apache/kafka:{VERSION}"
+
+
+def locked(name: str) -> dict[str, str]:
+    text = (ROOT / name).read_text()
+    return dict(re.findall(r"^([\w-]+)==(\S+ (?:; .*)?)\\$", text, re.MULTILINE))
+
+
+def test_the_image_holds_what_its_own_lock_names_each_by_its_hash_and_nothing_of_the_tests() -> None:
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
+    installs = re.findall(r"pip install (.*?)(?: \\)?$", dockerfile, re.MULTILINE)
+    assert len(installs) == 2
+    assert "--require-hashes -r requirements-runtime.lock" in installs[0]
+    assert "--no-deps --no-build-isolation --no-index" in installs[1]
+    runtime, tested = locked("requirements-runtime.lock"), locked("requirements.lock")
+    assert {"aiokafka", "numpy", "structlog"} <= set(runtime)
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "opendp", "testcontainers"} & set(runtime)
+    assert {name: tested[name] for name in runtime} == runtime, "the image runs the versions that were tested"
+
+
 def test_everything_waits_for_what_it_needs() -> None:
     assert SERVICES["topics"]["depends_on"]["kafka"]["condition"] == "service_healthy"
     for name in ("ingest", "worker"):
@@ -123,7 +150,7 @@ def test_the_image_runs_without_root_and_holds_no_secret() -> None:
     assert [line for line in lines if line.startswith("USER")][-1] == f"USER {SERVICES['worker']['user']}"
     copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:]]
     assert set(copied) <= {
-        "requirements.lock", "pyproject.toml", "README.md", "LICENSE", "./", "stream", "connectors",
+        "requirements-runtime.lock", "pyproject.toml", "README.md", "LICENSE", "./", "stream", "connectors",
         "--from=build", "/opt/tacet",
     }  # fmt: skip
     assert all((ROOT / word).exists() for word in copied if not word.startswith(("-", "/", ".")))

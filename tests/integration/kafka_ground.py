@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from aiokafka.admin import AIOKafkaAdminClient
 
 VERSION = "4.3.1"
-IMAGE = "apache/kafka:4.1.0"
+IMAGE = f"apache/kafka:{VERSION}"
 START_TIMEOUT = 60.0
 
 _POM = """\
