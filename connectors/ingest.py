@@ -27,6 +27,8 @@ COLLAPSE: Micros = 5 * SECOND
 """Sightings of a device in the zone of its last kept one are dropped for so long."""
 GRID: Micros = 5 * SECOND
 WATERMARK_LAG: Micros = 1 * SECOND
+OUTAGE: Micros = 15 * SECOND
+"""A connector whose loop stood still for so long has not listened."""
 BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
@@ -109,6 +111,10 @@ class IngestState:
     """When the trap at hand was received."""
     grid: Micros
     """The last point of the grid that was served."""
+    listened_since: Micros
+    """When listening began, or the first point of the grid after it last stood still for ``OUTAGE``."""
+    awake: Micros
+    """The last interval of the grid, by its beginning, in which the connector was seen to run."""
     ready: list[Message] = field(default_factory=list)
     open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
     sequences: dict[BatchKey, int] = field(default_factory=dict)
@@ -187,9 +193,22 @@ class Ingest:
             start=start,
         )
 
-    def initial(self, now: Micros) -> IngestState:
-        """Return the state of a connector that starts now: a new session."""
-        return IngestState(now, now, grid=now // GRID * GRID, seen={site: {} for site in self._sites})
+    def initial(self, now: Micros, newest: Micros = -1) -> IngestState:
+        """Return the state of a connector that starts now: a session later than the ``newest`` there was."""
+        grid = now // GRID * GRID
+        seen: dict[str, dict[bytes, Kept]] = {site: {} for site in self._sites}
+        return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, seen=seen)
+
+    def run_on(self, state: IngestState, now: Micros) -> None:
+        """Take note that the connector runs; it must be called within each interval of the grid.
+
+        Where whole intervals passed without, nobody listened. Only the grid counts, so that calls which traps
+        bring about change nothing: what a heartbeat vouches for must not depend on whom it heard.
+        """
+        interval = now // GRID * GRID
+        if interval - state.awake >= OUTAGE:
+            state.listened_since = interval + GRID
+        state.awake = max(state.awake, interval)
 
     def observe(self, state: IngestState, now: Micros, source: str, address: str, trap: Trap) -> Outcome:
         """Take one trap that came from ``address`` (listed as ``source``) at ``now``."""
@@ -288,7 +307,7 @@ class Ingest:
         if self._start is None:
             while state.grid + GRID <= now:
                 state.grid += GRID
-                self._beat(state, self.pairs, state.grid - WATERMARK_LAG)
+                self._beat(state, self.pairs, state.grid - WATERMARK_LAG, state.listened_since)
         for batch, waiting in list(state.open.items()):
             if waiting.since + BATCH_DELAY <= now:
                 self._close(state, batch)
@@ -315,16 +334,16 @@ class Ingest:
         served = max(state.simulated.get(source, point - GRID), point - DAY)
         pairs = tuple(pair for pair in self.pairs if pair[1] == source)
         for grid in range(served + GRID, point + GRID, GRID):
-            self._beat(state, pairs, grid - WATERMARK_LAG)
+            self._beat(state, pairs, grid - WATERMARK_LAG, self._start or 0)
             state.simulated[source] = grid
 
-    def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros) -> None:
+    def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros, since: Micros) -> None:
         for site in {site for site, _ in pairs} - state.closed:
             _forget(state.seen[site], watermark - self._sites[site].validity)
         for pair in pairs:
             if pair[0] not in state.closed:
                 self._close(state, pair)
-                state.ready.append(Heartbeat(*pair, state.session, watermark))
+                state.ready.append(Heartbeat(*pair, state.session, watermark, since))
 
     def _close(self, state: IngestState, batch: BatchKey) -> None:
         waiting = state.open.pop(batch, None)

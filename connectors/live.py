@@ -84,7 +84,7 @@ def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
         UsageError: sensing would drop it whole, also what is new in it.
     """
     for site, state in sorted(runner.partition.sensing().items()):
-        newest = max((voice.session for voice in state.clock.voices.values()), default=session)
+        newest = max((progress.session for progress in state.clock.progress.values()), default=session)
         if session < newest:
             msg = (
                 f"{path}: begins before what site {site} had last, so that all of it would be dropped; "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -73,6 +73,10 @@ class _Site:
     """Audit entries by sequence that were published beyond this state and must come out again equal."""
 
 
+def _nobody(site: str) -> None:
+    del site
+
+
 class Partition:
     """The engine of one partition."""
 
@@ -83,7 +87,10 @@ class Partition:
         options: Options = DEFAULTS,
         *,
         accept_policy: bool = False,
+        alarm: Callable[[str], None] = _nobody,
     ) -> None:
+        """``alarm`` is told of each site that shuts, and again of each that is found shut at a start."""
+        self._alarm = alarm
         self._policy = policy
         self._version = policy.version
         self._keys = keys
@@ -116,8 +123,24 @@ class Partition:
             else:
                 self._absent[site] = seal_site(stages)
         self._audit_offset = body["audit"]
+        for site in self.shut_sites():
+            self._alarm(site)
         next_offset: int = body["next"]
         return next_offset
+
+    def shut_sites(self) -> list[str]:
+        """Return the sites that have shut at ``max_devices``: they take and release nothing until reopened."""
+        return sorted(name for name, site in self._sites.items() if site.pipeline.shut(site.states))
+
+    def reopen(self, name: str) -> None:
+        """Let a shut site go on with the next window; UsageError when it is not shut."""
+        if name not in self.shut_sites():
+            shut = ", ".join(self.shut_sites()) or "none"
+            msg = f"site {name!r}: must be one that has shut at max_devices ({shut})"
+            raise UsageError(msg)
+        site = self._sites[name]
+        site.encoded = None
+        site.pipeline.reopen(site.states)
 
     def snapshot(self, next_offset: int, audit_offset: int) -> bytes:
         """Return the one record of this partition: position and the state of all sites."""
@@ -240,8 +263,11 @@ class Partition:
         site = self._site(message.site)
         if isinstance(message, ObservationBatch):
             self.counters.rows += len(message.rows)
+        shut = site.pipeline.shut(site.states)
         for part, last in site.pipeline.steps(site.states, message):
             site.encoded = None
+            if site.pipeline.shut(site.states) and not shut:
+                self._alarm(message.site)
             if site.outstanding:
                 self._compare(site, part)
             yield self._emit([*rejections, *part], value), last

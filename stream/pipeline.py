@@ -127,8 +127,16 @@ class Pipeline:
         return [_stay_record(stay) for stay in self._sense.remaining_stays(states["sense"])]
 
     def lose(self, states: States) -> None:
-        """Take note that part of the log is gone: windows up to the next heartbeat have coverage 0."""
+        """Take note that part of the log is gone: no source vouches for what lies before its next heartbeat."""
         states["sense"] = self._sense.lose(states["sense"])
+
+    def shut(self, states: States) -> bool:
+        """Whether the site has shut at ``max_devices``."""
+        return bool(states["sense"].shut)
+
+    def reopen(self, states: States) -> None:
+        """Let a shut site go on; windows that it missed have coverage 0."""
+        states["sense"] = self._sense.reopen(states["sense"])
 
     def encode(self, states: States) -> dict[str, bytes]:
         """Return each stage's state in its byte form."""

@@ -70,7 +70,7 @@ class Site(Frozen):
     tick: Duration = 5 * MINUTE
     validity: Duration = 10 * MINUTE
     lateness: Duration = 30 * SECOND
-    max_devices: int = Field(default=20_000, gt=0, le=200_000, strict=True)
+    max_devices: int = Field(default=200_000, gt=0, le=200_000, strict=True)
     working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(min_length=1)
     zones: tuple[Zone, ...] = Field(min_length=1)

@@ -63,7 +63,7 @@ class OccupancyWindow:
     counts: tuple[int, ...]
     """One count a zone, in the order of the site's zone registry."""
     coverage: Fraction
-    """Share of the site's sources whose heartbeats reached the window."""
+    """Share of the site's sources whose connectors vouch, by their heartbeats, for having listened to all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,12 +168,13 @@ def messages(
             sequences[source] += 1
             waiting[source] = []
 
-    yield from (Heartbeat(SITE, source, 1, seen[0].time) for source in SOURCES)
+    since = seen[0].time - tick
+    yield from (Heartbeat(SITE, source, 1, seen[0].time, since) for source in SOURCES)
     for row in [*seen, Seen(seen[-1].time + after, "", "")]:
         while due < row.time:
             for source in SOURCES:
                 yield from flush(source)
-                yield Heartbeat(SITE, source, 1, due)
+                yield Heartbeat(SITE, source, 1, due, since)
             due += tick
         if row.device:
             source = SOURCES[int(row.device[-1], 16) % 2]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from connectors.clock import AnchoredClock, ClockStepError
-from connectors.ingest import SITE_CLOSED, BatchKey, Ingest, IngestState, Sink
+from connectors.ingest import GRID, SITE_CLOSED, BatchKey, Ingest, IngestState, Sink
 from connectors.snmp.admission import (
     BAD_COMMUNITY,
     DUPLICATE_INFORM,
@@ -92,7 +92,9 @@ class Receiver:
     async def __aenter__(self) -> Receiver:
         self._port = Port(self._wanted, self._receive_buffer, self._turn)
         self._port.open()
+        self.state.listened_since = self._clock.now()
         self._worker = asyncio.create_task(self._work())
+        self._awake = asyncio.create_task(self._run_on())
         return self
 
     async def __aexit__(
@@ -108,6 +110,7 @@ class Receiver:
             if error is None:
                 raise
         finally:
+            self._awake.cancel()
             self._port.close()
 
     @property
@@ -138,6 +141,16 @@ class Receiver:
             self._port.stop()
         self._call_worker()
         return self._counters.datagrams - before
+
+    async def _run_on(self) -> None:
+        """Note in each interval of the clock's grid that this loop runs, whether or not anything was heard."""
+        while self._failure is None:
+            try:
+                now = self._clock.now()
+            except ClockStepError:
+                return  # whoever reads the clock next tells
+            self._ingest.run_on(self.state, now)
+            await asyncio.sleep((GRID - now % GRID) / SECOND)
 
     def _call_worker(self) -> None:
         """Call the worker at once for a full chunk or a failure, else soon: it then has more to do."""
@@ -223,6 +236,7 @@ class Receiver:
     async def _chunk(self) -> bool:
         """Observe some of the queue, append what is due; return whether traps are left."""
         done: list[Answer] = []
+        self._ingest.run_on(self.state, self._clock.now())  # before anything is vouched for
         for _ in range(min(CHUNK, len(self._queue))):
             self._observe(self._queue.popleft(), done)
         # A heartbeat speaks for every trap received before it, so it must not overtake the queue.

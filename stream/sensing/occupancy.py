@@ -10,6 +10,10 @@ A window closes once, when the site's watermark has passed its tick and the late
 afterwards is dropped and counted. Only heartbeats move the watermark, so the moment at which a window closes
 says nothing about anybody.
 
+Every device that is accepted is remembered: whether one counts never depends on another. The one bound is a
+stop far above any real building. A site that would hold more than ``max_devices`` shuts: it forgets everybody,
+takes nothing more and closes nothing more until it is reopened, and then nobody vouches for what was missed.
+
 | symbol | name |
 |--------|------------|
 | tau    | tick       |
@@ -23,7 +27,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import orjson
@@ -47,8 +50,12 @@ END = -1
 UNKNOWN = -2
 """Stands for a zone where the site does not have the access point."""
 
+FORM = 2
+"""Version of the state's byte form; the one before it is read too."""
 WINDOWS_AT_ONCE = 16
 """So many windows a step closes at most: tenths of a second, after which a runner may look around."""
+ROWS_A_DEVICE = 64
+"""So many rows a device, on average, may wait for their windows where stays are kept."""
 FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time"}
 """Reasons that reject a row, with the field at fault; the other reasons only drop and count it."""
 
@@ -61,7 +68,7 @@ Out = OccupancyWindow | Stay | Rejected
 
 @dataclass(slots=True)
 class SenseState:
-    """What a site remembers between items; at most ``max_devices`` devices."""
+    """What a site remembers between items; never more than ``max_devices`` devices."""
 
     clock: SiteClock = field(default_factory=SiteClock)
     next_tick: Micros | None = None
@@ -75,10 +82,8 @@ class SenseState:
     rows: dict[Micros, dict[tuple[str, Micros], Entry]] = field(default_factory=dict, repr=False)
     """Window -> (device, time) -> last entry of that instant; filled only when stays are wanted."""
     stays_open: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
-    losing: bool = False
-    """Part of the log was lost, and no heartbeat has been heard since."""
-    lost_until: Micros | None = None
-    """Windows that began before this have coverage 0."""
+    shut: bool = False
+    """The site would have held more than ``max_devices``: nothing goes in or out until it is reopened."""
     counters: Counter[str] = field(default_factory=Counter, repr=False)
     """``rows`` seen = ``accepted`` + the rows of every reason for which rows were dropped."""
     known: set[str] = field(default_factory=set, repr=False, compare=False)
@@ -104,7 +109,8 @@ class Sense:
     validity: Micros
     lateness: Micros
     max_devices: int
-    """Bound on distinct devices held; before there is a watermark, on entries (device and window)."""
+    """The site shuts where it would hold more devices; before there is a watermark, more entries (device and
+    window); with ``keep_presence``, more than ``ROWS_A_DEVICE`` times as many rows."""
     source_timeout: Micros = 120 * SECOND
     ahead: Micros = 5 * MINUTE
     """A row further than this beyond the watermark is rejected."""
@@ -140,6 +146,9 @@ class Sense:
         if fault is not None:
             _count_dropped(state, item, fault.reason)
             yield [fault], True
+        elif state.shut:
+            _count_dropped(state, item, "site_shut")
+            yield [], True
         elif isinstance(item, Heartbeat):
             if self._hear(state, item):
                 yield from self._close_due(state)
@@ -185,8 +194,7 @@ class Sense:
             held = entries.get(device)
             if held is None:
                 if room <= 0 or (device not in known and len(known) >= limit):
-                    dropped["over_max_devices"] += 1
-                    continue
+                    return self._shut(state, batch)
                 room -= 1
                 known.add(device)
                 entries[device] = entry
@@ -194,8 +202,23 @@ class Sense:
                 entries[device] = entry
             if rows is not None and rows.get((device, time), entry) <= entry:
                 rows[device, time] = entry
+        if sum(map(len, state.rows.values())) > limit * ROWS_A_DEVICE:
+            return self._shut(state, batch)
         _count(state, batch, dropped)
         return out
+
+    def _shut(self, state: SenseState, batch: ObservationBatch) -> list[Out]:
+        """Shut the site on a batch that it cannot hold; its clock stays, so that it can be reopened."""
+        state.shut = True
+        state.current, state.pending, state.rows, state.stays_open, state.known = {}, {}, {}, {}, set()
+        _count_dropped(state, batch, "site_shut")
+        return [Rejected(batch.source, "site_shut", "site")]
+
+    def reopen(self, state: SenseState) -> SenseState:
+        """Return the state of a shut site that goes on; no source vouches for what it missed."""
+        state.shut = False
+        watermark.lose(state.clock, self.sources)
+        return state
 
     def _room(self, state: SenseState) -> int:
         """How many more entries may be opened: bounded only while there is no watermark to bound time."""
@@ -232,11 +255,9 @@ class Sense:
 
     def _hear(self, state: SenseState, beat: Heartbeat) -> bool:
         """Take note of a heartbeat; return whether the site has a watermark, by which windows may be due."""
-        if not watermark.hear(state.clock, beat, max(self.source_timeout, self.tick)):
+        if not watermark.record_heartbeat(state.clock, beat):
             state.counters["stale_heartbeats"] += 1
             return False
-        if state.losing:
-            state.losing, state.lost_until = False, beat.watermark
         watermark.settle(state.clock, self.sources, self.source_timeout)
         reached = state.clock.watermark
         if reached is not None and state.next_tick is None:
@@ -288,14 +309,13 @@ class Sense:
             del current[device]
         state.known = set(current).union(*state.pending.values())
         state.closed = tick
-        watermark.forget_silences(state.clock, tick - self.tick)
-        lost = state.lost_until is not None and tick - self.tick < state.lost_until
-        share = Fraction(0) if lost else watermark.coverage(state.clock, self.sources, tick, self.tick)
+        share = watermark.coverage(state.clock, self.sources, tick - self.tick, tick)
+        watermark.forget_listened(state.clock, tick)
         return OccupancyWindow(self.site, tick, tuple(counts), share)
 
     def lose(self, state: SenseState) -> SenseState:
-        """Return the state after a loss in the log: windows up to the next heartbeat have coverage 0."""
-        state.losing = True
+        """Return the state after a loss in the log: no source vouches for anything before its next heartbeat."""
+        watermark.lose(state.clock, self.sources)
         return state
 
     def _finish_stays(self, state: SenseState, tick: Micros) -> list[Stay]:
@@ -324,9 +344,9 @@ class Sense:
         stamps = sorted({entry[1] for entry in _entries(state)})
         number = {stamp: i for i, stamp in enumerate(stamps)}
         plain = {
-            "form": 1,
+            "form": FORM,
             "clock": watermark.to_plain(state.clock),
-            "ticks": [state.next_tick, state.closed, state.losing, state.lost_until],
+            "ticks": [state.next_tick, state.closed, state.shut],
             "zones": self.zones,
             "current": [[device, *where] for device, where in sorted(state.current.items())],
             "stamps": stamps,
@@ -388,14 +408,14 @@ def _flat(entries: Mapping[Any, Entry], number: Mapping[Stamp, int]) -> list[lis
 
 
 def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SenseState:
-    if plain["form"] != 1:
+    if plain["form"] not in (1, FORM):
         raise ValueError("form")
     stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]
     index = {zone: i for i, zone in enumerate(zones)}
     now = {i: index.get(zone, END) for i, zone in enumerate(plain["zones"])} | {END: END}
-    next_tick, closed, losing, lost_until = plain["ticks"]
-    state = SenseState(watermark.from_plain(plain["clock"]), next_tick, closed)
-    state.losing, state.lost_until = losing, lost_until
+    next_tick, closed, shut, *_ = plain["ticks"]
+    state = SenseState(watermark.from_plain(plain["clock"], form=plain["form"]), next_tick, closed)
+    state.shut = plain["form"] == FORM and shut
     state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
     for tick, entries in plain["pending"]:
         state.pending[tick] = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}

@@ -427,7 +427,7 @@ def test_heartbeats_are_the_same_whether_or_not_anyone_moved():
     assert rows(told["busy"])
     pairs = [("dbh", CONTROLLER), ("ics", CONTROLLER), ("ics", OTHER)]
     grid = range(NOON + GRID, NOON + 399 * 100_003 + 1, GRID)
-    expected = [Heartbeat(*pair, NOON, g - SECOND) for g in grid for pair in pairs]
+    expected = [Heartbeat(*pair, NOON, g - SECOND, NOON) for g in grid for pair in pairs]
     assert told["quiet"] == expected
 
 

@@ -342,15 +342,41 @@ def test_windows_come_in_order_without_a_gap_from_the_first_tick_on():
     assert windows == list(range(-(-SEEN[0].time // tick) * tick, windows[-1] + 1, tick))
 
 
-def test_devices_beyond_the_most_that_a_site_may_hold_are_dropped_and_counted():
-    small = building(site="max_devices = 5")
+def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_and_others_go_on():
+    two = building(site="max_devices = 5", sites=(SITE, "dbh1"))
+    told: list[str] = []
+    partition = Partition(two, laboratory(), alarm=told.append)
+    made = fed(partition, [encode_message(item) for item in messages(SEEN, two)])
+    assert partition.shut_sites() == told == [SITE]
+    [stop] = [parse_record(out.value) for out in made if out.topic == QUARANTINE]
+    assert (stop["reason"], stop["place"]) == ("site_shut", "site")
+    snapshot = partition.snapshot(7, 0)
+
+    again = Partition(two, laboratory(), alarm=told.append)
+    again.restore(snapshot)
+    assert told == [SITE, SITE]
+    later = [encode_message(Heartbeat(SITE, source, 1, SEEN[-1].time + DAY, 0)) for source in SOURCES]
+    assert fed(again, later) == []
+    assert audit(fed(again, [encode_message(item) for item in messages_of("dbh1", two)]))
+
+
+def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_missed():
+    small = building(site="max_devices = 5", releases=COUNTS)
     partition = Partition(small, laboratory())
-    log = [encode_message(item) for item in messages(SEEN, small)]
-    fed(partition, log)
-    state = partition._sites[SITE].states["sense"]
-    assert state.counters["over_max_devices"] > 100
-    assert len(state.known) <= 5
-    assert state.counters["rows"] == len(SEEN)
+    fed(partition, [encode_message(item) for item in messages(SEEN, small)])
+    reached = partition.watermarks()[SITE]
+    assert reached is not None
+    with pytest.raises(UsageError, match="site 'elsewhere': must be one that has shut"):
+        partition.reopen("elsewhere")
+    partition.reopen(SITE)
+    assert partition.shut_sites() == []
+    tick = small.site[SITE].tick
+    beats = [Heartbeat(SITE, s, 1, reached + n * tick, 0) for n in range(1, 6) for s in SOURCES]
+    made = fed(partition, [encode_message(beat) for beat in beats])
+    shares = [parse_record(out.value)["coverage"] for out in made if out.topic == "tacet.private.board.plain.v1"]
+    assert shares
+    assert shares == sorted(shares)
+    assert {shares[0], shares[-1]} == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("tick", ["5min", "15min", "1h"])

@@ -16,7 +16,7 @@ from stream.records import (
     Row,
     Stay,
 )
-from stream.sensing.occupancy import Sense
+from stream.sensing.occupancy import ROWS_A_DEVICE, Sense
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE
@@ -42,8 +42,8 @@ def batch(*rows, sequence=0, source="one", session=1) -> ObservationBatch:
     return ObservationBatch("dbh", source, session, sequence, tuple(Row(*row) for row in rows))
 
 
-def beat(watermark, source="one", session=1) -> Heartbeat:
-    return Heartbeat("dbh", source, session, watermark)
+def beat(watermark, source="one", session=1, since=0) -> Heartbeat:
+    return Heartbeat("dbh", source, session, watermark, since)
 
 
 def run(stage: Sense, *items):
@@ -202,7 +202,7 @@ def test_copy_of_a_batch_and_batches_of_a_replaced_session_are_dropped_and_count
 
 def test_rows_seen_are_rows_accepted_plus_every_reason_to_drop():
     state, _, _ = run(
-        sense(max_devices=2, sources=("one", "two"), ahead=5 * MINUTE),
+        sense(sources=("one", "two"), ahead=5 * MINUTE),
         beat(T0),
         beat(T0, "two"),
         beat(T0 + TICK),
@@ -215,11 +215,10 @@ def test_rows_seen_are_rows_accepted_plus_every_reason_to_drop():
     )
     assert dict(state.counters) == {
         "rows": 10,
-        "accepted": 2,
+        "accepted": 4,
         "late": 1,
         "unknown_access_point": 1,
         "ahead": 1,
-        "over_max_devices": 2,
         "repeated_batch": 1,
         "unknown_source": 1,
         "stale_session": 1,
@@ -268,7 +267,7 @@ def test_stopped_source_times_out_after_two_minutes_of_log_time_and_its_later_ro
     assert state.counters["late"] == 1
 
 
-def test_coverage_is_the_share_of_sources_whose_heartbeats_reached_the_window():
+def test_coverage_is_the_share_of_sources_that_vouch_for_the_window():
     stage = sense(sources=("one", "two", "three"))
     start = [beat(T0, s) for s in stage.sources]
     items = [beat(T0 + 60 * SECOND, "two"), beat(T0 + 60 * SECOND), beat(T0 + 200 * SECOND)]
@@ -281,20 +280,51 @@ def test_coverage_is_the_share_of_sources_whose_heartbeats_reached_the_window():
     assert [w.coverage for w in out] == [Fraction(1)]
 
 
-def test_a_source_does_not_vouch_for_windows_in_which_it_was_silent():
+def test_a_source_does_not_vouch_for_windows_in_which_it_did_not_listen():
     stage = sense(sources=("one", "two"))
     ticks = [T0 + n * TICK for n in range(9)]
-    items = [b for t in ticks for b in ([beat(t)] if t in ticks[3:6] else [beat(t, "two"), beat(t)])]
-    state, out = scan(stage, items)
+    heard = [
+        [beat(t)] if t in ticks[3:6] else [beat(t, "two", since=0 if t < ticks[3] else ticks[6]), beat(t)]
+        for t in ticks
+    ]
+    state, out = scan(stage, [item for items in heard for item in items])
     assert [(w.window_end - T0) // TICK for w in out if w.coverage == 1] == [0, 1, 2, 7]
     assert {w.coverage for w in out} == {Fraction(1), Fraction(1, 2)}
     assert stage.encode(stage.decode(stage.encode(state))) == stage.encode(state)
 
 
-def test_coverage_is_nothing_while_nobody_was_heard():
+def test_coverage_is_nothing_while_nobody_listened():
     stage = sense()
-    _, out = scan(stage, [beat(T0), beat(T0 + TICK), beat(T0 + 6 * TICK), beat(T0 + 7 * TICK)])
-    assert [w.coverage for w in out] == [1, 1, 0, 0, 0, 0, 0]
+    back = T0 + 6 * TICK
+    _, out = scan(stage, [beat(T0), beat(T0 + TICK), beat(back, since=back), beat(T0 + 8 * TICK, since=back)])
+    assert [w.coverage for w in out] == [1, 1, 0, 0, 0, 0, 0, 1]
+
+
+def test_a_receiver_dead_for_200_s_of_a_window_does_not_vouch_for_it():
+    stage = sense()
+    back = T0 + 250 * SECOND
+    _, out = scan(
+        stage, [beat(T0), beat(T0 + 50 * SECOND), beat(back + 1, since=back), beat(T0 + 3 * TICK, since=back)]
+    )
+    assert [w.coverage for w in out] == [1, 0, 1]
+
+
+def test_the_first_window_is_vouched_for_only_if_listening_began_by_its_start():
+    late = [
+        beat(T0 + TICK - 9 * SECOND, since=T0 + TICK - 10 * SECOND),
+        beat(T0 + 3 * TICK, since=T0 + TICK - 10 * SECOND),
+    ]
+    in_time = [beat(T0 + 1, since=T0), beat(T0 + 3 * TICK, since=T0)]
+    assert [w.coverage for w in scan(sense(), late)[1]] == [0, 1]
+    assert [w.coverage for w in scan(sense(), in_time)[1]] == [1, 1]
+
+
+def test_the_first_heartbeat_after_an_outage_takes_no_voucher_from_a_window_that_lay_before_it():
+    stage = sense(sources=("one", "two", "three", "four"))
+    before = [beat(T0 + n * 5 * SECOND, source) for n in range(61) for source in stage.sources]
+    back = T0 + TICK + 200 * SECOND
+    _, out = scan(stage, [*before, beat(back + 1, since=back)])
+    assert [((w.window_end - T0) // TICK, w.coverage) for w in out] == [(0, 1), (1, 1)]
 
 
 def test_heartbeats_a_tick_apart_keep_full_coverage_when_the_timeout_is_a_tick():
@@ -303,29 +333,59 @@ def test_heartbeats_a_tick_apart_keep_full_coverage_when_the_timeout_is_a_tick()
     assert [(w.window_end - T0, w.coverage) for w in out] == [(n * TICK, 1) for n in range(4)]
 
 
-def test_max_devices_bounds_devices_held_and_makes_room_when_they_expire():
+def test_a_site_holds_max_devices_and_has_room_again_when_they_expire():
     stage = sense(max_devices=2)
-    one_too_many = batch(*((name, "ap-a", T0 + 1) for name in "def"), ("d", "ap-b", T0 + 2))
+    full = batch(*((name, "ap-a", T0 + 1) for name in "de"), ("d", "ap-b", T0 + 2))
     room_again = batch(("f", "ap-c", T0 + 4 * TICK), sequence=1)
-    state, windows, _ = run(stage, beat(T0), one_too_many, beat(T0 + 4 * TICK), room_again, beat(T0 + 5 * TICK))
+    state, windows, _ = run(stage, beat(T0), full, beat(T0 + 4 * TICK), room_again, beat(T0 + 5 * TICK))
     assert windows[TICK] == (1, 1, 0)
     assert windows[4 * TICK] == (0, 0, 1)
-    assert state.counters["over_max_devices"] == 1
+    assert not state.shut
+
+
+@pytest.mark.parametrize("late_one", [("f", "ap-c", T0 + 3), ("f", None, T0 + 3)])
+def test_one_device_too_many_shuts_the_site_and_everybody_is_forgotten(late_one):
+    stage = sense(max_devices=2, keep_presence=True)
+    state, _ = scan(stage, [beat(T0), batch(("d", "ap-a", T0)), beat(T0 + 31 * SECOND)])
+    state, out = scan(stage, [batch(("e", "ap-b", T0 + 2), late_one, sequence=1)], state)
+    assert out == [Rejected("one", "site_shut", "site")]
+    assert state.shut
+    assert (state.current, state.pending, state.rows, state.stays_open, state.known) == ({}, {}, {}, {}, set())
 
 
 def test_devices_that_are_present_count_against_max_devices():
     stage = sense(max_devices=1)
     second = batch(("e", "ap-b", T0 + TICK + 1), sequence=1)
-    _, windows, _ = run(stage, beat(T0), batch(("d", "ap-a", T0)), beat(T0 + TICK), second, beat(T0 + 3 * TICK))
-    assert windows[2 * TICK] == (0, 0, 0)
+    state, _ = scan(stage, [beat(T0), batch(("d", "ap-a", T0 + 1)), beat(T0 + TICK + 31 * SECOND)])
+    assert not state.shut
+    assert scan(stage, [second], state)[0].shut
 
 
 def test_entries_are_bounded_while_there_is_no_watermark():
     stage = sense(max_devices=3)
-    rows = [("d", "ap-a", T0 + n * TICK) for n in range(10)]
-    state, _ = scan(stage, [batch(*rows)])
-    assert sum(map(len, state.pending.values())) == 3
-    assert state.counters["over_max_devices"] == 7
+    rows = [("d", "ap-a", T0 + n * TICK) for n in range(4)]
+    assert not scan(stage, [batch(*rows[:3])])[0].shut
+    assert scan(stage, [batch(*rows)])[0].shut
+
+
+def test_rows_that_are_kept_for_stays_are_bounded():
+    stage = sense(max_devices=1, keep_presence=True)
+    rows = [("d", "ap-a", T0 + n) for n in range(ROWS_A_DEVICE + 1)]
+    assert not scan(stage, [beat(T0), batch(*rows[1:])])[0].shut
+    assert scan(stage, [beat(T0), batch(*rows[1:]), batch(*rows[:1], sequence=1)])[0].shut
+
+
+def test_a_shut_site_takes_nothing_and_closes_nothing_until_it_is_reopened_also_over_a_restart():
+    stage = sense(max_devices=1)
+    state, out = scan(stage, [beat(T0), beat(T0 + 31 * SECOND), batch(("d", "ap-a", T0 + 1), ("e", "ap-a", T0 + 1))])
+    state = stage.decode(stage.encode(state))
+    state, out = scan(stage, [batch(("d", "ap-a", T0 + 2), sequence=1), beat(T0 + 3 * TICK)], state)
+    assert out == []
+    assert (state.shut, state.counters["site_shut"], state.known) == (True, 3, set())
+
+    state = stage.reopen(state)
+    state, out = scan(stage, [beat(T0 + 3 * TICK), beat(T0 + 6 * TICK)], state)
+    assert [((w.window_end - T0) // TICK, w.coverage) for w in out] == [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)]
 
 
 def test_first_and_last_window_bound_what_is_released():
@@ -394,8 +454,8 @@ def test_state_has_this_byte_form():
     rows = batch(("e", "ap-b", T0 + 2), ("d", "ap-a", T0 + 1), ("d", None, T0 + TICK + 1))
     state, _ = scan(stage, [beat(T0), rows, beat(T0 + TICK + 31 * SECOND)])
     assert stage.encode(state) == (
-        b'{"form":1,"clock":[300000000000,300331000000,[["one",1,0,300331000000,[[300000000000,300331000000]]]]],'
-        b'"ticks":[300600000000,300300000000,false,null],"zones":["A","B","C"],'
+        b'{"form":2,"clock":[300000000000,300331000000,[["one",1,0,300331000000,[[0,300331000000]],0]]],'
+        b'"ticks":[300600000000,300300000000,false],"zones":["A","B","C"],'
         b'"current":[["d",0,300000000001],["e",1,300000000002]],"stamps":[["one",1,0]],'
         b'"pending":[[300600000000,[["d",300300000001,0,2,-1]]]],'
         b'"rows":[[300600000000,[[["d",300300000001],300300000001,0,2,-1]]]],'

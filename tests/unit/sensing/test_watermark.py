@@ -1,21 +1,33 @@
-"""Up to where a site has been told of."""
+"""How far each source has reported, and who listened when."""
 
 from fractions import Fraction
 
 from stream.records import SECOND, Heartbeat
-from stream.sensing.watermark import SiteClock, admit, coverage, from_plain, hear, settle, to_plain
+from stream.sensing.watermark import (
+    SiteClock,
+    admit,
+    coverage,
+    forget_listened,
+    from_plain,
+    lose,
+    record_heartbeat,
+    settle,
+    to_plain,
+)
 
 SOURCES = ("a", "b")
 TIMEOUT = 120 * SECOND
 
 
-LONGEST = 10**12
-
-
-def beat(clock: SiteClock, source: str, seconds: float, session: int = 1) -> int | None:
-    hear(clock, Heartbeat("site", source, session, int(seconds * SECOND)), LONGEST)
+def beat(clock: SiteClock, source: str, seconds: float, session: int = 1, since: float | None = 0) -> int | None:
+    listened = None if since is None else int(since * SECOND)
+    record_heartbeat(clock, Heartbeat("site", source, session, int(seconds * SECOND), listened))
     settle(clock, SOURCES, TIMEOUT)
     return None if clock.watermark is None else clock.watermark // SECOND
+
+
+def covered(clock: SiteClock, start: float, end: float) -> Fraction:
+    return coverage(clock, SOURCES, int(start * SECOND), int(end * SECOND))
 
 
 def test_watermark_exists_once_every_source_has_been_heard():
@@ -54,18 +66,92 @@ def test_source_does_not_go_back_when_its_heartbeat_does():
     beat(clock, "a", 1000)
     assert beat(clock, "b", 1010) == 1000
     beat(clock, "a", 900, session=2)
-    assert coverage(clock, SOURCES, 950 * SECOND, 1) == 1
+    assert covered(clock, 949, 950) == 1
     assert beat(clock, "a", 1005, session=2) == 1005
 
 
 def test_coverage_is_the_share_of_listed_sources_that_reached_the_tick():
     clock = SiteClock()
-    assert coverage(clock, SOURCES, 0, 1) == 0
+    assert covered(clock, 0, 1) == 0
     beat(clock, "a", 1000)
     beat(clock, "b", 900)
-    assert coverage(clock, SOURCES, 950 * SECOND, 1) == Fraction(1, 2)
-    assert coverage(clock, SOURCES, 900 * SECOND + 1, 1) == Fraction(1, 2)
-    assert coverage(clock, SOURCES, 900 * SECOND, 1) == 1
+    assert covered(clock, 600, 950) == Fraction(1, 2)
+    assert covered(clock, 600, 900.000001) == Fraction(1, 2)
+    assert covered(clock, 600, 900) == 1
+
+
+def test_a_source_vouches_for_a_window_only_if_it_listened_from_its_start_on():
+    clock = SiteClock()
+    for source, since in (("a", 600), ("b", 600.000001)):
+        beat(clock, source, 900, since=since)
+    assert covered(clock, 600, 900) == Fraction(1, 2)
+    assert covered(clock, 601, 900) == 1
+
+
+def test_a_source_vouches_for_no_window_in_which_it_did_not_listen():
+    clock = SiteClock()
+    for source in SOURCES:
+        beat(clock, source, 700, since=0)
+        beat(clock, source, 1600, since=900)  # 200 s not listened to
+    for start, end, share in ((400, 700, 1), (400, 700.1, 0), (899.9, 1000, 0), (900, 1600, 1), (600, 1600, 0)):
+        assert covered(clock, start, end) == share
+
+
+def test_a_break_between_heartbeats_alone_takes_nothing_from_who_listened_all_along():
+    clock = SiteClock()
+    for source in SOURCES:
+        beat(clock, source, 700, since=100)
+        beat(clock, source, 1600, since=100)
+    assert covered(clock, 600, 1200) == 1
+
+
+def test_a_message_of_an_earlier_version_vouches_for_nothing_before_itself():
+    clock = SiteClock()
+    for seconds in range(600, 1000, 5):
+        for source in SOURCES:
+            beat(clock, source, seconds, since=None)
+    assert covered(clock, 700, 701) == 0
+
+
+def test_a_new_session_vouches_for_what_the_old_one_had_listened_to_and_for_its_own():
+    clock = SiteClock()
+    for source in SOURCES:
+        beat(clock, source, 1000, since=0)
+        beat(clock, source, 1300, session=2, since=999)
+    assert covered(clock, 600, 1200) == 1
+
+
+def test_after_a_loss_every_source_vouches_only_from_its_own_next_heartbeat_on():
+    clock = SiteClock()
+    for source in SOURCES:
+        beat(clock, source, 1000, since=0)
+    lose(clock, SOURCES)
+    assert covered(clock, 600, 900) == 0
+    beat(clock, "a", 1200, since=0)
+    beat(clock, "b", 1500, since=0)
+    for source in SOURCES:
+        beat(clock, source, 2000, since=0)
+    assert covered(clock, 1100, 1400) == 0
+    assert covered(clock, 1200, 1500) == Fraction(1, 2)
+    assert covered(clock, 1500, 1800) == 1
+
+
+def test_a_source_first_heard_after_a_loss_does_not_vouch_for_what_was_lost():
+    clock = SiteClock()
+    lose(clock, SOURCES)
+    for source in SOURCES:
+        beat(clock, source, 1000, since=0)
+        beat(clock, source, 2000, since=0)
+    assert covered(clock, 600, 900) == 0
+    assert covered(clock, 1000, 1300) == 1
+
+
+def test_what_no_window_to_come_needs_is_let_go():
+    clock = SiteClock()
+    beat(clock, "a", 700, since=0)
+    beat(clock, "a", 1600, since=900)
+    forget_listened(clock, 900 * SECOND)
+    assert clock.progress["a"].listened == [(900 * SECOND, 1600 * SECOND)]
 
 
 def test_batches_of_a_session_are_admitted_in_ascending_order_once():
@@ -82,14 +168,14 @@ def test_new_session_counts_its_batches_from_zero_and_silences_the_old_one():
     admit(clock, "a", 7, 9)
     assert admit(clock, "a", 8, 0) is None
     assert admit(clock, "a", 7, 10) == "stale_session"
-    assert not hear(clock, Heartbeat("site", "a", 7, 10**9), LONGEST)
-    assert clock.voices["a"].watermark is None
+    assert not record_heartbeat(clock, Heartbeat("site", "a", 7, 10**9, 0))
+    assert clock.progress["a"].watermark is None
 
 
 def test_heartbeat_of_a_new_session_silences_the_old_one():
     clock = SiteClock()
     admit(clock, "a", 7, 9)
-    assert hear(clock, Heartbeat("site", "a", 8, 0), LONGEST)
+    assert record_heartbeat(clock, Heartbeat("site", "a", 8, 0, 0))
     assert admit(clock, "a", 7, 10) == "stale_session"
     assert admit(clock, "a", 8, 0) is None
 
@@ -98,4 +184,12 @@ def test_clock_survives_its_plain_form():
     clock = SiteClock()
     beat(clock, "b", 900)
     admit(clock, "a", 7, 9)
-    assert from_plain(to_plain(clock)) == clock
+    lose(clock, ("b",))
+    assert from_plain(to_plain(clock), form=2) == clock
+
+
+def test_a_clock_of_the_form_before_goes_on_and_vouches_for_nothing_it_did_not_note():
+    clock = from_plain([900 * SECOND, 1000 * SECOND, [["a", 7, 9, 1000 * SECOND, []]]], form=1)
+    assert admit(clock, "a", 7, 9) == "repeated_batch"
+    beat(clock, "b", 1100)
+    assert covered(clock, 600, 900) == Fraction(1, 2)
