@@ -84,7 +84,7 @@ def month():
 
     def log() -> Iterable[ObservationBatch | Heartbeat]:
         place, sequence = 0, 0
-        yield Heartbeat(site, "127.0.0.1", 1, made.start)
+        yield Heartbeat(site, "127.0.0.1", 1, made.start, 0)
         for due in range(made.start + TICK * MINUTE, made.end, TICK * MINUTE):
             first = place
             while place < len(rows) and rows[place].time <= due:
@@ -92,7 +92,7 @@ def month():
             if place > first:
                 yield ObservationBatch(site, "127.0.0.1", 1, sequence, tuple(rows[first:place]))
                 sequence += 1
-            yield Heartbeat(site, "127.0.0.1", 1, due)
+            yield Heartbeat(site, "127.0.0.1", 1, due, 0)
 
     outputs = run(Pipeline(policy, site, laboratory()), log())
     private = bodies(outputs, "private")

@@ -89,7 +89,7 @@ def messages() -> Iterator[ObservationBatch | Heartbeat]:
                     for at in times
                 )
                 yield ObservationBatch(name, "10.0.0.1", 1, tick * BATCHES_A_TICK + part, rows)
-            yield Heartbeat(name, "10.0.0.1", 1, begin + TICK + 31 * SECOND)
+            yield Heartbeat(name, "10.0.0.1", 1, begin + TICK + 31 * SECOND, 0)
 
 
 class Stopwatch:

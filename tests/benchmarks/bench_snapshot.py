@@ -41,7 +41,7 @@ def measure(mechanism: str, span: int, max_count: int | None = None, tick: str =
     seconds: list[float] = []
     gc.collect()
     for n in range(3):
-        partition.feed(0, None, encode_message(Heartbeat("site0", SOURCE, begin, last + n * SECOND // 10)))
+        partition.feed(0, None, encode_message(Heartbeat("site0", SOURCE, begin, last + n * SECOND // 10, 0)))
         seconds.append(cpu(lambda: partition.snapshot(0, 0)))
     snapshot = partition.snapshot(0, 0)
     raw = sum(len(data) for stages in open_snapshot(snapshot)[1].values() for data in stages.values())

@@ -33,7 +33,7 @@ def messages(devices: int, rows: int, start: Micros) -> list[bytes]:
             Row(f"{n * 7919 % devices:016x}", points[n * 31 % len(points)], at + (n - seen.start) * 1000) for n in seen
         ))))  # fmt: skip
         if (batch + 1) % 10 == 0:
-            made.append(encode_message(Heartbeat("site0", SOURCE, 1, at + ROWS * 1000 - SECOND)))
+            made.append(encode_message(Heartbeat("site0", SOURCE, 1, at + ROWS * 1000 - SECOND, 0)))
     return made
 
 

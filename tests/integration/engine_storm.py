@@ -93,7 +93,7 @@ class Movement:
         self._random = random.Random(self.seed)
         self._sequence: defaultdict[str, int] = defaultdict(int)
         self._points = {name: [zone.access_points[0] for zone in site.zones] for name, site in self.policy.site.items()}
-        self.made += [Heartbeat(site, SOURCE, 1, START) for site in SITES]
+        self.made += [Heartbeat(site, SOURCE, 1, START, 0) for site in SITES]
 
     def next_tick(self) -> Iterator[Message]:
         """Make five minutes of every building: batches, then the heartbeat that closes the window."""
@@ -104,7 +104,7 @@ class Movement:
                 rows = sorted((self._row(site, begin + part * TICK // 2) for _ in range(12)), key=lambda row: row.time)
                 yield self._keep(ObservationBatch(site, SOURCE, 1, self._sequence[site], tuple(rows)))
                 self._sequence[site] += 1
-            yield self._keep(Heartbeat(site, SOURCE, 1, begin + TICK + 31 * SECOND))
+            yield self._keep(Heartbeat(site, SOURCE, 1, begin + TICK + 31 * SECOND, 0))
 
     def _row(self, site: str, begin: Micros) -> Row:
         device = f"{self._random.randrange(40):016x}"

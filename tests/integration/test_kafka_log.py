@@ -91,7 +91,7 @@ async def test_the_sink_keeps_the_order_of_calls_and_a_sites_partition(kafka: Br
     await create_topics(kafka.bootstrap, [prefix], partitions=4)
     sink = KafkaSink(kafka.bootstrap, topic=prefix)
     await sink.start()
-    beats = [Heartbeat(f"site-{number % 3}", "10.0.0.1", 1, number) for number in range(300)]
+    beats = [Heartbeat(f"site-{number % 3}", "10.0.0.1", 1, number, 0) for number in range(300)]
     await asyncio.gather(*map(sink.append, beats))
     there = await records(kafka.bootstrap, prefix)  # before stop: append had returned, so all are durable
     await sink.stop()

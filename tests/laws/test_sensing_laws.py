@@ -80,7 +80,7 @@ def history(seed: int, devices: int = 12, rows: int = 150) -> list[Seen]:
 
 
 def ends(source: str) -> Heartbeat:
-    return Heartbeat("dbh", source, 1, T0 + SPAN + V + LATENESS + 2 * TICK)
+    return Heartbeat("dbh", source, 1, T0 + SPAN + V + LATENESS + 2 * TICK, 0)
 
 
 def deliver(seen: Iterable[Seen], delay, cut) -> list[ObservationBatch | Heartbeat]:
@@ -90,7 +90,7 @@ def deliver(seen: Iterable[Seen], delay, cut) -> list[ObservationBatch | Heartbe
     """
     arrivals = sorted(((row.time + delay(), n, source, row) for n, (source, row) in enumerate(seen)))
     beats = [(T0 + n * MINUTE, -1, source, None) for n in range(SPAN // MINUTE + 1) for source in SOURCES]
-    items: list[ObservationBatch | Heartbeat] = [Heartbeat("dbh", source, 1, T0) for source in SOURCES]
+    items: list[ObservationBatch | Heartbeat] = [Heartbeat("dbh", source, 1, T0, 0) for source in SOURCES]
     open_rows: dict[str, list[Row]] = {source: [] for source in SOURCES}
     sequence = dict.fromkeys(SOURCES, 0)
 
@@ -103,7 +103,7 @@ def deliver(seen: Iterable[Seen], delay, cut) -> list[ObservationBatch | Heartbe
     for at, _, source, row in sorted([*arrivals, *beats], key=lambda event: event[:3]):
         if row is None:
             flush(source)
-            items.append(Heartbeat("dbh", source, 1, at))
+            items.append(Heartbeat("dbh", source, 1, at, 0))
             continue
         open_rows[source].append(row)
         if cut():
@@ -161,11 +161,11 @@ def test_every_tick_of_a_simulated_day_equals_a_naive_recomputation():
         (int(time), day.devices[device], int(where))
         for time, device, where in zip(day.time, day.device, day.access_point, strict=True)
     ]
-    items: list[ObservationBatch | Heartbeat] = [Heartbeat("dbh", "c", 1, day.start)]
+    items: list[ObservationBatch | Heartbeat] = [Heartbeat("dbh", "c", 1, day.start, 0)]
     for n, (minute, group) in enumerate(groupby(seen, key=lambda one: one[0] // MINUTE)):
         rows = tuple(Row(device, place.access_points[where], time) for time, device, where in group)
-        items += [Heartbeat("dbh", "c", 1, minute * MINUTE), ObservationBatch("dbh", "c", 1, n, rows)]
-    items.append(Heartbeat("dbh", "c", 1, day.end + TICK + LATENESS))
+        items += [Heartbeat("dbh", "c", 1, minute * MINUTE, 0), ObservationBatch("dbh", "c", 1, n, rows)]
+    items.append(Heartbeat("dbh", "c", 1, day.end + TICK + LATENESS, 0))
     state, out = scan(stage, items)
     windows, _ = split_outputs(out)
     assert len(windows) == 289
@@ -291,7 +291,7 @@ def cells(datagrams: Sequence[tuple[int, str]], start: int) -> list[int]:
     heard = INGEST.initial(start)
     for time, zone in datagrams:
         INGEST.observe(heard, time, "c", "127.0.0.1", TRAPS[zone])
-    beats = [Heartbeat("dbh", "c", heard.session, at) for at in (start, start + 12 * TICK)]
+    beats = [Heartbeat("dbh", "c", heard.session, at, 0) for at in (start, start + 12 * TICK)]
     out = scan(SENSE, [beats[0], *INGEST.drain(heard), beats[1]])[1]
     return [count for window in split_outputs(out)[0] for count in window.counts]
 
@@ -364,7 +364,7 @@ def test_a_new_day_of_names_counts_nobody_twice(seed):
 def day_windows(seed: int) -> list[OccupancyWindow]:
     rng = random.Random(seed)
     sample = sense(keep_presence=False)
-    beats = [Heartbeat("dbh", source, 1, time) for time in range(T0, T0 + 3 * DAY + 1, TICK) for source in SOURCES]
+    beats = [Heartbeat("dbh", source, 1, time, 0) for time in range(T0, T0 + 3 * DAY + 1, TICK) for source in SOURCES]
     windows, _ = split_outputs(scan(sample, beats)[1])
     chance = rng.choice([0.02, 0.5])
     return [

@@ -36,7 +36,7 @@ START = 17_600 * DAY
 def snapshot(keys: keyfile.FileKeys, site: str, until: int) -> bytes:
     partition = Partition(POLICY, keys)
     for time in range(START, until + 1, 12 * HOUR):
-        partition.feed(0, None, encode_message(Heartbeat(site, "10.0.0.1", 1, time)))
+        partition.feed(0, None, encode_message(Heartbeat(site, "10.0.0.1", 1, time, 0)))
     return partition.snapshot(1, 0)
 
 

@@ -137,7 +137,7 @@ def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books():
 def messages_of(site: str, policy: Policy) -> list[ObservationBatch | Heartbeat]:
     tick = policy.site[site].tick
     first = -(-EVENING // tick) * tick
-    return [Heartbeat(site, source, 1, first + n * tick) for n in range(8) for source in SOURCES]
+    return [Heartbeat(site, source, 1, first + n * tick, 0) for n in range(8) for source in SOURCES]
 
 
 def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid():
@@ -297,7 +297,7 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_place():
 
 def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_their_content():
     partition = Partition(POLICY, laboratory())
-    fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING)) for source in SOURCES])
+    fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     rows = (Row("0" * 16, "02:de:ad:be:ef:00", EVENING), Row("1" * 16, access_point("a"), EVENING + DAY))
     emitted = partition.feed(2, None, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, rows)))
     told = [parse_record(out.value) for out in emitted]
@@ -310,7 +310,7 @@ def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_thei
 def test_quarantine_has_the_time_of_the_sites_and_none_before_any_has_come_anywhere():
     partition = Partition(POLICY, laboratory())
     assert [out.timestamp_ms for out in partition.feed(0, None, b"{}")] == [0]
-    fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING)) for source in SOURCES])
+    fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     assert [out.timestamp_ms for out in partition.feed(2, None, b"{}")] == [EVENING // 1000]
 
 

@@ -28,7 +28,7 @@ def begun() -> tuple[Partition, int]:
 
 def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps():
     partition, reached = begun()
-    value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 2 * DAY))
+    value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 2 * DAY, 0))
     steps = list(partition.fold(40, None, value, None))
     windows = [len({out.timestamp_ms for out in part if out.topic == AUDIT}) for part, _ in steps]
     assert sum(windows) >= 2 * DAY // TICK - 1
@@ -38,7 +38,7 @@ def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps():
 
 def test_after_any_step_a_snapshot_goes_on_where_it_was_made():
     straight, reached = begun()
-    value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + DAY // 2))
+    value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + DAY // 2, 0))
     wanted = straight.feed(40, None, value)
 
     partition, _ = begun()
@@ -57,7 +57,7 @@ def test_after_any_step_a_snapshot_goes_on_where_it_was_made():
 
 def test_a_heartbeat_35_days_ahead_of_its_stamp_closes_nothing_and_goes_to_quarantine_at_every_replay():
     partition, reached = begun()
-    value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 35 * DAY))
+    value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 35 * DAY, 0))
     state = partition.snapshot(40, 0)
     made = [partition.feed(40, None, value, reached) for _ in range(2)]
     assert made[0] == made[1]
@@ -72,6 +72,6 @@ def test_a_heartbeat_35_days_ahead_of_its_stamp_closes_nothing_and_goes_to_quara
 def test_a_heartbeat_within_five_minutes_of_its_stamp_counts():
     partition, reached = begun()
     for source in SOURCES:
-        value = encode_message(Heartbeat(SITE, source, SESSION, reached + DAY + 5 * MINUTE))
+        value = encode_message(Heartbeat(SITE, source, SESSION, reached + DAY + 5 * MINUTE, 0))
         partition.feed(40, None, value, reached + DAY)
     assert partition.watermarks()[SITE] == reached + DAY + 5 * MINUTE

@@ -184,7 +184,7 @@ def test_heartbeat_of_an_unlisted_source_moves_nothing():
 
 
 def test_item_of_another_site_is_rejected():
-    state, out = scan(sense(), [Heartbeat("elsewhere", "one", 1, T0)])
+    state, out = scan(sense(), [Heartbeat("elsewhere", "one", 1, T0, 0)])
     assert out == [Rejected("one", "wrong_site", "site")]
     assert state.clock.watermark is None
 
