@@ -28,6 +28,7 @@ VERBS = {
     "run": "connectors.commands.running",
     "subscribe": "connectors.commands.reading",
     "account": "connectors.commands.account",
+    "audit": "connectors.commands.audit",
     "status": "connectors.commands.reading",
     "simulate": "connectors.commands.data",
     "replay": "connectors.commands.data",

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from connectors import keyfile
+from connectors.books import audit_of, heads_of, parse_entries
 from connectors.clock import AnchoredClock, wall_clock
 from connectors.ingest import Ingest, Message, Sink
 from connectors.mark import MarkFile
@@ -60,6 +61,7 @@ def opened(
     try:
         mark = MarkFile(key_file, store.id, laboratory=keys.laboratory)
         partition = Partition(policy, keys, options, accept_policy=accept_policy)
+        verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
         runner.start()
         store.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
@@ -67,6 +69,11 @@ def opened(
         runner.stop()
     finally:
         store.close()
+
+
+def verify_store(store: SqliteStore) -> None:
+    """Follow the chains of a store that is about to be written on; AuditError where an entry is missing or altered."""
+    audit_of([heads_of(store.snapshot())]).chains(parse_entries(store.entries()))
 
 
 def sensing_counters(runner: Embedded) -> Counter[str]:

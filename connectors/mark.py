@@ -11,17 +11,17 @@ from pathlib import Path
 
 from connectors.keyfile import locked, replace
 from stream.embedded import Chains
-from stream.errors import UsageError
+from stream.errors import AuditError, UsageError
 
 
 class MarkFile:
     """``<key file>.mark``."""
 
     def __init__(self, key_file: Path, store: str, *, laboratory: bool) -> None:
-        self._path = key_file.with_name(key_file.name + ".mark")
+        self._path = mark_path(key_file)
         self._store = store
         with locked(self._path.parent):
-            marks = self._load()
+            marks = _load(self._path)
             others = sorted(set(marks) - {store})
             if others and not laboratory:
                 msg = (
@@ -32,19 +32,6 @@ class MarkFile:
             if store not in marks:
                 self._write(marks | {store: {}})
         self._held = marks.get(store, {})
-
-    def _load(self) -> dict[str, Chains]:
-        if not self._path.exists():
-            return {}
-        try:
-            document = json.loads(self._path.read_text())
-            return {
-                store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
-                for store, sites in document["stores"].items()
-            }
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            msg = f"{self._path}: must be the mark that 'tacet run' wrote, but it is damaged"
-            raise UsageError(msg) from None
 
     def _write(self, marks: dict[str, Chains]) -> None:
         replace(self._path, {"tacet_mark": 1, "stores": marks})
@@ -59,4 +46,32 @@ class MarkFile:
         if grown:
             self._held |= grown
             with locked(self._path.parent):
-                self._write(self._load() | {self._store: self._held})
+                self._write(_load(self._path) | {self._store: self._held})
+
+
+def mark_path(key_file: Path) -> Path:
+    """Return where the mark of a key lies."""
+    return key_file.with_name(key_file.name + ".mark")
+
+
+def read_mark(key_file: Path, store: str) -> Chains:
+    """Return a store's mark; AuditError when the key has none of it."""
+    marks = _load(mark_path(key_file))
+    if store not in marks:
+        msg = f"{mark_path(key_file)}: must know store {store}, which this key then belongs to"
+        raise AuditError(msg)
+    return marks[store]
+
+
+def _load(path: Path) -> dict[str, Chains]:
+    if not path.exists():
+        return {}
+    try:
+        document = json.loads(path.read_text())
+        return {
+            store: {site: (int(entries), str(head)) for site, (entries, head) in sites.items()}
+            for store, sites in document["stores"].items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        msg = f"{path}: must be the mark that 'tacet run' wrote, but it is damaged"
+        raise UsageError(msg) from None

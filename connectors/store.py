@@ -202,6 +202,12 @@ class SqliteStore:
         with told(self._path):
             return [(time, _as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
 
+    def entries(self) -> Iterator[bytes]:
+        """Yield the ledger's entries in order, without holding all of them."""
+        with told(self._path):
+            for (value,) in self._db.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)):
+                yield bytes(value)
+
     def close(self) -> None:
         """Close every file."""
         for connection in (*self._boxes.values(), self._db):
@@ -275,12 +281,38 @@ def read_topic(folder: Path, topic: str) -> list[bytes]:
         return [_as_given(topic, value) for (value,) in rows]
 
 
+def read_identity(folder: Path) -> str:
+    """Return the name that the store gave itself when it was made; the mark knows it by that."""
+    with _reading(require_store(folder)) as connection:
+        ((name,),) = connection.execute("SELECT value FROM meta WHERE name = 'id'").fetchall()
+    return str(name)
+
+
 def read_policies(folder: Path) -> list[bytes]:
     """Return the documents of the policies under which the store has released; none of a store of format 1."""
     with _reading(require_store(folder)) as connection:
         if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
             return []
         return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
+
+
+def read_published(folder: Path) -> list[bytes]:
+    """Return every private record of the store's audiences, those not yet in their outboxes included."""
+    boxes = sorted(path.stem for path in (folder / "private").glob("*.sqlite"))
+    with _reading(require_store(folder)) as connection:
+        rows = connection.execute(
+            "SELECT value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"
+        ).fetchall()
+    return [bytes(value) for (value,) in rows] + [value for box in boxes for _, value in read_outbox(folder, box, 0)]
+
+
+def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:
+    """Return the last committed state and the audit entries of the same moment."""
+    with _reading(require_store(folder)) as connection:
+        connection.execute("BEGIN")
+        state = connection.execute("SELECT value FROM state").fetchone()
+        rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)).fetchall()
+    return (None if state is None else bytes(state[0])), [bytes(value) for (value,) in rows]
 
 
 def read_snapshot(folder: Path) -> tuple[bytes | None, int]:

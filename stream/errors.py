@@ -3,6 +3,7 @@
 TacetError
 ├── UsageError(ValueError)      the caller's: an argument, a setting, a key file, a policy
 │   ├── PolicyError             the policy file: where, which rule, which value
+│   ├── AuditError              the books handed in: an entry is missing, altered, or fits no record
 │   └── KeyFileError            a key file that is missing, open to others, or of the wrong kind
 ├── DataError(ValueError)       the data's: field and place are named, the value never
 ├── BudgetError                 the budget's: a spend that the ledger cannot pay
@@ -24,6 +25,10 @@ class PolicyError(UsageError):
 
 class KeyFileError(UsageError):
     """A key file is missing, readable by others, of the wrong kind, or no longer holds the day asked for."""
+
+
+class AuditError(UsageError):
+    """Books are not whole: the message names site and entry; nothing is done with them."""
 
 
 class DataError(TacetError, ValueError):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from stream.accounting.account import AccountState
-from stream.accounting.ledger import decode_ledger, refuse_other
+from stream.accounting.ledger import refuse_other
 from stream.errors import FinalityError, UsageError
 from stream.keys import Keys, key_day
 from stream.late_release import LateReleases
@@ -35,10 +35,10 @@ from stream.records import (
 )
 from stream.release import MECHANISMS
 from stream.release_state import ReleaseState
-from stream.schemas import AUDIT, QUARANTINE, decode_message, split_parts
+from stream.schemas import AUDIT, QUARANTINE, decode_message
 from stream.sensing.occupancy import SenseState
 from stream.sensing.stamp import bounded
-from stream.snapshot import open_site, open_snapshot, seal_site, seal_snapshot
+from stream.snapshot import chain_of, open_site, open_snapshot, seal_site, seal_snapshot
 
 
 class Emitted(NamedTuple):
@@ -328,7 +328,7 @@ class Partition:
 
     def chains(self) -> dict[str, tuple[int, str]]:
         """Return each site's next ledger sequence and the head of its chain."""
-        absent = {name: _absent_chain(stages) for name, stages in self._absent.items()}
+        absent = {name: chain_of(open_site(sealed)) for name, sealed in self._absent.items()}
         return absent | {name: (_chain(site).sequence, _chain(site).head) for name, site in self._sites.items()}
 
     def behind(self) -> bool:
@@ -353,11 +353,6 @@ def _encoded(site: _Site) -> bytes:
 
 def _chain(site: _Site) -> Any:
     return site.states["release"].ledger
-
-
-def _absent_chain(sealed: bytes) -> tuple[int, str]:
-    ledger = decode_ledger(split_parts(open_site(sealed)["release"])[0]["ledger"])
-    return ledger.sequence, ledger.head
 
 
 def fingerprint(keys: Keys) -> str:

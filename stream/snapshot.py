@@ -11,6 +11,7 @@ from typing import Any
 
 from cramjam import DecompressionError, zstd
 
+from stream.accounting.ledger import decode_ledger
 from stream.envelope import Kind, seal, unseal, version_of
 from stream.errors import DataError
 from stream.release import MECHANISMS
@@ -49,6 +50,18 @@ def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, Stages]]:
     """
     head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
     return head, {site: open_site(data) for site, data in sites.items()}
+
+
+def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
+    """Return of each site how many ledger entries the state knows, and the hash of the last."""
+    _, sites = open_snapshot(snapshot)
+    return {site: chain_of(stages) for site, stages in sites.items()}
+
+
+def chain_of(stages: Stages) -> tuple[int, str]:
+    """Return how many ledger entries a site's state knows, and the hash of the last."""
+    ledger = decode_ledger(split_parts(stages["release"])[0]["ledger"])
+    return ledger.sequence, ledger.head
 
 
 def is_current(snapshot: bytes) -> bool:

@@ -10,10 +10,12 @@ import click
 from rich.console import Console
 
 from connectors import kafka as log
+from connectors.books import store_books, verified, with_kept
 from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async
 from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
-from connectors.store import read_outbox, read_topic
+from connectors.kafka_books import kafka_books
+from connectors.store import read_outbox, read_policies, read_topic
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
 from stream.account_stage import past_account
@@ -21,7 +23,7 @@ from stream.accounting.account import COALITION
 from stream.errors import UsageError
 from stream.policy import Policy
 from stream.records import Micros
-from stream.schemas import AUDIT, LEAKAGE, parse_record, parse_time
+from stream.schemas import LEAKAGE, parse_record, parse_time
 from stream.settings import Settings
 
 Records = list[dict[str, Any]]
@@ -29,11 +31,11 @@ Records = list[dict[str, Any]]
 
 @click.command()
 @where_options
-@click.option("--coalition", metavar="A,B,…", help="Readers who put their releases together; needs --policy.")
+@click.option("--coalition", metavar="A,B,…", help="Readers who put their releases together.")
 @click.option("--at", type=Time(), help="As it stood then; now otherwise.")
 @click.option(
     "--policy", "policy_files", type=FILE, multiple=True,
-    help="The policy under which the releases were made; once per version if it has changed.",
+    help="A policy under which releases were made, where it has not been kept with them; once per version.",
 )  # fmt: skip
 @json_option
 @click.pass_obj
@@ -45,19 +47,21 @@ def account(
 
     \b
     tacet account --store store
-    tacet account --store store --coalition facilities,public --policy policy.toml --at 2026-03-02T10:00:00Z
+    tacet account --store store --coalition facilities,public --at 2026-03-02T10:00:00Z
 
     Without --coalition it reads the account as it was streamed; with it, the books are added up again for
-    just these readers, each entry by the policy of its version.
+    just these readers, each entry by the policy of its version. Books that are not whole are refused.
     """
     servers = one_of(store, kafka, settings)
+    audit = verified(store_books(store) if store is not None else kafka_books(servers or ""))
     if coalition is None:
         records = _streamed(store, servers)
-    elif not policy_files:
-        raise click.UsageError("--coalition needs --policy")
     else:
-        policies = [read_policy(file) for file in policy_files]
-        records = _recomputed(store, servers, policies, coalition.split(","), at)
+        kept = read_policies(store) if store is not None else []
+        policies = with_kept(kept, [read_policy(file) for file in policy_files])
+        if not policies:
+            raise click.UsageError("--coalition needs --policy: none is kept with these books")
+        records = _recomputed(store, servers, audit, policies, coalition.split(","), at)
     told = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
     print_json(told) if as_json else _print_account(told)
 
@@ -77,14 +81,13 @@ def in_order(records: Records) -> Records:
 
 
 def _recomputed(
-    store: Path | None, kafka: str | None, policies: Sequence[Policy], members: list[str], at: Micros | None
-) -> Records:
+    store: Path | None, kafka: str | None, audit: Records, policies: Sequence[Policy], members: list[str],
+    at: Micros | None,
+) -> Records:  # fmt: skip
     known = {audience.name for policy in policies for audience in policy.audience}
     if unknown := sorted(set(members) - known):
         msg = f"--coalition: must name audiences of the policy, got {unknown[0]!r}"
         raise UsageError(msg)
-    values = read_topic(store, AUDIT) if store is not None else run_async(_topic(kafka or "", AUDIT))
-    audit = [parse_record(value) for value in values]
     audit = [entry for entry in audit if at is None or parse_time(entry["window_end"]) <= at]
     outcomes = {
         record["release_id"]: record["value"]
@@ -108,8 +111,7 @@ def _private(store: Path | None, kafka: str | None, audience: str) -> list[Relea
 
 
 async def _topic(kafka: str, topic: str) -> list[bytes]:
-    identity = by_account_window if topic == LEAKAGE else log.by_sequence
-    return [record.value async for record in log.consume(kafka, topic, until_end=True, identity=identity)]
+    return [record.value async for record in log.consume(kafka, topic, until_end=True, identity=by_account_window)]
 
 
 def by_account_window(record: log.Record) -> tuple[Any, ...]:

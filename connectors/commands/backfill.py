@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from connectors import keyfile
+from connectors.books import with_kept
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -22,7 +23,7 @@ from connectors.commands.options import (
 )
 from connectors.live import opened
 from connectors.observations import ObservationFile, shortfall
-from connectors.store import SqliteStore
+from connectors.store import SqliteStore, read_policies
 from stream.backfill import Backfill
 from stream.pipeline import Options
 from stream.records import Micros
@@ -57,7 +58,7 @@ class StoreBook:
     "earlier",
     type=FILE,
     multiple=True,
-    help="A policy under which the store released before the present one; once for each.",
+    help="A policy under which the store released before, where the store has not kept it; once for each.",
 )
 @windows_options
 @json_option
@@ -81,7 +82,8 @@ def backfill(
         file = ObservationFile(
             observations, policy, keyfile.pseudonym_key(key_file), since=since, until=until, progress=tick
         )
-        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, [read_policy(f) for f in earlier])
+        earlier_policies = with_kept(read_policies(store), [read_policy(f) for f in earlier])
+        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, earlier_policies)
         for message in file.messages():
             settled.take(message)
         settled.close()

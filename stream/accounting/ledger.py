@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from stream.accounting.spells import Spell, add_window, since, windows_within
-from stream.errors import DataError, FinalityError
+from stream.errors import FinalityError
 from stream.records import Micros
 from stream.schemas import AuditEntry, rfc3339
 
@@ -113,21 +113,6 @@ def chain_hash(body: dict[str, Any]) -> str:
     """Return the hash of an entry without its ``hash``, ``mac`` and ``v``: SHA-256 of its sorted JSON."""
     covered = {name: value for name, value in body.items() if name not in {"hash", "mac", "v"}}
     return hashlib.sha256(orjson.dumps(covered, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def verify_chain(entries: list[dict[str, Any]], audit_key: bytes | None = None) -> None:
-    """Check one site's whole chain from its first entry; DataError names the first entry that is wrong."""
-    head = GENESIS
-    for number, entry in enumerate(entries):
-        if entry["sequence"] != number or entry["previous"] != head or chain_hash(entry) != entry["hash"]:
-            msg = f"audit chain: entry {number} of {entry['site']} must follow the one before it"
-            raise DataError(msg)
-        head = entry["hash"]
-        if audit_key is not None:
-            mac = hmac.new(audit_key, head.encode(), hashlib.sha256).hexdigest()
-            if not hmac.compare_digest(mac, entry["mac"]):
-                msg = f"audit chain: entry {number} of {entry['site']} must be signed with the audit key"
-                raise DataError(msg)
 
 
 def refuse_other(published: bytes, again: bytes, site: str) -> None:

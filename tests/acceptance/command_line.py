@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from connectors.cli import main
 
 TIMEOUT = 180
 
@@ -90,3 +97,26 @@ def together(*commands: Sequence[str | Path]) -> list[str]:
 def command(arguments: Sequence[str | Path]) -> list[str]:
     """Return the words that start ``tacet`` with these arguments."""
     return [sys.executable, "-m", "connectors", *map(str, arguments)]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    problem: str
+
+
+def run(*arguments: str | Path) -> Done:
+    """Run the command's ``main`` here: what it prints, and its exit code."""
+    out, problem = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+    code = 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(problem):
+        patch.setattr(sys, "argv", ["tacet", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    printed = []
+    for stream in (out, problem):
+        stream.seek(0)
+        printed.append(stream.read())
+    return Done(code, *printed)

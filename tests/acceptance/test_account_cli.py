@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import sys
-from contextlib import redirect_stderr, redirect_stdout
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from acceptance.command_line import tacet
+from acceptance.command_line import run, tacet
 from core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 
 from connectors import keyfile
-from connectors.cli import main
 from connectors.live import opened
 from stream.policy import load_policy
 
@@ -43,29 +42,6 @@ def ground(tmp_path_factory) -> Ground:
         for message in messages(people(hours=50), policy):
             runner.take(message, durable=False)
     return Ground(folder / "store", folder / "policy.toml")
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    problem: str
-
-
-def run(*arguments: str | Path) -> Done:
-    """Run the command's ``main`` here: what it prints, and its exit code."""
-    out, problem = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    code = 0
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(problem):
-        patch.setattr(sys, "argv", ["tacet", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-    printed = []
-    for stream in (out, problem):
-        stream.seek(0)
-        printed.append(stream.read())
-    return Done(code, *printed)
 
 
 def account(ground: Ground, *arguments: str):
@@ -133,7 +109,7 @@ def test_for_people_there_are_tables(ground):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--coalition", "public"), "--coalition needs --policy"),
+        (("--coalition", "public,nobody"), "got 'nobody'"),
         (("--coalition", "public,nobody", "--policy", "POLICY"), "got 'nobody'"),
         (("--at", "yesterday"), "RFC 3339"),
         (("--coalition", "public", "--policy", "nowhere.toml"), "nowhere.toml"),
@@ -148,10 +124,29 @@ def test_a_question_that_cannot_be_answered_exits_with_2(ground, arguments, prob
     assert "Traceback" not in done.problem
 
 
+def forgetful(store: Path, folder: Path) -> Path:
+    """Return a copy of a store that has kept no policies, as stores of the version before have not."""
+    copy = Path(shutil.copytree(store, folder / "forgetful"))
+    with closing(sqlite3.connect(copy / "store.sqlite", isolation_level=None)) as connection:
+        connection.execute("DELETE FROM policies")
+    return copy
+
+
+def test_the_store_has_kept_the_policy(ground):
+    assert account(ground, "--coalition", "public,board") == of_coalition(ground, "public,board")
+
+
+def test_a_store_that_has_kept_no_policy_needs_the_file(ground, tmp_path):
+    done = run("account", "--store", forgetful(ground.store, tmp_path), "--coalition", "public")
+    assert done.code == 2
+    assert "--coalition needs --policy: none is kept" in done.problem
+
+
 def test_books_of_another_policy_are_refused(ground, tmp_path):
     other = tmp_path / "other.toml"
     other.write_text(policy_text(COUNTS))
-    done = run("account", "--store", ground.store, "--coalition", "public", "--policy", other)
+    store = forgetful(ground.store, tmp_path)
+    done = run("account", "--store", store, "--coalition", "public", "--policy", other)
     assert done.code == 2
     for policy in (ground.policy, other):
         assert load_policy(policy.read_text()).version in done.problem
@@ -186,22 +181,24 @@ EVERYBODY = ("--coalition", "facilities,public,board")
 def test_a_changed_policy_is_recomputed_from_both_of_its_versions(change):
     both = ("--policy", change.after, "--policy", change.before)
     told = json.loads(run("account", "--store", change.store, *EVERYBODY, *both, "--json").out)["sites"][SITE]
+    assert told == json.loads(run("account", "--store", change.store, *EVERYBODY, "--json").out)["sites"][SITE]
     streamed = json.loads(run("account", "--store", change.store, "--json").out)["sites"][SITE]
     assert told["last"]["audiences"]["facilities+public+board"] == streamed["last"]["coalition"]
 
 
 @pytest.mark.parametrize("given", ["before", "after"])
-def test_one_policy_of_two_is_refused_and_the_versions_are_named(change, given):
-    done = run("account", "--store", change.store, *EVERYBODY, "--policy", getattr(change, given))
+def test_one_policy_of_two_is_refused_and_the_versions_are_named(change, given, tmp_path):
+    done = run("account", "--store", forgetful(change.store, tmp_path), *EVERYBODY, "--policy", getattr(change, given))
     assert done.code == 2
     assert done.out == ""
     for path in (change.before, change.after):
         assert load_policy(path.read_text()).version in done.problem
 
 
-def test_the_time_before_a_change_needs_the_policy_of_then_only(change):
+def test_the_time_before_a_change_needs_the_policy_of_then_only(change, tmp_path):
     before = ("--at", "2026-03-03T12:00:00Z")
-    told = run("account", "--store", change.store, *EVERYBODY, "--policy", change.before, *before, "--json")
+    store = forgetful(change.store, tmp_path)
+    told = run("account", "--store", store, *EVERYBODY, "--policy", change.before, *before, "--json")
     streamed = run("account", "--store", change.store, *before, "--json")
     last = [json.loads(done.out)["sites"][SITE]["last"] for done in (told, streamed)]
     assert last[0]["audiences"]["facilities+public+board"] == last[1]["coalition"]

@@ -11,7 +11,7 @@ from connectors.commands.backfill import StoreBook
 from connectors.live import opened
 from connectors.observations import ObservationFile
 from connectors.store import read_outbox, read_topic
-from stream.accounting.ledger import verify_chain
+from stream.accounting.audit import verify_chain
 from stream.backfill import Backfill, Backfilled
 from stream.errors import FinalityError, KeyFileError
 from stream.pipeline import Options

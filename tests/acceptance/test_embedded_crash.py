@@ -38,7 +38,7 @@ from connectors.observations import ObservationFile
 from connectors.replay import replay
 from connectors.snmp.sender import encode_associate, send
 from connectors.store import SqliteStore, read_outbox, read_snapshot, read_topic
-from stream.accounting.ledger import verify_chain
+from stream.accounting.audit import verify_chain
 from stream.pipeline import Options
 from stream.policy import load_policy
 from stream.records import MINUTE

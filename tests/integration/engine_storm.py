@@ -26,7 +26,7 @@ from connectors.keyfile import FileKeys, create
 from connectors.live import embedded
 from connectors.store import read_outbox, read_topic
 from connectors.topics import create_topics, topic_names
-from stream.accounting.ledger import verify_chain
+from stream.accounting.audit import verify_chain
 from stream.embedded import Chains, Embedded
 from stream.partition import Emitted, Partition
 from stream.policy import Policy, load_policy

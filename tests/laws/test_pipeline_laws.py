@@ -27,7 +27,7 @@ from core_ground import (
 
 from connectors.observations import ObservationFile
 from connectors.replay import replay
-from stream.accounting.ledger import verify_chain
+from stream.accounting.audit import verify_chain
 from stream.keys import subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts

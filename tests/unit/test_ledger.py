@@ -24,6 +24,7 @@ from core_ground import (
     people,
 )
 
+from stream.accounting.audit import verify_chain
 from stream.accounting.ledger import (
     GENESIS,
     Ledger,
@@ -32,9 +33,8 @@ from stream.accounting.ledger import (
     refuse_other,
     spent_around,
     spent_on,
-    verify_chain,
 )
-from stream.errors import DataError, FinalityError
+from stream.errors import AuditError, FinalityError
 from stream.pipeline import Options, Pipeline
 from stream.policy import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
@@ -139,19 +139,20 @@ def test_any_change_of_an_entry_is_found(field):
     entries = copy.deepcopy(ENTRIES[:10])
     old = entries[4][field]
     entries[4][field] = not old if isinstance(old, bool) else old + 1 if isinstance(old, int) else old + "0"
-    with pytest.raises(DataError, match="entry 4 of"):
+    place = "site dbh0: entry 0" if field == "site" else "site dbh: entry 4"
+    with pytest.raises(AuditError, match=place):
         verify_chain(entries)
 
 
 def test_entries_taken_out_put_in_swapped_or_made_up_are_found():
     for wrong in (ENTRIES[1:5], ENTRIES[:2] + ENTRIES[3:6], [ENTRIES[0], ENTRIES[2], ENTRIES[1]], ENTRIES[:2] * 2):
-        with pytest.raises(DataError, match="audit chain"):
+        with pytest.raises(AuditError, match="must be there and follow"):
             verify_chain(wrong)
     forged = copy.deepcopy(ENTRIES[:3])
     forged[2]["nano"] = 1
     forged[2]["hash"] = chain_hash(forged[2])
     verify_chain(forged)
-    with pytest.raises(DataError, match="entry 2 of dbh must be signed"):
+    with pytest.raises(AuditError, match="site dbh: entry 2 must be signed"):
         verify_chain(forged, laboratory().audit)
 
 

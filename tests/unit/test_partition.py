@@ -20,7 +20,7 @@ from core_ground import (
 )
 
 from stream import partition as module
-from stream.accounting.ledger import verify_chain
+from stream.accounting.audit import verify_chain
 from stream.errors import FinalityError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day
 from stream.partition import Emitted, Partition

@@ -13,7 +13,7 @@ from core_ground import messages, people
 from connectors.keyfile import replace
 from connectors.live import embedded
 from connectors.store import SqliteStore, private_folder, read_outbox, read_policies, read_snapshot, read_topic
-from stream.accounting.ledger import verify_chain
+from stream.accounting.audit import verify_chain
 from stream.embedded import Embedded
 from stream.errors import UsageError
 from stream.policy import load_policy

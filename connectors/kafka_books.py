@@ -1,0 +1,29 @@
+"""The books of a cluster, read whole."""
+
+from __future__ import annotations
+
+import asyncio
+
+from connectors import kafka as log
+from connectors.books import Books, heads_of, parse_entries
+from connectors.subscriber import subscribe
+from stream.schemas import AUDIT
+
+
+def kafka_books(servers: str, *, records: bool = False) -> Books:
+    """Return a cluster's books; ``records`` reads what was published too."""
+    return asyncio.run(_kafka_books(servers, records=records))
+
+
+async def _kafka_books(servers: str, *, records: bool) -> Books:
+    names = [name.split(".") for name in await log.topics(servers) if name.startswith("tacet.private.")]
+    published = [
+        record
+        for audience in (sorted({parts[2] for parts in names}) if records else ())
+        async for record in subscribe(audience=audience, kafka=servers, from_start=True, until_end=True)
+    ]
+    snapshots = await log.last_snapshots(servers)
+    values = [r.value async for r in log.consume(servers, AUDIT, until_end=True, identity=log.by_sequence)]
+    return Books(
+        list(parse_entries(values)), [heads_of(held) for held in snapshots.values()], published, all_kept=False
+    )

@@ -1,0 +1,198 @@
+"""``tacet audit verify``, and the verbs that read the books: what is missing or altered is named and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from acceptance.command_line import TIMEOUT, Done, command, run
+from core_ground import COUNTS, SITE, messages, people, policy_text, write_csv
+
+from connectors import keyfile
+from connectors.live import opened
+from connectors.store import read_topic
+from stream.accounting.ledger import chain_hash
+from stream.policy import load_policy
+from stream.schemas import AUDIT, parse_record
+
+TEXT = policy_text(COUNTS)
+SEEN = people(hours=12, devices=4)
+Wreck = Callable[[sqlite3.Connection], object]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A folder with policy, key, recording and a store in which half a day has been released."""
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "policy.toml").write_text(TEXT)
+    keyfile.create(folder / "key", laboratory=True)
+    policy = load_policy(TEXT)
+    with opened(policy, folder / "key", folder / "store") as (runner, _):
+        for message in messages(SEEN, policy):
+            runner.take(message, durable=False)
+    write_csv(folder / "rows.csv", SEEN)
+    return folder
+
+
+@pytest.fixture
+def ground(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def change(file: Path, wreck: Wreck) -> None:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        wreck(connection)
+
+
+def rows(connection: sqlite3.Connection) -> list[tuple[int, dict[str, Any]]]:
+    held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,))
+    return [(seq, orjson.loads(value)) for seq, value in held.fetchall()]
+
+
+def delete(which: slice) -> Wreck:
+    def wreck(connection: sqlite3.Connection) -> None:
+        gone = [(seq,) for seq, _ in rows(connection)[which]]
+        connection.executemany("DELETE FROM outputs WHERE seq = ?", gone)
+
+    return wreck
+
+
+def forge(number: int, **fields: Any) -> Wreck:
+    """Alter an entry and make the chain fit again from there on, without the audit key."""
+
+    def wreck(connection: sqlite3.Connection) -> None:
+        head = None
+        for seq, entry in rows(connection)[number:]:
+            forged = entry | (fields if head is None else {"previous": head})
+            forged["hash"] = head = chain_hash(forged)
+            connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (orjson.dumps(forged), seq))
+
+    return wreck
+
+
+def verify(ground: Path, *more: str | Path) -> dict[str, Any]:
+    done = run("audit", "verify", "--store", ground / "store", "--json", *more)
+    told = json.loads(done.out)
+    assert done.code == (0 if told["ok"] else 2)
+    return told
+
+
+def apart(*verb: str | Path) -> Done:
+    """Run a verb that takes signals over in a process of its own."""
+    ended = subprocess.run(command(verb), capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    return Done(ended.returncode, ended.stdout, ended.stderr)
+
+
+def test_whole_books_are_whole_and_the_heads_are_told(whole):
+    entries = [parse_record(value) for value in read_topic(whole / "store", AUDIT)]
+    told = verify(whole, "--key-file", whole / "key")
+    head = {"sequence": len(entries), "head": entries[-1]["hash"]}
+    assert told == {
+        "ok": True, "entries": len(entries), "sites": {SITE: head}, "first_break": None,
+        "records": len(entries), "unchecked": [],
+    }  # fmt: skip
+    assert len(entries) > 100
+
+
+def test_without_the_key_it_says_what_was_not_checked(whole):
+    assert verify(whole)["unchecked"] == ["signatures", "head against the mark"]
+    done = run("audit", "verify", "--store", whole / "store")
+    assert "not checked without --key-file: signatures, head against the mark" in done.out
+
+
+@pytest.mark.parametrize(
+    ("which", "missing"),
+    [(slice(20, None), "entry 20 is missing; the state knows of"), (slice(50, 51), "entry 50 must be there"),
+     (slice(0, 1), "entry 0 must be there"), (slice(None), "entry 0 is missing")],
+)  # fmt: skip
+def test_deleted_entries_are_noticed_by_every_verb_that_reads_the_books(ground, which, missing):
+    """4,918 of 5,118 rows deleted, and the account of a coalition fell from 51 to 2 in silence."""
+    change(ground / "store" / "store.sqlite", delete(which))
+    assert missing in verify(ground)["first_break"]
+    given = ("--policy", ground / "policy.toml", "--key-file", ground / "key", "--store", ground / "store")
+    for verb in (
+        ("account", "--store", ground / "store"),
+        ("account", "--store", ground / "store", "--coalition", "public,board"),
+        ("backfill", ground / "rows.csv", *given),
+        ("run", "--observations", ground / "rows.csv", *given),
+    ):
+        done = apart(*verb) if verb[0] == "run" else run(*verb)
+        assert (done.code, missing in done.problem) == (2, True), (verb, done.problem)
+
+
+def test_an_altered_entry_is_noticed(ground):
+    def wreck(connection: sqlite3.Connection) -> None:
+        seq, entry = rows(connection)[7]
+        connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (orjson.dumps(entry | {"nano": 1}), seq))
+
+    change(ground / "store" / "store.sqlite", wreck)
+    assert "entry 7 must have the hash of what it says" in verify(ground)["first_break"]
+
+
+def test_a_chain_made_to_fit_again_is_not_the_one_that_the_state_knows(ground):
+    change(ground / "store" / "store.sqlite", forge(7, nano=1))
+    assert "must be the one that the state knows" in verify(ground)["first_break"]
+    assert "entry 7 must be signed with the audit key" in verify(ground, "--key-file", ground / "key")["first_break"]
+
+
+def test_the_head_is_compared_with_the_mark(ground):
+    mark = ground / "key.mark"
+    document = json.loads(mark.read_text())
+    ((store, sites),) = document["stores"].items()
+    sites[SITE][0] += 1
+    keyfile.replace(mark, document)
+    assert verify(ground)["ok"]
+    assert "the mark knows of" in verify(ground, "--key-file", ground / "key")["first_break"]
+    keyfile.replace(mark, {"tacet_mark": 1, "stores": {}})
+    assert f"must know store {store}" in verify(ground, "--key-file", ground / "key")["first_break"]
+
+
+def test_a_record_that_is_gone_is_noticed(ground):
+    box = ground / "store" / "private" / "board.sqlite"
+    change(box, lambda c: c.execute("DELETE FROM records WHERE seq = 9"))
+    change(
+        ground / "store" / "store.sqlite", lambda c: c.execute("DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'")
+    )
+    assert "must have its record dbh/" in verify(ground)["first_break"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [({"spend": "0.05"}, "must charge what its record"), ({"epsilon": "9"}, "must charge what its record"),
+     ({"reason": "budget"}, "must charge what its record"),
+     ({"release_id": "dbh/grouped/board/elsewhere"}, "must have its record")],
+)  # fmt: skip
+def test_a_record_that_says_something_else_than_its_charge_is_noticed(ground, fields, problem):
+    box = ground / "store" / "private" / "board.sqlite"
+
+    def wreck(connection: sqlite3.Connection) -> None:
+        ((value,),) = connection.execute("SELECT value FROM records WHERE seq = 9").fetchall()
+        altered = orjson.dumps(orjson.loads(value) | fields)
+        connection.execute("UPDATE records SET value = ? WHERE seq = 9", (altered,))
+
+    change(
+        ground / "store" / "store.sqlite", lambda c: c.execute("DELETE FROM outputs WHERE topic LIKE 'tacet.private.%'")
+    )
+    change(box, wreck)
+    assert problem in verify(ground)["first_break"]
+
+
+def test_a_record_that_was_never_charged_is_noticed(ground):
+    def wreck(connection: sqlite3.Connection) -> None:
+        ((value,),) = connection.execute("SELECT value FROM records WHERE seq = 9").fetchall()
+        more = orjson.dumps(orjson.loads(value) | {"release_id": "dbh/free/board/1"})
+        connection.execute(
+            "INSERT INTO records (id, release, site, time, value) VALUES ('dbh/free/board/1', 'free', 'dbh', 0, ?)",
+            (more,),
+        )
+
+    change(ground / "store" / "private" / "board.sqlite", wreck)
+    assert "record dbh/free/board/1 must have been charged" in verify(ground)["first_break"]
