@@ -11,7 +11,6 @@ from typing import Any
 
 from cramjam import DecompressionError, zstd
 
-from stream.accounting.ledger import decode_ledger
 from stream.envelope import Kind, seal, unseal, version_of
 from stream.errors import DataError
 from stream.release import MECHANISMS
@@ -59,9 +58,9 @@ def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
 
 
 def chain_of(stages: Stages) -> tuple[int, str]:
-    """Return how many ledger entries a site's state knows, and the hash of the last."""
-    ledger = decode_ledger(split_parts(stages["release"])[0]["ledger"])
-    return ledger.sequence, ledger.head
+    """Return how many ledger entries a site's state knows, and the hash of the last; of every version's form."""
+    ledger = split_parts(stages["release"])[0]["ledger"]
+    return int(ledger["sequence"]), str(ledger["head"])
 
 
 def is_current(snapshot: bytes) -> bool:
