@@ -26,7 +26,8 @@ import orjson
 from numpy.typing import NDArray
 
 from connectors.history import History
-from stream.accounting.account import coalition_cost, readers_of
+from stream.accounting.account import readers_of
+from stream.accounting.charged import coalition_cost
 from stream.accounting.entries import Floats
 from stream.accounting.guard import may_ask, permitted, releasable
 from stream.accounting.information import attribute_information, bits

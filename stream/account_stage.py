@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import orjson
 
@@ -17,7 +19,7 @@ from stream.accounting.ledger import LedgerState
 from stream.attribute_release import ABSENT
 from stream.budgets import Budgets
 from stream.errors import UsageError
-from stream.guarantees import counts_exponent
+from stream.local_time import local_day
 from stream.operators import scan
 from stream.policy import AttributeRelease, CountRelease, Policy
 from stream.records import DAY, Charge, Micros, Published, Spent
@@ -31,24 +33,24 @@ def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Reade
     readers = readers or readers_of(audience.name for audience in policy.audience)
     releases = [r for r in policy.release if isinstance(r, AttributeRelease) and policy.zones_of(r, site)]
     models = {release.name: day_model(release) for release in releases}
-    covered = {zone.id for release in releases for zone in policy.zones_of(release, site)}
+    zones = {
+        r.name: tuple(z.id for z in policy.zones_of(r, site)) for r in policy.release if isinstance(r, CountRelease)
+    }
     attributes = AttributeAccount(
         models={name: model for name, model in models.items() if model is not None},
         targets={r.name: r.information_target for r in releases if r.information_target is not None},
-        count_exponents={
-            zone: {reader: counts_exponent(policy, site, zone, members) for reader, members in readers.items()}
-            for zone in sorted(covered)
-        },
     )
     return Account(
         site=site,
         readers=readers,
         ticks_per_observation=policy.site[site].ticks_per_observation,
         devices_per_person=policy.privacy.devices_per_person,
+        ticks_per_attribute=policy.privacy.ticks_per_attribute,
         tick=policy.site[site].tick,
         w=policy.privacy.w,
         knowledge=Knowledge.of(policy.privacy),
         attributes=attributes,
+        zones=zones,
         policy_version=policy.version,
         laboratory=laboratory,
     )
@@ -74,7 +76,8 @@ def retell(
 ) -> tuple[AccountState, list[Published]]:
     """Account anew for all entries of a site, in the order of their windows: as if none had come late.
 
-    Where the policy has changed the sums go on, as they do in ``Pipeline.adopt``.
+    Where the policy has changed the sums go on, as they do in ``Pipeline.adopt``. All that was asked of a local day
+    is one item, under whatever policies it was asked, in the account of the last.
 
     Args:
         policies: every policy under which an entry was made; each entry is read by the one of its version.
@@ -92,13 +95,51 @@ def retell(
     books = {
         version: _Books(policy, site, outcomes, ledger) for version, policy in by_version(policies, entries).items()
     }
-    entries.sort(key=lambda entry: books[entry["policy_version"]].item(entry))
+    stages = {
+        version: account_stage(held.policy, site, laboratory=laboratory, readers=readers)
+        for version, held in books.items()
+    }
+    models = {version: stage.attributes.models for version, stage in stages.items()}
+    placed = sorted(_placed(entries, books), key=lambda one: (one[0].end, one[0].counts))
     state, told = AccountState(), []
-    for version, group in groupby(entries, key=lambda entry: str(entry["policy_version"])):
-        stage = account_stage(books[version].policy, site, laboratory=laboratory, readers=readers)
-        state, records = scan(stage, _spent(site, group, books[version]), state)
+    for version, group in groupby(placed, key=lambda one: one[0].version):
+        stage = stages[version]
+        stage = replace(stage, attributes=replace(stage.attributes, earlier=models))
+        state, records = scan(stage, _spent(site, group, books), state)
         told += records
     return state, told
+
+
+class _Place(NamedTuple):
+    """Where an entry stands in the account."""
+
+    end: Micros
+    counts: bool
+    """Days come before the counts of the window that closes them."""
+    version: str
+    """Policy in whose account it stands."""
+
+
+def _placed(entries: Iterable[Entry], books: Mapping[str, _Books]) -> list[tuple[_Place, Entry]]:
+    """Place each entry: a window's by its own policy, and all of a local day together, where the last one is."""
+    days: dict[str, _Place] = {}
+    placed: list[tuple[_Place | str, Entry]] = []
+    for entry in entries:
+        version = str(entry["policy_version"])
+        end, counts = books[version].item(entry)
+        if counts:
+            placed.append((_Place(end, counts, version), entry))
+        else:
+            day = day_of(entry)
+            last = days.get(day, _Place(end, counts, version))
+            days[day] = _Place(max(end, last.end), counts, version)
+            placed.append((day, entry))
+    return [(days[place] if isinstance(place, str) else place, entry) for place, entry in placed]
+
+
+def day_of(entry: Entry) -> str:
+    """Return the local day of an attribute's ledger entry."""
+    return str(entry["release_id"].split("/")[3])
 
 
 def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str, Policy]:
@@ -114,12 +155,12 @@ def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str
     return {version: known[version] for version in needed}
 
 
-def _spent(site: str, entries: Iterable[Entry], books: _Books) -> Iterator[Spent]:
-    for (window_end, _), group in groupby(entries, key=books.item):
-        charged = list(group)
-        for entry in charged:  # all of them first: what is left may be shared
-            books.note(entry)
-        yield Spent(site, window_end, tuple(books.charge(entry) for entry in charged))
+def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str, _Books]) -> Iterator[Spent]:
+    for place, group in groupby(placed, key=lambda one: one[0]):
+        charged = [(books[entry["policy_version"]], entry) for _, entry in group]
+        for held, entry in charged:  # all of them first: what is left may be shared
+            held.note(entry)
+        yield Spent(site, place.end, tuple(held.charge(entry, place.version) for held, entry in charged))
 
 
 class _Books:
@@ -150,8 +191,8 @@ class _Books:
     def _day(self, end: Micros) -> int:
         return (end - self._tick) // DAY
 
-    def charge(self, entry: Entry) -> Charge:
-        """Return what an entry charged."""
+    def charge(self, entry: Entry, account: str) -> Charge:
+        """Return what an entry charged, for the account of a policy version."""
         release, paid = self._release(entry), entry["outcome"] == "released"
         epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
         if isinstance(release, CountRelease):
@@ -163,12 +204,14 @@ class _Books:
                 reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
             )  # fmt: skip
         day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
+        span = local_day(day, ZoneInfo(self.policy.site[entry["site"]].timezone))
         shown = self._outcomes.get(entry["release_id"])
         if shown is None and entry["release_id"] in self._outcomes:
             shown = ABSENT
         return Charge(
             release.name, entry["audience"], release.mechanism, epsilon, reason=reason, attempt=entry["attempt"],
-            zone=zone, attribute=attribute, day=day, shown=shown,
+            zone=zone, attribute=attribute, day=day, span=span, shown=shown,
+            version="" if self.policy.version == account else self.policy.version,
         )  # fmt: skip
 
     def _release(self, entry: Entry) -> CountRelease | AttributeRelease:

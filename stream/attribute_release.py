@@ -1,14 +1,15 @@
 """A day's attributes: which are asked, which are shown, and what each record says.
 
 A record is shown or withheld by its permanent coin; both cost its epsilon. Some are not asked at all, and
-then cost nothing and are no evidence: beyond the days of a month (``month``), or where the declared model
-says that an outcome could raise some odds above the cap (``guard``). Neither depends on values that were
-not published.
+then cost nothing and are no evidence: of a zone's day that was asked before (``asked``), where counts were charged
+so much that some odds could pass ``max_factor`` (``factor``), beyond the days of a month (``month``), or where the
+declared model says that an outcome could raise some odds above the cap (``guard``). None depends on values
+that were not published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
@@ -68,26 +69,25 @@ class AttributePlan:
         self.release = release
         self._site = site
         self._keys = keys
-        self._zones = {zone.id for zone in policy.zones_of(release, site)}
+        self.zones = tuple(zone.id for zone in policy.zones_of(release, site))
         self._model: DayModel | None = day_model(release)
         self._largest = largest_epsilons(release)
         self._asked = asked_attributes(release, self._model)
 
     def outcomes(
-        self, closed: DayClosed, start: Micros, asked_days: int
+        self, closed: DayClosed, start: Micros, refused: Mapping[str, str]
     ) -> Iterator[tuple[DayAttribute, AttributeOutcome]]:
         """Yield every record of the day, in the order of zones and attributes.
 
         Args:
             closed: the day.
             start: its first instant; the key day is the UTC day of it.
-            asked_days: other days of a month with it on which attributes were asked.
+            refused: zone -> why none of its attributes is asked.
         """
-        limit = self.release.days_per_month
-        over = limit is not None and asked_days >= limit
         seen: dict[str, dict[str, Value | None]] = {}
         for record in self._covered(closed):
-            reason = "month" if over else self._guarded(record.attribute, seen.setdefault(record.zone, {}))
+            guarded = self._guarded(record.attribute, seen.setdefault(record.zone, {}))
+            reason = refused.get(record.zone, guarded)
             for outcome in self._of_record(record, key_day(start), reason):
                 if outcome.reason is None:
                     held = seen[record.zone].get(record.attribute)
@@ -102,7 +102,7 @@ class AttributePlan:
 
     def _covered(self, closed: DayClosed) -> Iterator[DayAttribute]:
         for record in closed.attributes:
-            if record.zone in self._zones and record.attribute in self.release.attributes:
+            if record.zone in self.zones and record.attribute in self.release.attributes:
                 yield record
 
     def _guarded(self, attribute: str, seen: dict[str, Value | None]) -> str | None:

@@ -4,6 +4,9 @@ A count release weakens what an attribute of the same zone promises: whoever see
 a sensitive value by exp(ε_attribute + Σ k n ε), where k devices of one person are counted at n ticks by which
 a sensitive and a non-sensitive day may differ, and ε is what the coalition pays per tick. Each audience's
 own factor is at most that of all together, so the largest coalition is the one to bound.
+
+A policy bounds what it plans. What was charged besides (a second attempt, a release of an earlier policy) is added
+up from the ledger (``accounting/charged``), and what would then pass ``max_factor`` is refused when it comes.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream.accounting.account import COALITION, coalition_cost, readers_of
+from stream.accounting.account import COALITION, readers_of
 from stream.accounting.attribute_model import asked_attributes, day_model
+from stream.accounting.charged import coalition_cost
 from stream.accounting.device_day import whole_day
 from stream.accounting.exclusion import exp_or_inf
 from stream.accounting.knowledge import Knowledge
@@ -132,6 +136,18 @@ def _seen_by(release: AttributeRelease, asked: frozenset[str], audiences: frozen
         if name in asked and epsilons:
             seen[name] = max(epsilons)
     return seen
+
+
+def log_largest_factor(release: AttributeRelease) -> float:
+    """Return ln of the largest factor that a release lets all together reach on one of its attributes, without counts.
+
+    The same as ``AttributePromise.factor`` and ``exact`` promise: e^epsilon, or more under the declared model.
+    """
+    together = {COALITION: frozenset(release.audiences)}
+    worst = _worst_factors(release, together)
+    exact = max(worst[COALITION].values(), default=0.0) if worst else 0.0
+    alone = max(float(max(attribute.epsilon.values())) for attribute in release.attributes.values())
+    return max(alone, math.log(exact) if exact else 0.0)
 
 
 def counts_exponent(policy: Policy, site: str, zone: str, members: frozenset[str]) -> Fraction:

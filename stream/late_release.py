@@ -1,20 +1,28 @@
 """Releases of the past: what a recording brings later than its windows were due.
 
-A late window or day goes into the same books as the live ones, and its groups and filters are its own.
+A late window or day goes into the same books as the live ones, and its groups and filters are its own. The first
+time a zone's window is charged needs no order; to charge it again, under whatever name, takes an attempt and
+the names of the releases meant. Attributes are asked at the first attempt only, and of zones' days never asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
+from stream.accounting.charged import ChargedWindows, Line, line_name
+from stream.asked import AskedDays, LocalDay
 from stream.attribute_release import read_digest
-from stream.count_plan import release_id
-from stream.keys import key_day
+from stream.count_plan import CountPlan, release_id
+from stream.errors import UsageError
+from stream.guarantees import log_largest_factor
+from stream.keys import Keys, key_day
 from stream.local_time import local_day
 from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.wevent import CARRYING
-from stream.policy import audiences_of
+from stream.policy import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
 from stream.records import DayClosed, OccupancyWindow, Published
 from stream.release import Releases
 from stream.release_state import ReleaseState
@@ -24,30 +32,96 @@ from stream.schemas import parse_time, rfc3339
 class LateReleases(Releases):
     """The release stage of one site, for items that lie before what it has released."""
 
+    def __init__(self, policy: Policy, site: str, keys: Keys, attempt: int = 1, names: Collection[str] = ()) -> None:
+        """Release late under ``policy``; at attempts above 1 only the count releases named.
+
+        Raises:
+            UsageError: names and attempt do not go together, or a name is of no release that may come late again.
+        """
+        super().__init__(policy, site, keys, attempt)
+        _check_names(policy, attempt, names)
+        if attempt > 1:
+            self._plans = [plan for plan in self._plans if plan.release.name in names]
+            self._attribute_plans = []
+
     def past(self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState) -> list[Published]:
         """Release an item that lies before what has been released, into the same books.
 
         ``aside`` holds groups and filters of its own, so that those of the live windows see nothing of it. What
         ``sample`` and ``ba`` may publish depends on all windows around, so they release nothing here.
         """
-        aside.ledger, aside.asked = state.ledger, state.asked
-        late = [plan for plan in self._plans if plan.release.mechanism not in CARRYING]
+        aside.ledger, aside.asked, aside.charged = state.ledger, state.asked, state.charged
+        late = self._late_plans()
         made = self._window(aside, item, late) if isinstance(item, OccupancyWindow) else self._day(aside, item)
         published = [output for output in made if isinstance(output, Published)]
-        state.ledger, state.asked = aside.ledger, aside.asked
+        state.ledger, state.asked, state.charged = aside.ledger, aside.asked, aside.charged
         return published
 
-    def open_books(self, state: ReleaseState, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Remember all that was ever charged, and not only what budgets of the windows to come look at."""
+    def _late_plans(self) -> list[CountPlan]:
+        return [plan for plan in self._plans if plan.release.mechanism not in CARRYING]
+
+    def open_books(
+        self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, Policy]
+    ) -> None:
+        """Remember all that was ever charged and asked, and not only what windows to come look at.
+
+        Args:
+            state: the site's.
+            entries: all of the site's ledger.
+            policies: the policy of each version under which an entry was made.
+        """
         state.ledger.spent, state.ledger.recent = {}, {}
-        asked: dict[str, set[str]] = {plan.release.name: set() for plan in self._attribute_plans}
+        state.asked, state.charged = AskedDays(), ChargedWindows()
+        alone: dict[tuple[str, str], float] = {}
         for entry in entries:
             if entry["nano"]:
                 account, end = f"{entry['release']}/{entry['audience']}", parse_time(entry["window_end"])
                 state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"])
-                if entry["release"] in asked:
-                    asked[entry["release"]].add(entry["release_id"].split("/")[3])
-        state.asked = {name: sorted(days) for name, days in asked.items()}
+                self._note(state, entry, policies[entry["policy_version"]], alone)
+
+    def _note(
+        self, state: ReleaseState, entry: Mapping[str, Any], policy: Policy, alone: dict[tuple[str, str], float]
+    ) -> None:
+        """Take in one charge; ``alone`` keeps ``log_largest_factor`` by policy version and release."""
+        release = next((release for release in policy.release if release.name == entry["release"]), None)
+        if isinstance(release, CountRelease):
+            zones = tuple(zone.id for zone in policy.zones_of(release, self._site))
+            name = line_name(release.name, policy.version, entry["attempt"])
+            line = Line(release.mechanism, release.windows_paid, zones)
+            paid = {entry["audience"]: Fraction(entry["epsilon"])}
+            state.charged.note(parse_time(entry["window_end"]), name, line, paid)
+        elif release is not None:
+            day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
+            local = LocalDay(day, *local_day(day, ZoneInfo(policy.site[self._site].timezone)))
+            if (known := (policy.version, release.name)) not in alone:
+                alone[known] = log_largest_factor(release)
+            state.asked.note(local, zone, attribute, alone[known])
+
+    def close_books(self, state: ReleaseState) -> None:
+        """Let go of what only windows of the past had to look at."""
+        state.charged.forget(state.through)
+        for day in sorted(state.asked.days)[-1:]:
+            state.asked.forget(day.day)
+
+    def charged_before(self, state: ReleaseState, window: OccupancyWindow) -> str | None:
+        """Return a release under which a zone of what would be released now was charged for this window."""
+        zones = {zone.id for plan in self._late_plans() for zone in plan.zones}
+        lines = state.charged.charged_at(window.window_end)
+        return next((name.split("/")[0] for name, line in sorted(lines.items()) if zones & set(line.zones)), None)
+
+    def prices(self, state: ReleaseState, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, Fraction]]:
+        """Yield (release, audience, epsilon) of each record that will be charged for an item, unless it is refused."""
+        if isinstance(item, OccupancyWindow):
+            for plan in self._late_plans():
+                for audience in audiences_of(plan.release):
+                    yield plan.release.name, audience, plan.release.charge(audience)
+            return
+        day = LocalDay(item.day, *local_day(item.day, self._timezone))
+        for attributes in self._attribute_plans:
+            rules: dict[str, Attribute] = dict(attributes.release.attributes.items())
+            for record, audience in attributes.records(item):
+                if not state.asked.holds(day, record.zone):
+                    yield attributes.release.name, audience, rules[record.attribute].epsilon[audience]
 
     def ids(self, item: OccupancyWindow | DayClosed) -> list[str]:
         """Return the release ids of an item's records."""
@@ -88,4 +162,20 @@ class LateReleases(Releases):
                 name = attributes.release.name
                 for record, audience in attributes.records(item):
                     where = f"{record.day}/{record.zone}/{record.attribute}"
-                    yield release_id(self._site, name, audience, where, self._attempt), name, read_digest(record)
+                    yield release_id(self._site, name, audience, where), name, read_digest(record)
+
+
+def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:
+    if (attempt > 1) != bool(names):
+        rule = "must name the count releases to charge again, with --attempt above 1 and only then"
+        msg = f"--release: {rule}, got {', '.join(sorted(names)) or 'none'} and attempt {attempt}"
+        raise UsageError(msg)
+    releases = {release.name: release for release in policy.release}
+    for name in sorted(names):
+        release = releases.get(name)
+        if isinstance(release, AttributeRelease):
+            msg = f"--release: must name count releases, since attributes are asked once, got {name}"
+            raise UsageError(msg)
+        if release is None or release.mechanism in CARRYING:
+            msg = f"--release: must name count releases of the policy, and not of sample or ba, got {name}"
+            raise UsageError(msg)

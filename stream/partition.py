@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -207,17 +207,19 @@ class Partition:
         through: Micros = self._sites[site].states["release"].through
         return None if through < 0 else through
 
+    def books(self, name: str) -> ReleaseState:
+        """Return a site's books, for what is released besides the log."""
+        site = self._sites[name]
+        site.encoded = None
+        books: ReleaseState = site.states["release"]
+        return books
+
     def release_past(
         self, name: str, releases: LateReleases, item: OccupancyWindow | DayClosed, aside: ReleaseState
     ) -> list[Emitted]:
         """Release a window or day that was passed over, into the site's books; ``aside`` is its smoothing."""
-        site = self._sites[name]
-        site.encoded = None
-        return self._emit([*releases.past(site.states["release"], item, aside)], b"")
-
-    def open_books(self, name: str, releases: LateReleases, entries: Iterable[Mapping[str, Any]]) -> None:
-        """Let the budgets of a site look at all that its ledger's entries have charged."""
-        releases.open_books(self._sites[name].states["release"], entries)
+        made = releases.past(self.books(name), item, aside)
+        return self._emit([output for output in made if isinstance(output, Published)], b"")
 
     def retold(self, name: str, account: AccountState, records: Iterable[Published]) -> list[Emitted]:
         """Go on from an account that was added up anew; return its records."""

@@ -128,7 +128,7 @@ class Charge:
     epsilon: Fraction
     """0 when it was refused."""
     reason: str = ""
-    """Why it was refused: ``budget``, ``w_budget``, ``waiting``, ``month`` or ``guard``."""
+    """Why it was refused: ``budget``, ``w_budget``, ``waiting``, ``factor``, ``asked``, ``month`` or ``guard``."""
     attempt: int = 1
     """Above 1: of an ordered second release, whose noise is its own."""
     w: int = 1
@@ -139,8 +139,12 @@ class Charge:
     attribute: str = ""
     """Of an attribute record, as are ``zone`` and ``day``."""
     day: str = ""
+    span: tuple[Micros, Micros] = (0, 0)
+    """First instant of the local day, and the first after it."""
     shown: str | int | float | None = None
     """An attribute's value, where it was shown."""
+    version: str = ""
+    """Policy version of an attribute record, where several are put together; empty for the account's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ For each count release of a window, in the order of the policy:
    share the value;
 4. one ledger entry and one record per audience.
 
-An attribute record is shown or withheld by its permanent coin; both cost its epsilon.
+An attribute record is shown or withheld by its permanent coin; both cost its epsilon. A zone's day is asked once,
+for good; a second attempt asks no attributes. What counts and attributes say together stays within ``max_factor``,
+by what the ledger has charged and not by what the policy plans.
 """
 
 from __future__ import annotations
 
 import hmac
+import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -23,14 +26,17 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from stream.accounting.charged import Line, line_name
 from stream.accounting.ledger import Ledger
+from stream.asked import LocalDay
 from stream.attribute_release import AttributeOutcome, AttributePlan
 from stream.budgets import Budgets, nano
 from stream.carried import Owner, continued, waiting_until
 from stream.count_plan import CountPlan, release_id
 from stream.errors import DataError
+from stream.guarantees import log_largest_factor
 from stream.keys import Keys, key_day, subkey
-from stream.local_time import busiest_month, local_day, slot_of, within_month
+from stream.local_time import local_day, slot_of
 from stream.mechanisms.chain import chain
 from stream.mechanisms.counts import Tick, Values
 from stream.mechanisms.labels import Context, counts_digest, label
@@ -67,6 +73,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 MECHANISMS = "2"
 """Version of everything that decides a released byte; a state made under another one is refused."""
+SLACK = 2e-9
+"""Rounding of ln factors: what a policy's check lets pass, passes here."""
 
 
 class Releases:
@@ -92,6 +100,7 @@ class Releases:
             for release in policy.release
             if isinstance(release, AttributeRelease) and policy.zones_of(release, site)
         ]
+        self._alone = {plan.release.name: log_largest_factor(plan.release) for plan in self._attribute_plans}
 
     def initial(self) -> ReleaseState:
         """Return the state before the first window."""
@@ -107,6 +116,7 @@ class Releases:
         """
         if isinstance(item, OccupancyWindow):
             outputs = list(self._window(state, item, self._plans))
+            state.charged.forget(item.window_end)
         else:
             outputs = list(self._day(state, item))
         charges = tuple(output for output in outputs if isinstance(output, Charge))
@@ -123,7 +133,7 @@ class Releases:
         if window.window_end <= state.through:
             return
         state.through = window.window_end
-        self._note_coverage(state, window)
+        self.note_coverage(state, window)
         day = key_day(window.window_end - self._tick)
         if day != state.day:
             state.day = day
@@ -133,7 +143,8 @@ class Releases:
         for plan in plans:
             yield from self._count_release(state, plan, window, day)
 
-    def _note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
+    def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
+        """Take a window's coverage into that of its local day."""
         day = (_EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
         state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
 
@@ -154,9 +165,7 @@ class Releases:
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, day: int
     ) -> Iterator[Published | Charge]:
         release, end = plan.release, window.window_end
-        reasons = self._budgets.refusals(state.ledger, release, day, end)
-        if plan.owner is not None and release.name not in state.carried and end <= state.waits:
-            reasons = dict.fromkeys(reasons, WAITING)
+        reasons = self._refusals(state, plan, day, end)
         paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
         counts = plan.counts(window)
         made = self._perturb(state, plan, window, counts, paying)
@@ -175,6 +184,35 @@ class Releases:
                 attempt=self._attempt, w=release.windows_paid,
             )  # fmt: skip
         yield from self._answers(state, plan, window, made, reasons)
+
+    def _refusals(self, state: ReleaseState, plan: CountPlan, day: int, end: Micros) -> dict[str, str | None]:
+        """Return why each audience gets nothing of a window, None for those that get it and are charged."""
+        release = plan.release
+        reasons = self._budgets.refusals(state.ledger, release, day, end)
+        if plan.owner is not None and release.name not in state.carried and end <= state.waits:
+            return dict.fromkeys(reasons, WAITING)
+        paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
+        name = line_name(release.name, self._policy.version, self._attempt)
+        line = Line(release.mechanism, release.windows_paid, tuple(zone.id for zone in plan.zones))
+        state.charged.note(end, name, line, paid)
+        if paid and self._tells_too_much(state, line.zones, end):
+            state.charged.take_back(end, name)
+            return {audience: reason or "factor" for audience, reason in reasons.items()}
+        return reasons
+
+    def _tells_too_much(self, state: ReleaseState, zones: tuple[str, ...], end: Micros) -> bool:
+        """Whether what was charged now says too much of attributes that were asked of a day that holds a window."""
+        for day, asked in state.asked.at(end).items():
+            for zone in asked.keys() & set(zones):
+                if self._too_much(state, day, zone, asked[zone].exponent):
+                    return True
+        return False
+
+    def _too_much(self, state: ReleaseState, day: LocalDay, zone: str, alone: float) -> bool:
+        """Whether counts that were charged raise a zone's day above ``max_factor``; without counts they do not."""
+        privacy, covering = self._policy.privacy, state.charged.covering(zone)
+        counts = state.charged.exponent(covering, day.span, privacy.ticks_per_attribute, None)
+        return counts > 0 and alone + float(privacy.devices_per_person * counts) > math.log(privacy.max_factor) + SLACK
 
     def _answers(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, made: dict[Fraction, Values],
@@ -231,26 +269,39 @@ class Releases:
     # --- attributes -----------------------------------------------------------------------------------
 
     def _day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | Charge]:
-        start, end = local_day(closed.day, self._timezone)
-        if closed.window_end <= state.through:
+        day = LocalDay(closed.day, *local_day(closed.day, self._timezone))
+        if closed.window_end <= state.through or self._attempt > 1:
             return
+        refused = {plan.release.name: self._not_asked(state, plan, day) for plan in self._attribute_plans}
         for plan in self._attribute_plans:
             name = plan.release.name
-            asked = [day for day in state.asked.get(name, []) if within_month(day, closed.day) and day != closed.day]
-            paid = False
-            for record, outcome in plan.outcomes(closed, start, busiest_month(asked, closed.day)):
-                paid |= outcome.reason is None
-                yield from self._attribute(state, plan.release, record, outcome, (start, end, closed.window_end))
-            state.asked[name] = [*asked, closed.day] if paid else asked
+            for record, outcome in plan.outcomes(closed, day.start, refused[name]):
+                if outcome.reason is None:
+                    state.asked.note(day, record.zone, record.attribute, self._alone[name])
+                yield from self._attribute(state, plan.release, record, outcome, day, closed.window_end)
+        state.asked.forget(closed.day)
+
+    def _not_asked(self, state: ReleaseState, plan: AttributePlan, day: LocalDay) -> dict[str, str]:
+        """Return, by zone, why none of a release's attributes is asked: by what was asked and charged before alone."""
+        release, alone = plan.release, self._alone[plan.release.name]
+        other_days = state.asked.in_month(day.day, plan.zones, release.attributes)
+        over = release.days_per_month is not None and other_days >= release.days_per_month
+        refused = dict.fromkeys(plan.zones, "month") if over else {}
+        for zone in plan.zones:
+            if state.asked.holds(day, zone):
+                refused[zone] = "asked"
+            elif self._too_much(state, day, zone, alone):
+                refused[zone] = "factor"
+        return refused
 
     def _attribute(
         self, state: ReleaseState, release: AttributeRelease, record: DayAttribute, outcome: AttributeOutcome,
-        times: tuple[Micros, Micros, Micros],
+        local: LocalDay, closed: Micros,
     ) -> Iterator[Published | Charge]:  # fmt: skip
-        start, end, closed = times
+        _, start, end = local
         name = f"{record.day}/{record.zone}/{record.attribute}"
         body = self._head(start, end) | {
-            "release_id": release_id(self._site, release.name, outcome.audience, name, self._attempt),
+            "release_id": release_id(self._site, release.name, outcome.audience, name),
             "audience": outcome.audience, "release": release.name, "day": record.day, "zone": record.zone,
             "attribute": record.attribute, "mechanism": release.mechanism,
             "coverage": round(float(state.coverage.get(record.day, 0)), 4),
@@ -262,8 +313,8 @@ class Releases:
         yield Published(topic, self._site, value, closed, body["release_id"])
         yield Charge(
             release.name, outcome.audience, release.mechanism, outcome.epsilon if paid else Fraction(0),
-            reason=outcome.reason or "", attempt=self._attempt, zone=record.zone, attribute=record.attribute,
-            day=record.day, shown=outcome.public,
+            reason=outcome.reason or "", zone=record.zone, attribute=record.attribute,
+            day=record.day, span=local.span, shown=outcome.public,
         )  # fmt: skip
 
     # --- what all records share -----------------------------------------------------------------------

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from stream.accounting.charged import ChargedWindows, decode_charged, encode_charged
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
+from stream.asked import AskedDays, decode_asked, encode_asked
 from stream.carried import Owner
 from stream.records import Micros
 from stream.schemas import join_parts, split_parts
@@ -22,8 +24,10 @@ class ReleaseState:
     """``release/epsilon`` -> state."""
     day: int = -1
     """Key day of the latest window."""
-    asked: dict[str, list[str]] = field(default_factory=dict)
-    """Release -> the days of the last month on which its attributes were asked."""
+    asked: AskedDays = field(default_factory=AskedDays)
+    """Zones' days of the last month that were asked."""
+    charged: ChargedWindows = field(default_factory=ChargedWindows)
+    """What the latest days' count releases were charged."""
     through: Micros = -1
     """End of the latest window: it and earlier ones were charged and are not released again."""
     coverage: dict[str, Fraction] = field(default_factory=dict)
@@ -39,8 +43,8 @@ def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) ->
     head = {"ledger": encode_ledger(state.ledger), "day": state.day, "through": state.through}
     coverage = {day: str(least) for day, least in state.coverage.items()}
     carried = {name: owner.document() for name, owner in sorted(state.carried.items())}
-    head |= {"asked": state.asked, "coverage": coverage, "carried": carried, "waits": state.waits}
-    return join_parts(head, smoothing)
+    head |= {"asked": encode_asked(state.asked), "charged": encode_charged(state.charged)}
+    return join_parts(head | {"coverage": coverage, "carried": carried, "waits": state.waits}, smoothing)
 
 
 def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
@@ -48,6 +52,7 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     head, parts = split_parts(data)
     coverage = {day: Fraction(least) for day, least in head["coverage"].items()}
     ledger = decode_ledger(head["ledger"])
+    asked, charged = decode_asked(head["asked"]), decode_charged(head["charged"])
     carried = {name: Owner.of_document(document) for name, document in head["carried"].items()}
-    places = (head["day"], head["asked"], head["through"], coverage)
+    places = (head["day"], asked, charged, head["through"], coverage)
     return ReleaseState(ledger, {}, *places, carried, head["waits"]), parts

@@ -232,7 +232,7 @@ class AuditEntry(_Record):
     epsilon: str
     nano: int
     """What was charged, in 1e-9 of an epsilon; 0 for a refusal."""
-    outcome: Literal["released", "budget", "w_budget", "waiting", "month", "guard"]
+    outcome: Literal["released", "budget", "w_budget", "waiting", "factor", "asked", "month", "guard"]
     """What became of it: released (shown or withheld by its coin), or why it was refused."""
     policy_version: str
     commitment: str

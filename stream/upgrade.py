@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from stream.accounting.charged import ChargedWindows, encode_charged
+from stream.asked import all_zones_asked, encode_asked
 from stream.mechanisms.wevent import is_publication
 from stream.policy_releases import LONGEST_W
 from stream.records import HOUR
@@ -37,7 +39,7 @@ def _account(data: bytes) -> bytes:
         for name, fields in body["habits"].items()
         for _, attribute, reader in (name.split("/"),)
     ]
-    return orjson.dumps(body)
+    return orjson.dumps(body | {"charged": encode_charged(ChargedWindows())})
 
 
 def _sums(day: int, today: str, total: str, largest: str, recent: list[tuple[int, str]]) -> list[Any]:
@@ -50,13 +52,19 @@ def _run(epsilon: str, w: int, day: int, today: int, total: int) -> list[Any]:
 
 
 def _release(data: bytes) -> bytes:
-    """Let no publication go on that does not say whose it is; what carries any waits for the longest w."""
+    """Let no publication go on that does not say whose it is, and ask nothing of a day that may have been asked.
+
+    What carries a publication waits for the longest w. What counts were charged was not noted: the local day at
+    hand, to which it matters, is not asked, since a day that is adopted is seen in part only.
+    """
     head, parts = split_parts(data)
     recent = head["ledger"]["recent"]
     head["ledger"]["recent"] = {name: [[end, 0, 1, nano] for end, nano in rows] for name, rows in recent.items()}
     carries = any(is_publication(part) for part in parts.values())
     waits = head["through"] + LONGEST_W * HOUR if carries else -1
-    return join_parts(head | {"carried": {}, "waits": waits}, parts)
+    asked = all_zones_asked(day for days in head["asked"].values() for day in days)
+    new = {"asked": encode_asked(asked), "charged": encode_charged(ChargedWindows())}
+    return join_parts(head | new | {"carried": {}, "waits": waits}, parts)
 
 
 _FORMS: Mapping[str, Callable[[bytes], bytes]] = {"account": _account, "release": _release}

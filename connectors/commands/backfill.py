@@ -24,8 +24,9 @@ from connectors.commands.options import (
 from connectors.live import opened
 from connectors.observations import ObservationFile, shortfall
 from connectors.store import SqliteStore, read_policies
-from stream.backfill import Backfill
+from stream.backfill import Backfill, Price
 from stream.pipeline import Options
+from stream.policy import decimal_string
 from stream.records import Micros
 from stream.schemas import AUDIT, parse_record
 
@@ -46,13 +47,25 @@ class StoreBook:
         return [entry for entry in self._entries if entry["site"] == site]
 
 
+def cost_line(price: Price) -> str:
+    """Say what a late release costs at most."""
+    sums = decimal_string(price.total), decimal_string(price.day)
+    return (
+        f"{price.site}: release {price.release} will charge {price.audience} at most {sums[0]} epsilon for "
+        f"{price.records:,} records, of it {sums[1]} on one UTC day"
+    )
+
+
 @click.command()
 @click.argument("observations", type=FILE)
 @policy_option
 @key_option
 @click.option("--store", type=FOLDER, required=True, help="Store of a run that is not running now.")
 @click.option("--out", type=FILE, help="Write every record of these windows, old and new, one JSON object a line.")
-@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an ordered second release, charged.")
+@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an ordered second release, charged again.")
+@click.option(
+    "--release", "names", metavar="NAME", multiple=True, help="Count release to charge again; once for each."
+)  # fmt: skip
 @click.option(
     "--earlier-policy",
     "earlier",
@@ -64,15 +77,17 @@ class StoreBook:
 @json_option
 def backfill(
     observations: Path, *, policy_file: Path, key_file: Path, store: Path, out: Path | None, attempt: int,
-    earlier: tuple[Path, ...], first_window: Micros | None, last_window: Micros | None, as_json: bool,
+    names: tuple[str, ...], earlier: tuple[Path, ...], first_window: Micros | None, last_window: Micros | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Settle recorded OBSERVATIONS with a store: release what was passed over, repeat what was released.
 
     A window that was released comes out as it was stored and costs nothing; if its key still exists, other
-    observations under the same ids are refused. A window that never was is charged and released. Windows
-    that the store has not come to are left to 'tacet run'. Give the recording from before the first window
-    on, as long as an observation is valid, or name that window with --from. Under a production key both
-    --from and --to are needed.
+    observations under the same ids are refused. A window that never was is charged and released, and what
+    that costs at most is said first. Zones that were charged before, under whatever name, are charged again
+    only for --attempt N --release NAME; attributes are asked once. Windows that the store has not come to
+    are left to 'tacet run'. Give the recording from before the first window on, as long as an observation
+    is valid, or name that window with --from. Under a production key both --from and --to are needed.
     """
     policy = read_policy(policy_file)
     since, until = public_range(key_file, policy, first_window, last_window)
@@ -83,9 +98,11 @@ def backfill(
             observations, policy, keyfile.pseudonym_key(key_file), since=since, until=until, progress=tick
         )
         earlier_policies = with_kept(read_policies(store), [read_policy(f) for f in earlier])
-        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, earlier_policies)
+        settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, earlier_policies, names)
         for message in file.messages():
             settled.take(message)
+        for price in settled.price():
+            click.echo(cost_line(price), err=True)
         settled.close()
         made = settled.made
         runner.give(made.emitted)

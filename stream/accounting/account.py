@@ -31,8 +31,16 @@ from typing import Any
 
 import orjson
 
+from stream.accounting.charged import (
+    ChargedWindows,
+    Line,
+    coalition_cost,
+    decode_charged,
+    encode_charged,
+    line_name,
+)
 from stream.accounting.device_day import Cells, cost_of_days, days_of
-from stream.accounting.exposure import AttributeAccount
+from stream.accounting.exposure import AttributeAccount, CountExponents
 from stream.accounting.habit import Habits, habit_rows, habits_of
 from stream.accounting.knowledge import Knowledge
 from stream.policy import decimal_string
@@ -42,8 +50,6 @@ from stream.schemas import LEAKAGE, rfc3339
 COALITION = "all"
 """Everybody together."""
 
-PERTURBER_SHARE = Fraction(4, 5)
-GROUPER_SHARE = Fraction(1, 5)
 Readers = Mapping[str, frozenset[str]]
 """Name of a reader or coalition -> the audiences it reads as."""
 
@@ -52,16 +58,6 @@ def readers_of(audiences: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return each audience alone, and all together."""
     names = list(audiences)
     return {name: frozenset([name]) for name in names} | {COALITION: frozenset(names)}
-
-
-def coalition_cost(mechanism: str, epsilons: Iterable[Fraction]) -> Fraction:
-    """Return what readers of one count release at one tick learn together."""
-    distinct = {epsilon for epsilon in epsilons if epsilon > 0}
-    if not distinct:
-        return Fraction(0)
-    if mechanism == "pegasus":
-        return PERTURBER_SHARE * max(distinct) + GROUPER_SHARE * sum(distinct)
-    return max(distinct)
 
 
 @dataclass(slots=True)
@@ -118,6 +114,8 @@ class AccountState:
     habits: Habits = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
     """``release/audience/epsilon/w/attempt`` of every release with a w-event mechanism."""
+    charged: ChargedWindows = field(default_factory=ChargedWindows)
+    """What the latest days' count releases were charged."""
 
     def break_off(self, waiting: Iterable[Charge]) -> None:
         """Let no window to come be paid by one before where a release waits, which then begins anew."""
@@ -139,10 +137,13 @@ class Account:
     readers: Readers
     ticks_per_observation: int
     devices_per_person: int
+    ticks_per_attribute: int
     tick: Micros
     w: int
     knowledge: Knowledge
     attributes: AttributeAccount
+    zones: Mapping[str, tuple[str, ...]]
+    """Count release -> its zones."""
     policy_version: str
     laboratory: bool
 
@@ -163,6 +164,8 @@ class Account:
         now = {reader: sums.at(item.window_end) for reader, sums in held.items()}
         state.break_off(charge for charge in item.charges if charge.reason == WAITING)
         paid = {} if of_day else _paid_runs(state, item.charges, days)
+        if not of_day:
+            self._note(state.charged, item)
         state.runs |= paid
         units = {
             reader: self._units(*self._with_runs(now[reader], held[reader], _seen(state.runs, members), paid, days))
@@ -184,10 +187,28 @@ class Account:
             "attributes": {},
         }
         if of_day:
-            body |= self.attributes.of_day(item.charges, self.readers, state.habits)
+            counts = self._counts(state.charged, item.charges)
+            body |= self.attributes.of_day(item.charges, self.readers, state.habits, counts)
         body |= {"policy_version": self.policy_version, "laboratory": self.laboratory}
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
+
+    def _note(self, charged: ChargedWindows, item: Spent) -> None:
+        for charge in item.charges:
+            name = line_name(charge.release, self.policy_version, charge.attempt)
+            line = Line(charge.mechanism, charge.w, self.zones[charge.release])
+            charged.note(item.window_end, name, line, {charge.audience: charge.epsilon})
+        charged.forget(item.window_end)
+
+    def _counts(self, charged: ChargedWindows, charges: Iterable[Charge]) -> CountExponents:
+        """Return ln of what the counts of each zone's day add for each reader: k E."""
+        spans = {((charge.day, charge.zone), charge.span) for charge in charges}
+        return {
+            (zone_day, reader): self.devices_per_person
+            * charged.exponent(charged.covering(zone_day[1]), span, self.ticks_per_attribute, members)
+            for zone_day, span in sorted(spans)
+            for reader, members in self.readers.items()
+        }
 
     def _add(self, held: Sums | None, days: Mapping[int, Cells], end: Micros, cost: Fraction) -> Sums:
         held = held or Sums()
@@ -258,7 +279,8 @@ class Account:
             name: [str(run.epsilon), run.w, run.total, [[day, *cells] for day, cells in sorted(run.days.items())]]
             for name, run in sorted(state.runs.items())
         }
-        return orjson.dumps({"sums": sums, "habits": habits, "runs": runs})
+        charged = encode_charged(state.charged)
+        return orjson.dumps({"sums": sums, "habits": habits, "runs": runs, "charged": charged})
 
     def decode(self, data: bytes) -> AccountState:
         """Return the state of these bytes; readers that are new to it begin at nothing."""
@@ -275,7 +297,7 @@ class Account:
             name: Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
             for name, (epsilon, w, total, days) in body["runs"].items()
         }
-        return AccountState(sums, habits, runs)
+        return AccountState(sums, habits, runs, decode_charged(body["charged"]))
 
 
 def _paid_runs(state: AccountState, charges: tuple[Charge, ...], days: Mapping[int, Cells]) -> dict[str, Run]:

@@ -10,9 +10,10 @@ For every attribute of a zone's day and every reader who was told something abou
 |               | null where the model says that such an outcome cannot happen: it is wrong about the day      |
 | ``bound``     | under every model: the epsilons of all records of the zone's day add up if none was shown;   |
 |               | nothing beside a record that was shown (without a model a value may imply anything)          |
-| ``with_counts`` | ``exact`` (``bound`` without a model and where it is null) together with the count releases|
-|               | of the same zone                                                                             |
+| ``with_counts`` | ``exact`` (``bound`` without a model and where it is null) together with what was charged   |
+|               | for counts of the same zone on that day (``charged``)                                        |
 
+Where a zone's day was asked under several policies, no model holds: ``bound`` is over all that was asked of it.
 A record that was refused was not asked: it is no evidence; its attribute is still in the table where a model
 ties it to others. A policy declares a model only of all attributes that it releases of a zone, so that no
 outcome is left out of ``exact``. Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -42,6 +43,8 @@ CERTAIN = Fraction(1000)
 
 ZoneDay = tuple[str, str]
 """Day and zone."""
+CountExponents = Mapping[tuple[ZoneDay, str], Fraction]
+"""Zone's day and reader -> k E (``charged``)."""
 Figures = dict[str, float | None]
 Table = dict[tuple[ZoneDay, str], dict[str, Figures]]
 """Zone's day and reader -> attribute -> figure -> factor."""
@@ -55,25 +58,27 @@ class AttributeAccount:
     """Release -> declared model, where there is one."""
     targets: Mapping[str, float]
     """Release -> bits to compare its information with."""
-    count_exponents: Mapping[str, Mapping[str, Fraction]]
-    """Zone -> reader -> sum of k n epsilon over the zone's count releases."""
+    earlier: Mapping[str, Mapping[str, DayModel]] = field(default_factory=dict)
+    """Policy version -> its models, for charges that were made under another one."""
 
-    def of_day(self, charges: Iterable[Charge], readers: Members, habits: Habits) -> dict[str, Any]:
+    def of_day(
+        self, charges: Iterable[Charge], readers: Members, habits: Habits, counts: CountExponents
+    ) -> dict[str, Any]:
         """Return the account of one day's attribute records; adds the day to ``habits``."""
         records = list(charges)
-        table = self._table(records, readers)
+        table = self._table(records, readers, counts)
         told = {"attributes": _records(table), "habit": _habits(records, readers, table, habits)}
         information = self._information(records, readers)
         return told | ({"information": information} if information else {})
 
-    def _table(self, charges: list[Charge], readers: Members) -> Table:
+    def _table(self, charges: list[Charge], readers: Members, counts: CountExponents) -> Table:
         groups: dict[ZoneDay, list[Charge]] = {}
         for charge in charges:
             groups.setdefault((charge.day, charge.zone), []).append(charge)
         table: Table = {}
         for (day, zone), group in groups.items():
             for reader, members in readers.items():
-                exponent = self.count_exponents.get(zone, {}).get(reader, Fraction(0))
+                exponent = counts.get(((day, zone), reader), Fraction(0))
                 table[(day, zone), reader] = self._of_reader(group, members, exponent)
         return table
 
@@ -81,8 +86,9 @@ class AttributeAccount:
         """Return the figures of a zone's day, attribute by attribute, as one reader sees it."""
         view, counts = _view(group, members), exp_or_inf(float(exponent))
         exact: Figures = {}
-        for release in sorted({charge.release for charge in group} & set(self.models)):
-            exact |= self._exact(self.models[release], view)
+        models = self._models_of(group)
+        for release in sorted({charge.release for charge in group} & set(models)):
+            exact |= self._exact(models[release], view)
         told = {}
         for attribute in [*view.epsilon, *(name for name in exact if name not in view.epsilon)]:
             bound, known = view.bound(attribute), exact.get(attribute)
@@ -92,6 +98,14 @@ class AttributeAccount:
             figures["with_counts"] = _times(bound if known is None else known, counts)
             told[attribute] = figures
         return told
+
+    def _models_of(self, group: list[Charge]) -> Mapping[str, DayModel]:
+        """Return the models of the policy under which a zone's day was asked; none holds where there were several."""
+        versions = {charge.version for charge in group if charge.epsilon > 0} or {group[0].version}
+        if len(versions) > 1:
+            return {}
+        (version,) = versions
+        return self.earlier[version] if version else self.models
 
     def _exact(self, model: DayModel, view: _View) -> Figures:
         asked = {name: view.epsilon[name] for name in model.order if name in view.epsilon}
@@ -104,7 +118,7 @@ class AttributeAccount:
         """Return bits per zone and day: the most of any zone."""
         told: dict[str, Any] = {}
         for release, model in self.models.items():
-            group = [charge for charge in charges if charge.release == release]
+            group = [charge for charge in charges if charge.release == release and not charge.version]
             for reader, members in readers.items():
                 epsilon = _view(group, members).epsilon
                 if epsilon:
@@ -121,7 +135,8 @@ class _View:
     """What one reader has seen of a zone's day."""
 
     epsilon: dict[str, float]
-    """Of the attributes that were asked: the largest of the reader's audiences, whose coins are nested."""
+    """Of the attributes that were asked: the largest of the reader's audiences, whose coins are nested; of several
+    releases or policies that asked the same, whose rules or readings may differ, the sum."""
     shown: dict[str, Value]
 
     def alone(self, attribute: str) -> float:
@@ -139,11 +154,15 @@ class _View:
 
 def _view(charges: Iterable[Charge], members: frozenset[str]) -> _View:
     view = _View({}, {})
+    asked: dict[tuple[str, str, str], float] = {}
     for charge in charges:
         if charge.audience in members and charge.epsilon > 0:
-            view.epsilon[charge.attribute] = max(view.epsilon.get(charge.attribute, 0.0), float(charge.epsilon))
+            line = charge.attribute, charge.release, charge.version
+            asked[line] = max(asked.get(line, 0.0), float(charge.epsilon))
             if charge.shown is not None:
                 view.shown[charge.attribute] = charge.shown
+    for (attribute, _, _), epsilon in asked.items():
+        view.epsilon[attribute] = view.epsilon.get(attribute, 0.0) + epsilon
     return view
 
 

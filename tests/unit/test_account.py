@@ -28,7 +28,7 @@ from core_ground import (
 )
 
 from stream.account_stage import account_stage
-from stream.accounting.account import coalition_cost
+from stream.accounting.charged import coalition_cost
 from stream.pipeline import Pipeline
 from stream.policy import decimal_string, load_policy
 from stream.records import DAY, MINUTE, Charge, Spent

@@ -61,7 +61,7 @@ def closed(values, day="2026-03-03", zones=("x",)):
 def outcomes(plan, values, coins, monkeypatch):
     """Return (reason, shown value or None) of arrival and level when the coins fall like this."""
     monkeypatch.setattr(stream.attribute_release, "released", lambda *_, attribute, **__: coins[attribute])
-    made = list(plan.outcomes(closed(values), parse_time("2026-03-03T00:00:00-08:00"), []))
+    made = list(plan.outcomes(closed(values), parse_time("2026-03-03T00:00:00-08:00"), {}))
     return {record.attribute: (outcome.reason, outcome.public) for record, outcome in made}
 
 

@@ -213,7 +213,8 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
     stage = Releases(sample(), SITE, KEYS)
     state, _ = scan(stage, windows(0, 1))
     head, parts = split_parts(stage.encode(state))
-    unnamed = join_parts({name: value for name, value in head.items() if name not in {"carried", "waits"}}, parts)
+    known = {name: value for name, value in head.items() if name not in {"carried", "waits", "charged"}}
+    unnamed = join_parts(known | {"asked": {}}, parts)
     later = stage.adopt(upgraded_stages({"release": unnamed})["release"])
     assert later.smoothing == {}
     assert later.waits >= START + (LONGEST_W - 1) * TICK

@@ -37,9 +37,9 @@ def release(joint, **more):
     return AttributeRelease.model_validate(body | more)
 
 
-def books(joint=None, *, targets=None, counts=None):
+def books(joint=None, *, targets=None):
     models = {} if joint is None else {"day": day_model(release(joint))}
-    return AttributeAccount(models=models, targets=targets or {}, count_exponents=counts or {})
+    return AttributeAccount(models=models, targets=targets or {})
 
 
 def charge(attribute, epsilon, *, audience="fine", shown=False, zone="x", day="2026-03-02", of="day", reason=""):
@@ -49,12 +49,15 @@ def charge(attribute, epsilon, *, audience="fine", shown=False, zone="x", day="2
     )  # fmt: skip
 
 
-def told(account, charges, readers=READERS, habits=None):
-    return account.of_day(charges, readers, {} if habits is None else habits)
+def told(account, charges, readers=READERS, habits=None, counts=None):
+    exponents = {
+        (("2026-03-02", zone), who): exponent for zone, each in (counts or {}).items() for who, exponent in each.items()
+    }
+    return account.of_day(charges, readers, {} if habits is None else habits, exponents)
 
 
-def figures(account, charges, attribute, reader="fine", readers=READERS):
-    record = told(account, charges, readers)["attributes"][f"2026-03-02/x/{attribute}"]
+def figures(account, charges, attribute, reader="fine", readers=READERS, counts=None):
+    record = told(account, charges, readers, counts=counts)["attributes"][f"2026-03-02/x/{attribute}"]
     return {name: by_reader[reader] for name, by_reader in record.items()}
 
 
@@ -138,7 +141,7 @@ def test_a_value_shown_to_one_of_them_is_known_to_all_together():
 def test_counts_of_the_same_zone_multiply_the_exact_factor():
     counts = {"x": {"fine": Fraction(3, 2), "coarse": Fraction(0), "all": Fraction(2)}}
     charges = [charge("arrival", "1"), charge("departure", "0.5")]
-    found = figures(books(PAIR, counts=counts), charges, "departure")
+    found = figures(books(PAIR), charges, "departure", counts=counts)
     assert found["with_counts"] == pytest.approx(2.399250781 * math.exp(1.5), abs=1e-7)
 
 
@@ -146,24 +149,25 @@ def test_without_a_model_counts_multiply_the_bound_that_holds_for_every_model():
     """Copies of each other reach it: withheld arrival and departure say e^1.5 of either, whatever theorem_1 says."""
     counts = {"x": {"fine": Fraction(3, 2), "coarse": Fraction(0), "all": Fraction(2)}}
     charges = [charge("arrival", "1"), charge("departure", "0.5")]
-    found = figures(books(counts=counts), charges, "departure", "all")
+    found = figures(books(), charges, "departure", "all", counts=counts)
     assert found["theorem_1"] == pytest.approx(math.exp(0.5))
     assert found["with_counts"] == pytest.approx(found["bound"] * math.exp(2)) == pytest.approx(math.exp(1.5 + 2))
-    copies = figures(books({"00": 0.5, "11": 0.5}, counts=counts), charges, "departure", "all")
+    copies = figures(books({"00": 0.5, "11": 0.5}), charges, "departure", "all", counts=counts)
     assert copies["with_counts"] == found["with_counts"]
 
 
 def test_without_a_model_nothing_bounds_what_was_withheld_beside_a_shown_value_counts_or_none():
     counts = {"x": {"fine": Fraction(1000)}}
     charges = [charge("arrival", "1", shown=True), charge("departure", "0.5")]
-    for account in (books(), books(counts=counts)):
-        assert figures(account, charges, "departure")["with_counts"] == "inf"
-        assert figures(account, charges, "arrival")["with_counts"] == 0
+    for added in (None, counts):
+        assert figures(books(), charges, "departure", counts=added)["with_counts"] == "inf"
+        assert figures(books(), charges, "arrival", counts=added)["with_counts"] == 0
 
 
 def test_counts_of_other_zones_do_not_matter():
     counts = {"y": {"fine": Fraction(9)}}
-    assert figures(books(counts=counts), [charge("arrival", "1")], "arrival")["with_counts"] == pytest.approx(math.e)
+    found = figures(books(), [charge("arrival", "1")], "arrival", counts=counts)
+    assert found["with_counts"] == pytest.approx(math.e)
 
 
 def test_a_refused_record_is_no_evidence():

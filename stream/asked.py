@@ -1,0 +1,111 @@
+"""What has been asked of zones' days: once each, for good.
+
+A zone's local day is asked once, all its attributes together, for all audiences: its permanent coins belong to
+the one reading that they were tossed for. Under whatever release name, rule, policy or time zone it was asked,
+a day that shares an instant with it is not asked again. Live, the days of the last month are remembered; what
+lies further back is read from the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from stream.accounting.charged import Span
+from stream.local_time import busiest_month, local_day, within_month
+from stream.records import DAY, Micros
+
+
+class LocalDay(NamedTuple):
+    """A site-local day, as one policy's time zone has it."""
+
+    day: str
+    """ISO date."""
+    start: Micros
+    end: Micros
+    """First instant after it."""
+
+    @property
+    def span(self) -> Span:
+        """Its instants."""
+        return self.start, self.end
+
+
+class ZoneAsked(NamedTuple):
+    """What was asked of one zone's day."""
+
+    attributes: frozenset[str]
+    exponent: float
+    """ln of the largest factor that attributes reach by themselves on one of them."""
+
+
+EVERY_ZONE = "*"
+"""Stands for the zones of a day of which it is not known which were asked."""
+
+
+@dataclass(slots=True)
+class AskedDays:
+    """The zones' days that were asked, of the last month or of all time."""
+
+    days: dict[LocalDay, dict[str, ZoneAsked]] = field(default_factory=dict)
+
+    def note(self, day: LocalDay, zone: str, attribute: str, exponent: float) -> None:
+        """Remember that an attribute was asked, whether its value was shown or withheld."""
+        zones = self.days.setdefault(day, {})
+        held = zones.get(zone, ZoneAsked(frozenset(), exponent))
+        zones[zone] = ZoneAsked(held.attributes | {attribute}, max(held.exponent, exponent))
+
+    def holds(self, day: LocalDay, zone: str) -> bool:
+        """Whether a zone has been asked about a day that shares an instant with this one."""
+        return any(
+            zone in zones or EVERY_ZONE in zones
+            for other, zones in self.days.items()
+            if other.start < day.end and day.start < other.end
+        )
+
+    def at(self, instant: Micros) -> dict[LocalDay, dict[str, ZoneAsked]]:
+        """Return what was asked of the days that an instant belongs to."""
+        return {day: zones for day, zones in self.days.items() if day.start <= instant < day.end}
+
+    def in_month(self, now: str, zones: Container[str], attributes: Container[str]) -> int:
+        """Return on how many other days of one month with ``now``, at most, one of these was asked."""
+        days = {
+            day.day
+            for day, asked in self.days.items()
+            for zone, held in asked.items()
+            if zone == EVERY_ZONE or (zone in zones and any(name in attributes for name in held.attributes))
+        }
+        return busiest_month(sorted(days - {now}), now)
+
+    def forget(self, now: str) -> None:
+        """Let go of days that no month with ``now`` or a later day holds."""
+        self.days = {day: zones for day, zones in self.days.items() if within_month(day.day, now)}
+
+
+def encode_asked(state: AskedDays) -> list[Any]:
+    """Return the JSON form."""
+    return [
+        [*day, {zone: [sorted(held.attributes), held.exponent] for zone, held in sorted(zones.items())}]
+        for day, zones in sorted(state.days.items())
+    ]
+
+
+def all_zones_asked(dates: Iterable[str]) -> AskedDays:
+    """Return what is known where only dates are: all zones were asked, by whatever clock on earth."""
+    return AskedDays({_anywhere(day): {EVERY_ZONE: ZoneAsked(frozenset(), 0.0)} for day in sorted(set(dates))})
+
+
+def decode_asked(data: Iterable[Any]) -> AskedDays:
+    """Return the state of its JSON form."""
+    days = {
+        LocalDay(*day): {zone: ZoneAsked(frozenset(names), exponent) for zone, (names, exponent) in zones.items()}
+        for *day, zones in data
+    }
+    return AskedDays(days)
+
+
+def _anywhere(day: str) -> LocalDay:
+    start, end = local_day(day, ZoneInfo("UTC"))
+    return LocalDay(day, start - DAY // 2, end + DAY // 2)
