@@ -42,13 +42,14 @@ def run(day, where: Path, key: Path, *, first: int | None, last: int | None = No
 
 
 def backfill(
-    day, where: Path, key: Path, file: Path | None = None, attempt: int = 1, *, first=None, last=None, earlier=()
-) -> Backfilled:
+    day, where: Path, key: Path, file: Path | None = None, attempt: int = 1, *, first=None, last=None, earlier=(),
+    names=(),
+) -> Backfilled:  # fmt: skip
     folder, policy = day
     options = Options(attempt=attempt, first_window=first, last_window=last)
     with opened(policy, key, where) as (runner, store):
         book = StoreBook(store)
-        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, book, options, earlier)
+        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, book, options, earlier, names)
         for message in ObservationFile(file or folder / "o.csv", policy, keyfile.pseudonym_key(key)).messages():
             settled.take(message)
         settled.close()
@@ -131,7 +132,7 @@ def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day, tm
     key = new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON)
     before = records(tmp_path / "s")
-    made = backfill(day, tmp_path / "s", key, attempt=2)
+    made = backfill(day, tmp_path / "s", key, attempt=2, names=["occupancy"])
     second = {name: value for name, value in records(tmp_path / "s").items() if name.endswith("#2")}
     assert made.released > 100
     assert len(second) == sum(record.topic == AUDIT for record in made.emitted)

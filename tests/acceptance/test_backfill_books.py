@@ -174,7 +174,7 @@ def of_device_day(spent: dict[int, Fraction], day: int) -> Fraction:
 def test_a_second_release_of_a_window_adds_to_what_the_window_cost(recording, tmp_path):
     policy, key = counts(epsilon='facilities = "1", public = "0.25"'), new_key(tmp_path)
     run((recording, policy), tmp_path / "s", key, first=None, last=SOON)
-    backfill((recording, policy), tmp_path / "s", key, attempt=2, last=FIRST + 200 * TICK)
+    backfill((recording, policy), tmp_path / "s", key, attempt=2, names=["occ"], last=FIRST + 200 * TICK)
     by_end = {record["window_end"]: record for record in leakage(tmp_path / "s")}
     twice, once = by_end[rfc3339(FIRST + 100 * TICK)], by_end[rfc3339(FIRST + 300 * TICK)]
     assert [twice["audiences"][name]["presence_tuple"] for name in ("facilities", "public")] == ["2", "0.5"]
@@ -192,7 +192,7 @@ def test_the_largest_window_that_temporal_knowledge_works_on_may_be_a_second_rel
     run((recording, policy), tmp_path / "s", key, first=None, last=SOON)
     run((recording, double), tmp_path / "double", key, first=None, last=SOON)
     run((recording, policy), tmp_path / "once", key, first=None, last=SOON)
-    backfill((recording, policy), tmp_path / "s", key, attempt=2, last=FIRST + 20 * TICK)
+    backfill((recording, policy), tmp_path / "s", key, attempt=2, names=["occ"], last=FIRST + 20 * TICK)
     found, expected, once = (
         leakage(tmp_path / name)[-1]["audiences"]["facilities"] for name in ("s", "double", "once")
     )
@@ -227,7 +227,8 @@ def test_mechanisms_that_hold_budget_over_release_nothing_late(recording, tmp_pa
     before = entries(tmp_path / "s")
     for n in range(6):
         backfill(day, tmp_path / "s", key, first=FIRST + n * TICK, last=FIRST + n * TICK)
-        backfill(day, tmp_path / "s", key, attempt=2, first=NOON + n * TICK, last=NOON + n * TICK)
+        with pytest.raises(UsageError, match="not of sample or ba, got occ"):
+            backfill(day, tmp_path / "s", key, attempt=2, names=["occ"], first=NOON + n * TICK, last=NOON + n * TICK)
     assert entries(tmp_path / "s") == before
 
 
