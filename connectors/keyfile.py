@@ -43,6 +43,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
         "pseudonym": secrets.token_hex(32),
         "noise": noise,
         "audit": secrets.token_hex(32),
+        "store": None,
     }
     _write_new(path, document)
 
@@ -56,6 +57,25 @@ def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
     dropped = set(PARTS["ingest"]) | set(PARTS["worker"])
     dropped -= set(PARTS[part])
     _write_new(target, {name: value for name, value in document.items() if name not in dropped})
+
+
+def store_of(path: Path) -> str | None:
+    """Return the embedded store that a key serves, "" where that is not known any more, None before its first use.
+
+    A key made before keys knew their store has been used once it knows a day.
+    """
+    document = _read(path)
+    if "store" not in document and not isinstance(_held(path, document), _Unpinned):
+        return ""
+    store = document.get("store")
+    if store is not None and not isinstance(store, str):
+        raise _damaged(path)
+    return store
+
+
+def bind(path: Path, store: str) -> None:
+    """Let a key say for ever which store it serves; whoever calls has the folder ``locked``."""
+    replace(path, _read(path) | {"store": store})
 
 
 def pseudonym_key(path: Path) -> bytes:

@@ -1,14 +1,17 @@
 """The mark beside the key: how far each site's chain has been given out, per store.
 
 It shows a store that was set back or replaced. It only moves forward and survives the store. A production
-key knows one store, from the moment the store is first opened; a laboratory key may serve many, also at once.
+key knows one store, from the moment the store is first opened, and its file says so too: a copy serves no other
+store, and a mark that is gone is missed. A laboratory key may serve many, also at once.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
+from connectors import keyfile
 from connectors.keyfile import locked, replace
 from stream.embedded import Chains
 from stream.errors import AuditError, UsageError
@@ -22,15 +25,12 @@ class MarkFile:
         self._store = store
         with locked(self._path.parent):
             marks = _load(self._path)
-            others = sorted(set(marks) - {store})
-            if others and not laboratory:
-                msg = (
-                    f"{self._path}: this production key belongs to store {others[0]}, got store {store}: "
-                    "its releases are final, so a new store needs a new key"
-                )
-                raise UsageError(msg)
+            if not laboratory:
+                _refuse_other(key_file, marks, store)
             if store not in marks:
                 self._write(marks | {store: {}})
+            if not laboratory and keyfile.store_of(key_file) != store:
+                keyfile.bind(key_file, store)
         self._held = marks.get(store, {})
 
     def _write(self, marks: dict[str, Chains]) -> None:
@@ -47,6 +47,24 @@ class MarkFile:
             self._held |= grown
             with locked(self._path.parent):
                 self._write(_load(self._path) | {self._store: self._held})
+
+
+def _refuse_other(key_file: Path, marks: Iterable[str], store: str) -> None:
+    """Raise UsageError where a production key serves another store, or has lost what it knew of this one."""
+    bound = keyfile.store_of(key_file)
+    others = sorted({*marks, *([bound] if bound else [])} - {store})
+    if others:
+        msg = (
+            f"{key_file}: this production key belongs to store {others[0]}, got store {store}: "
+            "its releases are final, so a new store needs a new key"
+        )
+        raise UsageError(msg)
+    if bound is not None and store not in marks:
+        msg = (
+            f"{mark_path(key_file)}: must be there, since this production key has been used: without it nobody can "
+            "tell whether the store was set back; 'tacet recover' says what can be done"
+        )
+        raise UsageError(msg)
 
 
 def mark_path(key_file: Path) -> Path:

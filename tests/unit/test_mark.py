@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
 
 import pytest
 
-from connectors.mark import MarkFile
+from connectors import keyfile
+from connectors.mark import MarkFile, mark_path
 from stream.errors import UsageError
 
 
@@ -52,12 +54,81 @@ def test_stores_of_a_laboratory_key_keep_their_marks_apart_also_at_once(key):
     assert stores(key) == {"one": {"dbh": [6, "c"]}, "other": {"dbh": [2, "b"]}}
 
 
-def test_a_production_key_belongs_to_the_store_that_first_opens_it_even_before_any_release(key):
-    MarkFile(key, "one", laboratory=False)
-    with pytest.raises(UsageError, match=r"key\.mark: this production key belongs to store one, got store other"):
-        MarkFile(key, "other", laboratory=False)
-    MarkFile(key, "one", laboratory=False).advance({"dbh": (1, "a")})
-    assert stores(key) == {"one": {"dbh": [1, "a"]}}
+# --- a production key -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def production(tmp_path):
+    (tmp_path / "safe").mkdir()
+    keyfile.create(tmp_path / "safe" / "key", laboratory=False)
+    return tmp_path / "safe" / "key"
+
+
+def copied(key, folder, *, mark=False):
+    folder.mkdir()
+    for path in (key, mark_path(key))[: 1 + mark]:
+        shutil.copy2(path, folder)
+    return folder / key.name
+
+
+def test_a_production_key_belongs_to_the_store_that_first_opens_it_even_before_any_release(production):
+    MarkFile(production, "one", laboratory=False)
+    with pytest.raises(UsageError, match=r"key: this production key belongs to store one, got store other"):
+        MarkFile(production, "other", laboratory=False)
+    MarkFile(production, "one", laboratory=False).advance({"dbh": (1, "a")})
+    assert stores(production) == {"one": {"dbh": [1, "a"]}}
+
+
+@pytest.mark.parametrize("mark", [False, True])
+def test_a_copy_of_a_used_key_serves_no_other_store(production, tmp_path, mark):
+    """A copied key served a second store with fresh noise, under ids that were taken."""
+    MarkFile(production, "one", laboratory=False)
+    copy = copied(production, tmp_path / "elsewhere", mark=mark)
+    with pytest.raises(UsageError, match="belongs to store one, got store other"):
+        MarkFile(copy, "other", laboratory=False)
+
+
+def test_a_used_key_whose_mark_is_gone_is_refused(production, tmp_path):
+    MarkFile(production, "one", laboratory=False).advance({"dbh": (1, "a")})
+    copy = copied(production, tmp_path / "elsewhere")
+    mark_path(production).unlink()
+    for key in (production, copy):
+        with pytest.raises(UsageError, match=r"key\.mark: must be there, since .* 'tacet recover'"):
+            MarkFile(key, "one", laboratory=False)
+
+
+def test_a_copy_made_before_the_first_use_cannot_be_told_from_its_original(production, tmp_path):
+    """The limit: what two copies do afterwards, neither file can know. README, Not protected."""
+    copy = copied(production, tmp_path / "elsewhere")
+    MarkFile(production, "one", laboratory=False)
+    MarkFile(copy, "other", laboratory=False)
+
+
+def older(key, day):
+    """Make a key what keys were before they knew their store."""
+    document = json.loads(key.read_text())
+    del document["store"]
+    document["noise"]["day"] = day
+    keyfile.replace(key, document)
+
+
+def test_an_older_key_learns_its_store_from_its_mark(production, tmp_path):
+    older(production, 20_000)
+    keyfile.replace(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
+    assert MarkFile(production, "one", laboratory=False).read() == {"dbh": (1, "a")}
+    assert keyfile.store_of(production) == "one"
+
+
+def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production):
+    older(production, None)
+    assert keyfile.store_of(production) is None
+    older_again = json.loads(production.read_text()) | {"noise": {"day": 20_000, "key": "00" * 32}}
+    keyfile.replace(production, older_again)
+    with pytest.raises(UsageError, match="must be there"):
+        MarkFile(production, "one", laboratory=False)
+
+
+# --- damage ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stores": {"s": {"dbh": 3}}}', '{"stores": 5}'])
