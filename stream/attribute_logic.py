@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from stream.policy import AttributeRelease, Sensitive, Site
 from stream.records import DAY, MINUTE
+from stream.sensing.attributes import BREAK
 
-BREAK = 15 * MINUTE
 Value = str | int | float
 
 

@@ -85,7 +85,7 @@ class Privacy(Frozen):
 
     devices_per_person: int = Field(default=3, ge=1, le=100, strict=True)
     max_factor: FiniteFloat = Field(default=math.exp(3), gt=1, strict=True)
-    """Largest posterior-odds factor any coalition may reach on one attribute, counts included."""
+    """Largest posterior-odds factor any coalition may reach on one attribute, with counts of the same zone only."""
     ticks_per_attribute: int = Field(default=12, ge=1, le=1440, strict=True)
     """Ticks by which a sensitive and a non-sensitive value may differ in the counts."""
     w: int = Field(default=12, ge=1, le=LONGEST_W, strict=True)

@@ -235,7 +235,10 @@ def _rules(release: AttributeRelease, model: DayModel | None) -> Iterator[str]:
 
 def _rest(policy: Policy) -> Iterator[str]:
     names = "each UTC day" if policy.pseudonym.ttl is None else f"every {policy.pseudonym.ttl / 1e6:g} s"
-    yield f"Pseudonyms change {names}. Largest factor allowed: {policy.privacy.max_factor:.4g} (max_factor)."
+    yield (
+        f"Pseudonyms change {names}. Largest factor allowed: {policy.privacy.max_factor:.4g} (max_factor), for any "
+        "coalition with the counts of the attribute's own zone; counts of other zones, where people go, are not in it."
+    )
     kept = [what for what, on in (("stays", policy.restricted.presence), ("counts", policy.restricted.occupancy)) if on]
     if kept:
         yield f"Restricted topics hold the true {' and '.join(kept)}: whoever reads them is promised nothing."

@@ -35,9 +35,11 @@ from stream.accounting.ledger import (
     spent_on,
 )
 from stream.errors import AuditError, FinalityError
+from stream.operators import scan
 from stream.pipeline import Options, Pipeline
 from stream.policy import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
+from stream.release import Releases
 from stream.schemas import AUDIT, parse_record, parse_time
 
 SEEN = people()
@@ -166,6 +168,16 @@ def test_a_commitment_is_keyed_by_its_day_and_no_digest_of_the_counts():
     changed = [entry["commitment"] for entry in audit_of(released(policy, others)[2])]
     assert len({*one, *other, *changed}) == 9
     assert all(re.fullmatch("[0-9a-f]{32}", commitment) for commitment in one)
+
+
+def test_commitments_do_not_tell_whether_a_second_attempt_read_the_same():
+    policy = counts_policy("laplace", 'board = "1"', 'board = "100"')
+    [window] = windows(policy, [(1, 2, 3)], 20_000 * DAY + 15 * MINUTE)
+    made = set()
+    for attempt in (1, 2, 3):
+        _, outputs = scan(Releases(policy, SITE, laboratory(), attempt), [window])
+        made |= {entry["commitment"] for entry in audit_of(outputs)}
+    assert len(made) == 3
 
 
 def test_the_same_log_gives_the_same_entries_and_nothing_is_charged_twice():

@@ -195,6 +195,18 @@ def test_draws_repeat_under_one_label_and_change_with_key_and_label() -> None:
     assert (draw != discrete_laplace(KEY[:-1], b"label", F("0.1"), 50)).any()
 
 
+def test_no_two_draws_share_their_further_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All first digits 0, so that further ones decide every draw: independent, they hardly ever agree.
+
+    Pr[at most 3 different magnitudes of 64] < 1e-12, and key and label are fixed.
+    """
+    monkeypatch.setattr(noise, "words", lambda key, name, n: np.zeros(n, dtype=np.uint64))
+    drawn = discrete_laplace(KEY, label("zones"), F(1), 64)
+    assert len(set(drawn.tolist())) > 3
+    assert drawn.tolist() != discrete_laplace(KEY, label("other"), F(1), 64).tolist()
+    assert drawn.tolist() != discrete_laplace(bytes(32), label("zones"), F(1), 64).tolist()
+
+
 def test_draws_are_pinned() -> None:
     assert discrete_laplace(KEY, label("pin"), F(4, 5), 10).tolist() == PINNED
 

@@ -7,10 +7,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from stream.attribute_logic import _Day
 from stream.errors import DataError, UsageError
 from stream.operators import scan as scan_days
 from stream.records import MINUTE, DayAttribute, OccupancyWindow
-from stream.sensing.attributes import ATTRIBUTES, DayAttributes
+from stream.sensing.attributes import ATTRIBUTES, BREAK, DayAttributes
 
 TICK = 5 * MINUTE
 
@@ -222,6 +223,16 @@ def test_window_of_another_site_is_refused():
 def test_bytes_that_are_no_state_are_refused_without_repeating_them(data):
     with pytest.raises(DataError, match=r"^day state: not the byte form of a state$"):
         stage().decode(data)
+
+
+@pytest.mark.parametrize("empty", [1, 2, 3, 4])
+def test_what_is_a_break_here_is_one_in_the_logic_of_attributes(empty):
+    """Occupied at one tick, then empty for some: the most breaks that a day can have are counted here."""
+    occupied = [local for place, (_, local) in enumerate(ticks_of(MONDAY)) if place % (empty + 1) == 0]
+    found = values(day_of(*occupied))["breaks"]
+    most = _Day(288, 96, 216, -(-BREAK // TICK)).domain("breaks").high
+    assert found == (len(occupied) - 1 if empty * TICK >= 15 * MINUTE else 0)
+    assert (found == most) is (empty == 3)
 
 
 def test_state_shows_no_habits_when_printed():
