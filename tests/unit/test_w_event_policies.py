@@ -213,8 +213,9 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
     stage = Releases(sample(), SITE, KEYS)
     state, _ = scan(stage, windows(0, 1))
     head, parts = split_parts(stage.encode(state))
-    known = {name: value for name, value in head.items() if name not in {"carried", "waits", "charged"}}
-    unnamed = join_parts(known | {"asked": {}}, parts)
+    before = {name: head[name] for name in ("ledger", "day", "through", "coverage")} | {"asked": {}}
+    before["ledger"]["recent"] = {"r/facilities": [[START, 25]]}
+    unnamed = join_parts(before, parts)
     later = stage.adopt(upgraded_stages({"release": unnamed})["release"])
     assert later.smoothing == {}
     assert later.waits >= START + (LONGEST_W - 1) * TICK
