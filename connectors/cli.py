@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import click
 from pydantic import ValidationError
 
 from connectors import logs
 from stream.errors import DataError, TacetError, UsageError
+from stream.refusals import rule_of, shown
 from stream.settings import Settings
 
 USAGE, DATA, OTHER = 2, 3, 1
@@ -94,10 +95,7 @@ def main() -> None:
     except click.ClickException as error:
         _misused(error)
     except ValidationError as error:
-        _fail(
-            "; ".join(f"TACET_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()),
-            USAGE,
-        )
+        _fail("\n".join(map(_setting, error.errors())), USAGE)
     except UsageError as error:
         _fail(str(error), USAGE)
     except DataError as error:
@@ -123,6 +121,12 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)
     else:
         yield error
+
+
+def _setting(problem: Any) -> str:
+    """Say which variable of the environment broke which rule."""
+    name = "_".join(map(str, problem["loc"])).upper()
+    return f"TACET_{name}: {rule_of(problem)}{shown(problem['input'])}"
 
 
 def _fault(error: Exception) -> str:

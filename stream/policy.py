@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import orjson
-from pydantic import BaseModel, Field, FiniteFloat, StrictBool, ValidationError, field_validator, model_validator
+from pydantic import Field, FiniteFloat, StrictBool, ValidationError, field_validator, model_validator
 
 from stream.errors import DataError, PolicyError
 from stream.policy_fields import (
@@ -46,6 +46,7 @@ from stream.policy_releases import (
 )
 from stream.policy_sites import Site, Zone, check_places
 from stream.records import SECOND
+from stream.refusals import refusals
 
 
 class Audience(Frozen):
@@ -262,38 +263,14 @@ def load_policy(text: str, file: str = "policy") -> Policy:
     except RecursionError:
         msg = f"{file}: not TOML: brackets are nested too deeply"
         raise PolicyError(msg) from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        msg = f"{file}: not TOML: a number must have fewer than 4,300 digits"
+        raise PolicyError(msg) from None
     try:
         return Policy.model_validate(document)
     except ValidationError as error:
-        msg = "\n".join(_sentence(file, problem) for problem in _causes(error.errors())[:5])
-        raise PolicyError(msg) from None
-
-
-def _causes(problems: Sequence[Any]) -> list[Any]:
-    """Leave out that a list is too short where that is so only because its entries are wrong."""
-    return [
-        problem
-        for problem in problems
-        if problem["type"] != "too_short" or not any(_within(other["loc"], problem["loc"]) for other in problems)
-    ]
-
-
-def _within(place: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
-    return len(place) > len(whole) and place[: len(whole)] == whole
-
-
-def _sentence(file: str, problem: Any) -> str:
-    rule = problem["msg"].removeprefix("Value error, ")
-    value = problem["input"]
-    shown = "" if isinstance(value, dict | list | tuple | BaseModel) else f", got {value!r}"
-    return f"{file}: {_place(problem['loc']) or 'policy'}: {rule[0].lower()}{rule[1:]}{shown}"
-
-
-def _place(parts: tuple[str | int, ...]) -> str:
-    """Return the key as one would look for it: ``release[1].attributes.arrival.epsilon.public``."""
-    if parts[:1] == ("release",) and len(parts) > 2:
-        parts = (*parts[:2], *parts[3:])  # which kind of release it was taken for
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
+        told = refusals(error.errors(), Policy, document, text)
+        raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in told)) from None
 
 
 __all__ = [

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation, localcontext
 from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
-    StringConstraints,
     ValidationInfo,
 )
 
@@ -95,14 +96,46 @@ def decimal_string(value: Fraction) -> str:
         return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
 
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$")]
-Ident = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+def worded(pattern: str, rule: str) -> Callable[[str], str]:
+    """Return a check that a text is of a form; ValueError with the rule otherwise."""
+    form = re.compile(pattern)
+
+    def check(text: str) -> str:
+        if not form.fullmatch(text):
+            raise ValueError(rule)
+        return text
+
+    return check
+
+
+Name = Annotated[
+    str,
+    AfterValidator(
+        worded(
+            r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?",
+            "must be a name of 1 to 64 lower-case letters, digits and inner hyphens, such as 'public'",
+        )
+    ),
+]
+Ident = Annotated[
+    str,
+    AfterValidator(
+        worded(
+            r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
+            "must be a name of 1 to 63 letters, digits, points, hyphens and underscores, such as '2065'",
+        )
+    ),
+]
 Duration = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
 Epsilon = Annotated[Fraction, BeforeValidator(parse_epsilon), PlainSerializer(decimal_string)]
 Spend = Annotated[Fraction, BeforeValidator(parse_spend), PlainSerializer(decimal_string)]
 CLOCK_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
-Clock = Annotated[str, StringConstraints(pattern=rf"^({CLOCK_PATTERN.pattern})$")]
-Mac = Annotated[str, StringConstraints(to_lower=True, pattern=r"^([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}$")]
+Clock = Annotated[str, AfterValidator(worded(CLOCK_PATTERN.pattern, "must be a time of day such as '08:00'"))]
+Mac = Annotated[
+    str,
+    AfterValidator(str.lower),
+    AfterValidator(worded(r"([0-9a-f]{2}:){5}[0-9a-f]{2}", "must be a radio address such as '5c:52:1e:00:20:65'")),
+]
 
 
 FEWEST_SHARED_BITS = 36

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, FiniteFloat, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
 from stream.policy_fields import (
     CLOCK_PATTERN,
@@ -26,10 +26,13 @@ from stream.policy_fields import (
     decimal_string,
     listed,
     refuse_repeats,
+    worded,
 )
 from stream.policy_sites import Zone
 from stream.records import DAY
 
+LARGEST_COUNT = 1_000_000_000
+"""No threshold is larger."""
 LONGEST_W = 2016
 """Most windows in a row that one epsilon or one sliding budget may pay for: a week of 5 min."""
 
@@ -98,7 +101,7 @@ class Pruning(Frozen):
 
     share: Epsilon
     """Part of epsilon that the tests may spend, between 0 and 1."""
-    below: int = Field(ge=1)
+    below: int = Field(ge=1, le=LARGEST_COUNT, strict=True)
     """A node whose noisy count is below this stands for everything under it."""
 
 
@@ -108,9 +111,9 @@ class Query(Frozen):
     name: Name
     """Of its own private topic."""
     kind: Literal["window-sum", "jump", "low"]
-    windows: int = Field(ge=1, le=LONGEST_W)
+    windows: int = Field(ge=1, le=LONGEST_W, strict=True)
     """How many windows it looks at, the present one included."""
-    threshold: Annotated[int, Field(ge=0)] | None = None
+    threshold: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
     """Size at which a change is a jump or drop, or up to which a sum is low."""
 
     @model_validator(mode="after")
@@ -139,7 +142,7 @@ class CountRelease(Frozen):
     shares: dict[Literal["zone", "floor", "building"], Epsilon] = Field(default={})
     """Gives every level noise of its own at this share of epsilon; the shares add up to 1."""
     prune: Pruning | None = None
-    w: Annotated[int, Field(ge=2, le=LONGEST_W)] | None = None
+    w: Annotated[int, Field(ge=2, le=LONGEST_W, strict=True)] | None = None
     """Windows that epsilon pays for, with uniform, sample and ba."""
     queries: tuple[Query, ...] = ()
     epsilon: dict[Name, Epsilon] = Field(min_length=1)
@@ -269,12 +272,13 @@ def _parts(release: CountRelease, audience: str, epsilon: Fraction) -> Iterator[
         yield each, SMALLEST_PART, f"{rule} {decimal_string(SMALLEST_PART)} of {key}, got {decimal_string(each)}"
 
 
+Pattern = Annotated[str, AfterValidator(worded(r"[0-9]+", "must be a pattern, one digit per attribute"))]
+
+
 class AttributeModel(Frozen):
     """How the attributes of a release hang together: a declared, and so public, joint distribution."""
 
-    joint: dict[Annotated[str, StringConstraints(pattern=r"^[0-9]+$")], Annotated[float, Field(ge=0)]] = Field(
-        min_length=1
-    )
+    joint: dict[Pattern, Annotated[float, Field(ge=0)]] = Field(min_length=1)
     """Probability of each pattern, a digit per attribute in their order; without cuts 0 is sensitive, 1 not."""
     cuts: dict[AttributeName, tuple[str | float, ...]] = Field(default={})
     """Where values are split into classes 0, 1, 2 …; makes what a shown value says part of the model."""
@@ -294,7 +298,7 @@ class AttributeRelease(Frozen):
     """Largest ln of a posterior-odds factor, over every outcome that can happen; needs a model."""
     guard: Literal["static", "adaptive"] = "static"
     """static: leave out attributes by the model alone; adaptive: by what has already been published."""
-    days_per_month: Annotated[int, Field(gt=0)] | None = None
+    days_per_month: Annotated[int, Field(gt=0, le=30, strict=True)] | None = None
     """Days in any 30 on which a zone's attributes are asked."""
     information_target: Annotated[FiniteFloat, Field(gt=0)] | None = None
     """Bits that the account compares the release's information with."""

@@ -41,14 +41,20 @@ RULES = [
     ('tick = "15min"', 'tick = "7min"', "site.dbh.tick", "divide a day", "'7min'"),
     ('tick = "15min"', 'tick = "30s"', "site.dbh.tick", "whole minutes", "'30s'"),
     ('tick = "15min"', "tick = 15", "site.dbh.tick", "duration such as", "15"),
-    ('tick = "15min"', 'tick = "0min"', "site.dbh.tick", "greater than 0", "'0min'"),
+    ('tick = "15min"', 'tick = "0min"', "site.dbh.tick", "must be above 0", "'0min'"),
     ('validity = "10min"', 'validity = "99999999999999999999d"', "site.dbh.validity", "at most 3660d", "'999"),
     ('validity = "10min"', f'validity = "{"9" * 5000}d"', "site.dbh.validity", "at most 3660d", "'999"),
     ('validity = "10min"', 'validity = "3661d"', "site.dbh.validity", "at most 3660d", "'3661d'"),
     ('validity = "10min"', 'validity = "ten"', "site.dbh.validity", "duration such as", "'ten'"),
     ('lateness = "30s"', "lateness = 30", "site.dbh.lateness", "duration such as", "30"),
-    ('lateness = "30s"', 'lateness = "30s"\ncolour = "red"', "site.dbh.colour", "not permitted", "'red'"),
-    ('lateness = "30s"', 'lateness = "30s"\nmax_devices = 0', "site.dbh.max_devices", "greater than 0", "0"),
+    (
+        'lateness = "30s"',
+        'lateness = "30s"\ncolour = "red"',
+        "site.dbh.colour",
+        "is no key that a policy has; these are: lateness, max_dev",
+        "",
+    ),
+    ('lateness = "30s"', 'lateness = "30s"\nmax_devices = 0', "site.dbh.max_devices", "must be above 0", "0"),
     (
         'lateness = "30s"',
         'lateness = "30s"\nworking_hours = ["18:00", "08:00"]',
@@ -60,7 +66,7 @@ RULES = [
         'lateness = "30s"',
         'lateness = "30s"\nworking_hours = ["08:00", "24:30"]',
         "working_hours[1]",
-        "match pattern",
+        "must be a time of day",
         "'24:30'",
     ),
     ('sources = ["127.0.0.1", "127.0.0.2"]', "sources = []", "site.dbh.sources", "at least 1", ""),
@@ -70,11 +76,11 @@ RULES = [
     ('"127.0.0.2"]', '"wlc.example.org"]', "site.dbh.sources", "addresses or blocks", "'wlc.example.org'"),
     ('"127.0.0.2"]', '"10.2.0.5/16"]', "site.dbh.sources", "addresses or blocks", "'10.2.0.5/16'"),
     ('id = "b"', 'id = "a"', "site.dbh.zones", "unique within their site", "a twice"),
-    ('id = "b"', 'id = "b/c"', "site.dbh.zones[1].id", "match pattern", "'b/c'"),
-    ("capacity = 6", "capacity = true", "site.dbh.zones[0].capacity", "valid integer", "True"),
-    ("capacity = 6", "capacity = 0", "site.dbh.zones[0].capacity", "greater than 0", "0"),
+    ('id = "b"', 'id = "b/c"', "site.dbh.zones[1].id", "id 'b/c', line 14): must be a name", "'b/c'"),
+    ("capacity = 6", "capacity = true", "site.dbh.zones[0].capacity", "must be a whole number", "True"),
+    ("capacity = 6", "capacity = 0", "site.dbh.zones[0].capacity", "must be above 0", "0"),
     ('["02:00:00:00:00:02"]', '["02:00:00:00:00:01"]', "policy", "one zone only", "02:00:00:00:00:01 twice"),
-    ('["02:00:00:00:00:02"]', '["02-00-00-00-00-02"]', "zones[1].access_points[0]", "match pattern", "02-00"),
+    ('["02:00:00:00:00:02"]', '["02-00-00-00-00-02"]', "zones[1].access_points[0]", "must be a radio address", "02-00"),
     (
         '[[audience]]\nname = "board"',
         '[[audience]]\nname = "public"',
@@ -83,7 +89,13 @@ RULES = [
         "public twice",
     ),
     ('[[audience]]\nname = "board"', '[[audience]]\nname = "all"', "policy", "all audiences together", "'all'"),
-    ('[[audience]]\nname = "board"', '[[audience]]\nname = "Board"', "audience[2].name", "match pattern", "'Board'"),
+    (
+        '[[audience]]\nname = "board"',
+        '[[audience]]\nname = "Board"',
+        "audience[2].name",
+        "must be a name of",
+        "'Board'",
+    ),
     ('name = "plain"', 'name = "grouped"', "policy", "release and query names must be unique", "grouped twice"),
     (
         'mechanism = "pegasus"',
@@ -171,7 +183,7 @@ RULES = [
         'sensitive = { after = "10:00" }',
         'sensitive = { after = "25:00" }',
         "arrival.sensitive.after",
-        "match pattern",
+        "must be a time of day",
         "'25:00'",
     ),
     ("sensitive = { below = 0.3 }", "sensitive = { below = nan }", "occupancy_level.sensitive.below", "finite", "nan"),
@@ -254,8 +266,11 @@ def test_a_policy_with_several_errors_tells_each_on_its_line():
 def test_a_policy_whose_only_release_is_wrong_tells_that_and_nothing_else():
     head = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\n'
     only = head + 'states = { s = [] }\nepsilon = { public = "1" }\n'
-    assert refusal(policy_text(only)) == "building.toml: release[0]: states.s must have at least one zone, got none"
-    assert "release: tuple should have at least 1 item" in refusal(policy_text(head="release = []\n", releases=""))
+    assert (
+        refusal(policy_text(only))
+        == "building.toml: release[0] (name 'r', line 50): states.s must have at least one zone, got none"
+    )
+    assert "release: must have at least 1 in its list" in refusal(policy_text(head="release = []\n", releases=""))
 
 
 def test_the_version_is_the_meaning_not_the_writing():

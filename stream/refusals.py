@@ -1,0 +1,199 @@
+"""What is told of values that a policy or a setting may not have: key, rule and value, in plain words.
+
+pydantic finds what is wrong; the words are chosen here, by the kind of what it found, so that nobody who
+writes a policy has to know the words of a library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+MOST_TOLD = 5
+LONGEST_SHOWN = 60
+KIND = 2
+"""In the place of something in a release this part says which kind of release it was taken for; it is no key."""
+
+_WORDS = {
+    "missing": "must be given",
+    "literal_error": "must be {expected}",
+    "union_tag_invalid": "must be {expected_tags}",
+    "union_tag_not_found": "must be given",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "too_short": "must have at least {min_length} in its list",
+    "too_long": "must have at most {max_length} in its list",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "finite_number": "must be a finite number",
+}
+_KINDS = (
+    ("bool", "must be true or false"),
+    ("string", "must be text in quotes"),
+    ("int", "must be a whole number"),
+    ("float", "must be a number"),
+    ("tuple", "must be a list"),
+    ("list", "must be a list"),
+    ("dict", "must be a table"),
+    ("model", "must be a table"),
+    ("path", "must be a path"),
+)
+_HEADER = re.compile(r"\s*\[\[\s*(.+?)\s*\]\]\s*(?:#.*)?")
+
+
+def refusals(problems: Sequence[Any], model: type[BaseModel], document: Mapping[str, Any], text: str) -> list[str]:
+    """Return a sentence for each of the first problems of a document: where, which rule, which value.
+
+    ``text`` is the TOML of which ``document`` was read: it gives the lines of tables in lists.
+    """
+    return [_sentence(problem, model, document, text) for problem in _causes(problems)[:MOST_TOLD]]
+
+
+def rule_of(problem: Any) -> str:
+    """Return the rule that a value broke."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "value_error":
+        rule = str(context["error"])
+        return f"{rule[0].lower()}{rule[1:]}"
+    words = _WORDS.get(kind)
+    if words is not None:
+        return words.format(**context)
+    return next((rule for begin, rule in _KINDS if kind.startswith(begin)), "must have another form")
+
+
+def shown(value: Any) -> str:
+    """Return a value as it is told, cut where it is long; nothing for what has parts."""
+    if isinstance(value, dict | list | tuple | BaseModel):
+        return ""
+    try:
+        text = repr(value) if isinstance(value, str | int | float) else str(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = "a number of thousands of digits"
+    return f", got {text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'}"
+
+
+def _sentence(problem: Any, model: type[BaseModel], document: Mapping[str, Any], text: str) -> str:
+    place = problem["loc"]
+    where = _place(place, document, text) or "policy"
+    if problem["type"] == "extra_forbidden":
+        return f"{where}: is no key that a policy has{_nearest(place, model)}"
+    if problem["type"].startswith("union_tag"):
+        where = _place((*place, KIND, "query"), document, text)
+        value = shown(problem["ctx"]["tag"]) if "tag" in problem["ctx"] else ""
+    else:
+        value = "" if problem["type"] == "missing" else shown(problem["input"])
+    if place[-1:] == ("[key]",):
+        where = _place(place[:-1], document, text)
+    return f"{where}: {rule_of(problem)}{value}"
+
+
+def _causes(problems: Sequence[Any]) -> list[Any]:
+    """Leave out that a list is too short where that is so only because its entries are wrong."""
+    return [
+        problem
+        for problem in problems
+        if problem["type"] != "too_short" or not any(_within(other["loc"], problem["loc"]) for other in problems)
+    ]
+
+
+def _within(place: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
+    return len(place) > len(whole) and place[: len(whole)] == whole
+
+
+# --- where --------------------------------------------------------------------------------------------
+
+
+def _place(parts: Sequence[str | int], document: Mapping[str, Any], text: str) -> str:
+    """Return the key as one would look for it: ``site.dbh.zones[3].capacity (id '2065', line 41)``."""
+    told, held, known = "", document, []
+    for number, part in enumerate(parts):
+        if number == KIND and parts[0] == "release":
+            continue
+        entries, held = held, _entry(held, part)
+        if isinstance(part, int):
+            known += _known(entries, held, re.sub(r"\[[0-9]+\]", "", told), part, text)
+            told += f"[{part}]"
+        else:
+            told += f".{part}" if told else part
+    return f"{told} ({', '.join(known)})" if known else told
+
+
+def _entry(held: Any, part: str | int) -> Any:
+    try:
+        return held[part]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _known(entries: Any, entry: Any, path: str, number: int, text: str) -> list[str]:
+    """Return the name and the line of a table in a list, as far as they are known."""
+    if not isinstance(entry, dict):
+        return []
+    known = [
+        f"{key}{shown(entry[key]).removeprefix(', got')}" for key in ("id", "name") if isinstance(entry.get(key), str)
+    ][:1]
+    lines = [at for at, line in enumerate(text.splitlines(), start=1) if _is_header(line, path)]
+    if len(lines) == len(entries):  # otherwise some are written in another way
+        known.append(f"line {lines[number]}")
+    return known
+
+
+def _is_header(line: str, path: str) -> bool:
+    header = _HEADER.fullmatch(line)
+    return header is not None and re.sub(r"""\s|["']""", "", header[1]) == path
+
+
+# --- which keys there are -----------------------------------------------------------------------------
+
+
+def _nearest(place: tuple[Any, ...], model: type[BaseModel]) -> str:
+    keys = {name for found in _models_at(place[:-1], model) for name in found.model_fields}
+    near = difflib.get_close_matches(str(place[-1]).lower(), sorted(keys), n=1)
+    if near:
+        return f", perhaps {near[0]!r} is meant"
+    return f"; these are: {', '.join(sorted(keys))}" if keys else ""
+
+
+def _models_at(place: tuple[Any, ...], model: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the models that a table at this place can be of."""
+    found: list[Any] = [model]
+    for number, part in enumerate(place):
+        if number == KIND and place[0] == "release":
+            found = [held for held in found if part in _queries(held)]
+        else:
+            found = [step for held in found for step in _step(held, part)]
+    return [held for held in found if isinstance(held, type) and issubclass(held, BaseModel)]
+
+
+def _queries(model: Any) -> tuple[Any, ...]:
+    query = model.model_fields.get("query") if isinstance(model, type) and issubclass(model, BaseModel) else None
+    return () if query is None else get_args(query.annotation)
+
+
+def _step(held: Any, part: str | int) -> Iterator[Any]:
+    """Yield the types of what is at a key or number of a type."""
+    if isinstance(held, type) and issubclass(held, BaseModel):
+        if part in held.model_fields:
+            yield from _unwrapped(held.model_fields[str(part)].annotation)
+    elif get_origin(held) is dict:
+        yield from _unwrapped(get_args(held)[1])
+    elif get_origin(held) in {tuple, list} and isinstance(part, int):
+        yield from _unwrapped(get_args(held)[0])
+
+
+def _unwrapped(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation stands for, without what is said about them."""
+    if get_origin(annotation) is Annotated:
+        yield from _unwrapped(get_args(annotation)[0])
+    elif get_origin(annotation) in {Union, UnionType}:
+        for each in get_args(annotation):
+            yield from _unwrapped(each)
+    else:
+        yield annotation
