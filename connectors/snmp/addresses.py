@@ -7,25 +7,55 @@ import ipaddress
 import re
 
 NOWHERE = bytes(6)
-_PAIRS = re.compile(rb"([0-9a-fA-F]{1,2})[:-]" * 5 + rb"([0-9a-fA-F]{1,2})")
-_QUADS = re.compile(rb"([0-9a-fA-F]{4})[.:-]([0-9a-fA-F]{4})[.:-]([0-9a-fA-F]{4})")
-_DIGITS = re.compile(rb"(?:0[xX])?([0-9a-fA-F]{12})")
+_SPELLINGS = tuple(
+    re.compile(spelling)
+    for spelling in (
+        rb"([0-9a-fA-F]{1,2})([:\- ])" + rb"([0-9a-fA-F]{1,2})\2" * 4 + rb"([0-9a-fA-F]{1,2})",
+        rb"([0-9a-fA-F]{2})([._])" + rb"([0-9a-fA-F]{2})\2" * 4 + rb"([0-9a-fA-F]{2})",
+        rb"([0-9a-fA-F]{4})([.:\- ])([0-9a-fA-F]{4})\2([0-9a-fA-F]{4})",
+        rb"([0-9a-fA-F]{6})([.:\- ])([0-9a-fA-F]{6})",
+        rb"(?:0[xX])?([0-9a-fA-F]{12})",
+    )
+)
+LONGEST_NAME = 256
+"""No text with an address or a name is longer, in octets."""
 _TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 
 
 def mac(content: bytes) -> bytes | None:
     """Return the six octets of an address given raw or as text, or None.
 
-    Six octets are always raw. Text: ``aa:bb:..`` and ``a:b:..`` (also with ``-``), ``aabb.ccdd.eeff`` (also
-    with ``-``), twelve digits, ``0x`` and twelve digits; surrounding quotes, blanks and NULs are dropped.
+    Six octets are always raw. Text: pairs (``aa:bb:..``, ``a:b:..``; also with ``-``, blank, and, of two digits
+    each, with ``.`` or ``_``), fours (``aabb.ccdd.eeff``) and sixes (``aabbcc-ddeeff``) with ``.``, ``:``, ``-``
+    or a blank, twelve digits, ``0x`` and twelve digits; all with a name before or behind an ``@``. Surrounding
+    quotes, blanks and NULs are dropped.
+    """
+    return address_and_name(content)[0]
+
+
+def address_and_name(content: bytes) -> tuple[bytes | None, bytes]:
+    """Return the address in ``content`` and the name beside it: ``aa:bb:cc:dd:ee:ff@lobby``, either way round.
+
+    Without an address all of it is the name, if it is no longer than a name can be.
     """
     if len(content) == 6:
-        return content
-    text = content.strip(b'\x00 "')
-    if match := _PAIRS.fullmatch(text):
-        return bytes(int(pair, 16) for pair in match.groups())
-    if match := _QUADS.fullmatch(text) or _DIGITS.fullmatch(text):
-        return bytes.fromhex(b"".join(match.groups()).decode())
+        return content, b""
+    if len(content) > LONGEST_NAME:
+        return None, b""
+    head, _, tail = content.strip(b'\x00 "').partition(b"@")
+    for text, name in ((head, tail), (tail, head)):
+        address = _spelled(text.strip())
+        if address is not None:
+            return address, name.strip()
+    return None, content
+
+
+def _spelled(text: bytes) -> bytes | None:
+    for spelling in _SPELLINGS:
+        if match := spelling.fullmatch(text):
+            digits = match.groups()
+            parts = digits if len(digits) == 1 else (digits[0], *digits[2:])
+            return bytes.fromhex(b"".join(part.zfill(2) for part in parts).decode())
     return None
 
 

@@ -103,7 +103,7 @@ class Counters:
     """In the queue."""
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
     kernel_drops: int = 0
-    """Datagrams that the kernel had no room for, as of the last one read; not part of ``datagrams``."""
+    """Datagrams that the kernel had no room for; not part of ``datagrams``."""
     informs_answered: int = 0
     answers_unsent: int = 0
     receive_buffer: int = 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -17,8 +19,22 @@ PAUSE = 0.005
 LAST_TURNS = 1024
 """At the end, what the kernel still holds is read; a sender that never stops must not prevent the end."""
 _LARGEST = 65_535
+_INODE = 9
+"""Where a line of /proc/net/udp has the socket's inode; its drops come last."""
 _SO_RXQ_OVFL = 40
 """Linux: each datagram brings the socket's count of drops as a uint32."""
+
+
+def _listed_drops(sock: socket.socket) -> int | None:
+    """Return the drops of a socket as the kernel lists them in /proc/net, or None where it does not."""
+    table = Path("/proc/net/udp6" if sock.family == socket.AF_INET6 else "/proc/net/udp")
+    inode = str(os.fstat(sock.fileno()).st_ino)
+    with contextlib.suppress(OSError):
+        for line in table.read_text().splitlines():
+            fields = line.split()
+            if len(fields) > _INODE and fields[_INODE] == inode:
+                return int(fields[-1])
+    return None
 
 
 class Port:
@@ -30,7 +46,7 @@ class Port:
 
     def __init__(self, address: tuple[str, int], receive_buffer: int, turn: Callable[[], int]) -> None:
         """Bind to ``address`` and ask for a receive buffer; ``OSError`` when the address cannot be used."""
-        self.kernel_drops = 0
+        self._drops = 0
         self._turn, self._reading = turn, False
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -39,9 +55,11 @@ class Port:
             with contextlib.suppress(OSError):
                 self._socket.setsockopt(socket.SOL_SOCKET, _SO_RXQ_OVFL, 1)
             self._socket.bind(address)
-        except OSError:
+        except OSError as error:
             self._socket.close()
-            raise
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            msg = f"cannot listen at {host}:{address[1]} (UDP): {error.strerror or error}"
+            raise OSError(msg) from None
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
 
     def _grow_buffer(self, wanted: int) -> int:
@@ -54,6 +72,17 @@ class Port:
                 "receive_buffer_small", asked=wanted, granted=usable, raise_with="net.core.rmem_max"
             )
         return granted
+
+    @property
+    def kernel_drops(self) -> int:
+        """Datagrams that the kernel had no room for: as of now on Linux, elsewhere as of the last one read.
+
+        The count beside a datagram says nothing of what is dropped after the last one that is read.
+        """
+        if self._socket.fileno() >= 0:
+            listed = _listed_drops(self._socket)
+            self._drops = self._drops if listed is None else listed
+        return self._drops
 
     def open(self) -> None:
         """Begin to read."""
@@ -77,6 +106,7 @@ class Port:
     def close(self) -> None:
         """Give the address back."""
         self.stop()
+        _ = self.kernel_drops  # the last chance to ask
         self._socket.close()
 
     def read(self, take: Callable[[bytes, Any], None]) -> None:
@@ -93,7 +123,7 @@ class Port:
         datagram, extras, _, address = self._socket.recvmsg(_LARGEST, 64)
         for level, kind, content in extras:
             if level == socket.SOL_SOCKET and kind == _SO_RXQ_OVFL:
-                self.kernel_drops = int.from_bytes(content, sys.byteorder)
+                self._drops = int.from_bytes(content, sys.byteorder)
         return datagram, address
 
     def send(self, datagram: bytes, address: Any) -> bool:

@@ -1,9 +1,9 @@
 """The trap receiver: one UDP port, a bounded queue, and a worker that awaits the sink.
 
-The port's side checks, cheapest first: sender listed, well-formed, community, something to observe, room in
-the queue. A full queue drops the newest trap and counts it; an inform is then left unanswered, so that the
-controller sends it again: the only brake SNMP has. The worker's side runs the pure ingest, appends what it
-gives in its order, and answers an inform only when the batch that holds it is durable.
+The port's side checks, cheapest first: sender listed, an SNMP notification, its community, well-formed,
+something to observe, room in the queue. A full queue drops the newest trap and counts it; an inform is then
+left unanswered, so that the controller sends it again: the only brake SNMP has. The worker's side runs the pure
+ingest, appends what it gives in its order, and answers an inform only when the batch that holds it is durable.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import structlog
 
 from connectors.clock import AnchoredClock, ClockStepError
 from connectors.ingest import GRID, SITE_CLOSED, BatchKey, Ingest, IngestState, Sink
+from connectors.snmp.addresses import sender
 from connectors.snmp.admission import (
     BAD_COMMUNITY,
     DUPLICATE_INFORM,
@@ -32,12 +33,14 @@ from connectors.snmp.ber import MalformedTrap
 from connectors.snmp.informs import Answer, Informs
 from connectors.snmp.port import Port
 from connectors.snmp.profiles import Kind
-from connectors.snmp.traps import Trap, decode, respond
+from connectors.snmp.traps import Trap, decode, envelope, respond
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
 
 QUEUE_LIMIT = 20_000
 RECEIVE_BUFFER = 4 * 1024 * 1024
+ANSWER_OCTETS = 64 * 1024 * 1024
+"""Answers held for informs that are not durable yet: so many octets, and one datagram more at most."""
 CHUNK = 512
 PATIENCE = 0.02
 """Seconds that a trap waits for company before the worker is called."""
@@ -83,6 +86,7 @@ class Receiver:
         self._queue_limit = queue_limit
         self._informs = Informs()
         self._unanswered: dict[BatchKey, list[Answer]] = {}
+        self._held = 0
         self._wake, self._stopping = asyncio.Event(), False
         self._nudge: asyncio.TimerHandle | None = None
         self._failure: ClockStepError | None = None
@@ -162,19 +166,21 @@ class Receiver:
     def _take(self, now: Micros, datagram: bytes, address: Any) -> None:
         counters = self._counters
         counters.datagrams += 1
-        host = address[0]
+        host = sender(address[0])
         source = self._allow.listed(host)
         if source is None:
             counters.dropped[UNKNOWN_SOURCE] += 1
             return
         try:
-            trap = decode(datagram)
+            around = envelope(datagram)
+            if not is_known(around.community, self._communities):
+                counters.dropped[BAD_COMMUNITY] += 1
+                return
+            trap = decode(datagram, around)
         except MalformedTrap as error:
             counters.dropped[error.reason] += 1
             return
-        if not is_known(trap.community, self._communities):
-            counters.dropped[BAD_COMMUNITY] += 1
-        elif trap.kind is Kind.IGNORED:
+        if trap.kind is Kind.IGNORED:
             counters.dropped[trap.reason] += 1
             if trap.inform:
                 self._send(respond(datagram), address)
@@ -199,8 +205,11 @@ class Receiver:
             self._counters.dropped[DUPLICATE_INFORM] += 1
             if durable:
                 self._send(respond(datagram), address)
+        elif self._held > ANSWER_OCTETS:
+            self._counters.dropped[QUEUE_FULL] += 1
         elif self._enqueue(waiting._replace(answer=Answer(key, address, respond(datagram)))):
             self._informs.remember(key, now)
+            self._held += len(datagram)
 
     # The worker's side: waits for the sink.
 
@@ -256,7 +265,11 @@ class Receiver:
             self._counters.accepted += 1
         else:
             self._counters.dropped[dropped] += 1
-        if answer is not None and dropped != SITE_CLOSED:
+        if answer is None:
+            return
+        if dropped == SITE_CLOSED:  # the controller goes on asking: nothing is stored
+            self._held -= len(answer.datagram)
+        else:
             (done if batch is None else self._unanswered.setdefault(batch, [])).append(answer)
 
     def _tell_closed(self) -> None:
@@ -276,6 +289,7 @@ class Receiver:
                 self._answer(answer)
 
     def _answer(self, answer: Answer) -> None:
+        self._held -= len(answer.datagram)
         self._informs.is_durable(answer.key)
         self._send(answer.datagram, answer.address)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from connectors.snmp.addresses import NOWHERE, mac
+from connectors.snmp.addresses import LONGEST_NAME, NOWHERE, address_and_name, mac
 from connectors.snmp.ber import (
     INFORM,
     INTEGER,
@@ -54,7 +54,7 @@ _SNMP_TRAPS = encode_oid("1.3.6.1.6.3.1.1.5")
 
 
 class Trap(NamedTuple):
-    """One well-formed notification; shown without community, addresses or names."""
+    """One well-formed notification; shown without addresses or names."""
 
     kind: Kind
     vendor: str
@@ -77,29 +77,54 @@ class Trap(NamedTuple):
     """Waits for an answer."""
     request_id: int
     """As sent; 0 in version 1, which has none."""
-    community: bytes
 
     def __repr__(self) -> str:
-        """Name what it is, never who, where or with which community."""
+        """Name what it is, never who or where."""
         pdu = "inform" if self.inform else "trap"
         return f"Trap({self.kind} {self.reason}, {self.vendor or 'no profile'}, v{self.version} {pdu})"
 
 
-_Message = tuple[int, bytes, int, int, int]
-"""Version, community, tag of the PDU, where its content starts and stops."""
+class Envelope(NamedTuple):
+    """What is around a notification: whose community it bears, and where in the datagram it lies."""
+
+    version: int
+    """1 or 2 (for 2c)."""
+    community: bytes
+    tag: int
+    """Of the PDU."""
+    start: int
+    stop: int
+
+    def __repr__(self) -> str:
+        """Show nothing."""
+        return "Envelope()"
+
+
 _NO_ERROR = encode_integer(0) * 2
 
 
-def decode(datagram: bytes) -> Trap:
-    """Return the trap in ``datagram``; the whole of it must be consumed.
+def envelope(datagram: bytes) -> Envelope:
+    """Return what is around the trap in ``datagram``, for a few microseconds whatever is in it.
 
-    A well-formed notification that places nobody comes back as ``Kind.IGNORED`` with a reason, because an
-    inform wants its answer all the same. Raises ``MalformedTrap`` for everything else.
+    Raises ``MalformedTrap`` for what is no notification of SNMPv1 or v2c.
     """
     try:
-        message = _message(datagram)
-        read = _v1 if message[2] == TRAP_V1 else _v2
-        return read(datagram, message)
+        return _envelope(datagram)
+    except IndexError:
+        raise MalformedTrap(TRUNCATED) from None
+
+
+def decode(datagram: bytes, around: Envelope | None = None) -> Trap:
+    """Return the trap in ``datagram``; the whole of it must be consumed.
+
+    ``around`` is the datagram's envelope, where it has been read. A well-formed notification that places nobody
+    comes back as ``Kind.IGNORED`` with a reason, because an inform wants its answer all the same. Raises
+    ``MalformedTrap`` for everything else.
+    """
+    try:
+        around = _envelope(datagram) if around is None else around
+        read = _v1 if around.tag == TRAP_V1 else _v2
+        return read(datagram, around)
     except IndexError:
         raise MalformedTrap(TRUNCATED) from None
 
@@ -110,8 +135,7 @@ def respond(datagram: bytes) -> bytes:
     It repeats what the sender wrote, so it goes to the sender and nowhere else.
     Raises ``MalformedTrap`` for a datagram that is no inform.
     """
-    message = _message(datagram)
-    _, _, tag, start, stop = message
+    _, _, tag, start, stop = _envelope(datagram)
     if tag != INFORM:
         raise MalformedTrap(UNSUPPORTED_PDU)
     answer = bytearray(datagram)
@@ -129,7 +153,7 @@ def _pdu_position(data: bytes) -> int:
     return header(data, pos, end, OCTET_STRING)[1]
 
 
-def _message(data: bytes) -> _Message:
+def _envelope(data: bytes) -> Envelope:
     size = len(data)
     start, end = header(data, 0, size, SEQUENCE)
     if end != size:
@@ -144,11 +168,11 @@ def _message(data: bytes) -> _Message:
     pdu_start, pdu_stop = length(data, pos + 1, end)
     if pdu_stop != end:
         raise MalformedTrap(MALFORMED)
-    return version + 1, data[start:pos], tag, pdu_start, pdu_stop
+    return Envelope(version + 1, data[start:pos], tag, pdu_start, pdu_stop)
 
 
-def _v2(data: bytes, message: _Message) -> Trap:
-    _, _, _, start, end = message
+def _v2(data: bytes, around: Envelope) -> Trap:
+    start, end = around.start, around.stop
     request_id, pos = integer(data, start, end)
     if data[pos : pos + 6] == _NO_ERROR:
         pos += 6
@@ -161,11 +185,11 @@ def _v2(data: bytes, message: _Message) -> Trap:
         raise MalformedTrap(NO_TRAP_OID)
     ticks = found.get(SYS_UP_TIME)
     uptime = None if ticks is None else unsigned(ticks)
-    return _interpret(trap_oid, found, uptime, message, request_id)
+    return _interpret(trap_oid, found, uptime, around, request_id)
 
 
-def _v1(data: bytes, message: _Message) -> Trap:
-    _, _, _, start, end = message
+def _v1(data: bytes, around: Envelope) -> Trap:
+    start, end = around.start, around.stop
     start, pos = header(data, start, end, OBJECT_IDENTIFIER)
     enterprise = data[start:pos]
     check_oid(enterprise)
@@ -183,12 +207,10 @@ def _v1(data: bytes, message: _Message) -> Trap:
         trap_oid = enterprise + b"\x00" + encode_sub_identifier(specific)
     else:
         trap_oid = _SNMP_TRAPS + bytes((generic + 1,))
-    return _interpret(trap_oid, found, uptime, message, 0)
+    return _interpret(trap_oid, found, uptime, around, 0)
 
 
-def _interpret(
-    trap_oid: bytes, found: dict[str, bytes], uptime: int | None, message: _Message, request_id: int
-) -> Trap:
+def _interpret(trap_oid: bytes, found: dict[str, bytes], uptime: int | None, around: Envelope, request_id: int) -> Trap:
     known = TRAPS.get(trap_oid)
     kind, vendor, reason = Kind.IGNORED, "", UNKNOWN_TRAP
     client, access_point, name, at_sender = b"", b"", b"", False
@@ -206,7 +228,7 @@ def _interpret(
                 kind, reason, client = Kind.IGNORED, NO_ACCESS_POINT, b""
     return Trap(
         kind, vendor, reason, client, access_point, name, at_sender, uptime,
-        message[0], message[2] == INFORM, request_id, message[1],
+        around.version, around.tag == INFORM, request_id,
     )  # fmt: skip
 
 
@@ -239,13 +261,13 @@ def _access_point(profile: Profile, found: dict[str, bytes]) -> tuple[bytes, byt
     """Return the access point's address and name, as far as the trap gives them."""
     address, name = b"", b""
     for column in profile.name:
-        name = found.get(column, b"")
+        given = found.get(column, b"")
+        name = given if len(given) <= LONGEST_NAME else b""
     for column in profile.access_point:
         content = found.get(column)
         if content and not address:
-            given = mac(content)
-            if given is None:
-                name = name or content
-            elif given != NOWHERE:
-                address = given
+            radio, beside = address_and_name(content)
+            name = name or beside
+            if radio is not None and radio != NOWHERE:
+                address = radio
     return address, name

@@ -29,6 +29,8 @@ from connectors.snmp.profiles import (
 )
 
 MAX_VARBINDS = 160
+LONGEST_INDEX = 5 + 6 * 2
+"""A column and six sub-identifiers below 256, in octets."""
 INDEX = "index"
 """Where the walk leaves a station's address that it found in a table's index."""
 _TAGS = {SYS_UP_TIME: TIME_TICKS, SNMP_TRAP_OID: OBJECT_IDENTIFIER}
@@ -104,7 +106,7 @@ def _locate(oid: bytes, found: dict[str, bytes]) -> str:
     """Return the column of an identifier with another instance than .0; take a station from its index."""
     check_oid(oid)
     for entry in TABLES:
-        if oid.startswith(entry):
+        if oid.startswith(entry) and len(oid) <= len(entry) + LONGEST_INDEX:
             index = sub_identifiers(oid[len(entry) :])[1:]
             if len(index) == 6 and max(index) < 256:
                 _keep(found, INDEX, OCTET_STRING, bytes(index))

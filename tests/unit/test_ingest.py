@@ -53,7 +53,7 @@ def trap(client=ANNE, access_point=LOBBY, kind=Kind.ASSOCIATE, **more):
     values = {
         "kind": kind, "vendor": "cisco-aireos", "reason": "", "client": client,
         "access_point": bytes.fromhex(access_point.replace(":", "")), "name": b"", "at_sender": False,
-        "uptime": 0, "version": 2, "inform": False, "request_id": 1, "community": b"c",
+        "uptime": 0, "version": 2, "inform": False, "request_id": 1,
     }  # fmt: skip
     return Trap(**(values | more))
 
