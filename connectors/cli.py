@@ -36,6 +36,7 @@ VERBS = {
     "backfill": "connectors.commands.backfill",
     "release": "connectors.commands.data",
     "store": "connectors.commands.storing",
+    "recover": "connectors.commands.recover",
     "topics": "connectors.commands.topics",
     "ingest": "connectors.commands.running",
     "worker": "connectors.commands.worker",

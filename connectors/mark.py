@@ -8,7 +8,7 @@ store, and a mark that is gone is missed. A laboratory key may serve many, also 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from connectors import keyfile
@@ -72,13 +72,29 @@ def mark_path(key_file: Path) -> Path:
     return key_file.with_name(key_file.name + ".mark")
 
 
+def read_marks(key_file: Path) -> dict[str, Chains]:
+    """Return the marks of a key, by store."""
+    return _load(mark_path(key_file))
+
+
 def read_mark(key_file: Path, store: str) -> Chains:
     """Return a store's mark; AuditError when the key has none of it."""
-    marks = _load(mark_path(key_file))
+    marks = read_marks(key_file)
     if store not in marks:
         msg = f"{mark_path(key_file)}: must know store {store}, which this key then belongs to"
         raise AuditError(msg)
     return marks[store]
+
+
+def bind_again(key_file: Path, store: str, chains: Mapping[str, tuple[int, str]]) -> None:
+    """Write the mark of a production key that has lost it; UsageError where it has one, or serves another store."""
+    with locked(key_file.parent):
+        marks, bound = read_marks(key_file), keyfile.store_of(key_file)
+        if marks or bound not in {"", store}:
+            msg = f"{key_file}: must be the key of store {store}, whose mark is gone; nothing is written"
+            raise UsageError(msg)
+        replace(mark_path(key_file), {"tacet_mark": 1, "stores": {store: dict(chains)}})
+        keyfile.bind(key_file, store)
 
 
 def _load(path: Path) -> dict[str, Chains]:

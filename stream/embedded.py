@@ -196,12 +196,12 @@ class Embedded:
 def _unreached(site: str) -> FinalityError:
     return FinalityError(
         f"site {site}: the store was set back, and these observations do not lead it again to where what was "
-        "given out ends; nothing is released"
+        "given out ends; nothing is released, 'tacet recover' says what can be done"
     )
 
 
 def _contradiction(site: str, entries: int) -> FinalityError:
     return FinalityError(
         f"site {site}: the store was set back, and its ledger entry {entries - 1} now differs from what was "
-        "given out; nothing is released"
+        "given out; nothing is released, 'tacet recover' says what can be done"
     )

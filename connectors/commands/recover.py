@@ -1,0 +1,50 @@
+"""recover: what keeps a run from going on, and what can be done, with its price."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy
+from connectors.recovery import Finding, rebuild_mark, store_findings
+
+
+@click.command()
+@click.option("--store", type=FOLDER, required=True, help="Folder of an embedded store.")
+@click.option("--key-file", type=FILE, help="Also look at the key and the mark beside it.")
+@click.option("--policy", "policy_file", type=FILE, help="Also look whether the store was made under this policy.")
+@click.option(
+    "--heads", type=FILE, help="Write a lost mark anew if the store holds these heads: a kept 'audit verify --json'."
+)
+@json_option
+def recover(*, store: Path, key_file: Path | None, policy_file: Path | None, heads: Path | None, as_json: bool) -> None:
+    """Say what keeps a run from going on, and every way out with its price; change nothing unless told to.
+
+    \b
+    tacet recover --store store --key-file key --policy policy.toml
+    tacet recover --store store --key-file key --heads verified.json
+
+    No way out publishes a window twice with different noise, or writes a ledger entry over another.
+    """
+    if heads is not None:
+        if key_file is None:
+            raise click.UsageError("--heads needs --key-file")
+        rebuild_mark(store, key_file, heads)
+    _tell(store_findings(store, key_file, None if policy_file is None else read_policy(policy_file)), as_json=as_json)
+
+
+def _tell(findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        told = [
+            {"what": found.what, "ways": [{"do": way.do, "price": way.price} for way in found.ways]}
+            for found in findings
+        ]
+        print_json({"ok": not findings, "findings": told})
+        return
+    for found in findings:
+        click.echo(found.what)
+        for way in found.ways:
+            click.echo(f"  * {way.do}\n    price: {way.price}")
+    if not findings:
+        click.echo("nothing keeps a run from going on")

@@ -1,0 +1,193 @@
+"""What keeps a run from going on is told with every way out, and the ways out that change something."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import orjson
+import pytest
+from acceptance.command_line import run
+from core_ground import COUNTS, SITE, building, messages, people
+
+from connectors import keyfile
+from connectors.live import embedded
+from connectors.mark import mark_path
+from connectors.recovery import rebuild_mark, store_findings
+from connectors.store import read_outbox
+from stream.errors import AuditError, FinalityError, UsageError
+
+POLICY = building(releases=COUNTS)
+OTHER = building(releases=COUNTS.replace('"0.5"', '"0.4"'))
+LOG = list(messages(people(hours=2, devices=3), POLICY))
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    """Return a folder with a production key and a store that has released, and ``half`` its earlier copy."""
+    keyfile.create(tmp_path / "key", laboratory=False)
+    for part, name in ((LOG[: len(LOG) // 2], "half"), (LOG[len(LOG) // 2 :], "heads")):
+        with embedded(POLICY, tmp_path / "key", tmp_path / "store") as runner:
+            for message in part:
+                runner.take(message, durable=False)
+        if name == "half":
+            shutil.copytree(tmp_path / "store", tmp_path / "half")
+            note_heads(tmp_path, "early.json")
+    note_heads(tmp_path, "heads.json")
+    return tmp_path
+
+
+def note_heads(ground: Path, name: str) -> None:
+    (ground / name).write_text(run("audit", "verify", "--store", ground / "store", "--json").out)
+
+
+def set_back(ground: Path) -> None:
+    shutil.rmtree(ground / "store")
+    shutil.copytree(ground / "half", ground / "store")
+
+
+def found(ground: Path, policy=POLICY) -> dict[str, list[str]]:
+    return {
+        each.what: [way.do for way in each.ways] for each in store_findings(ground / "store", ground / "key", policy)
+    }
+
+
+def only(ground: Path, policy=POLICY) -> tuple[str, list[str]]:
+    ((what, ways),) = found(ground, policy).items()
+    return what, ways
+
+
+def test_nothing_is_found_where_nothing_is_wrong(ground):
+    assert found(ground) == {}
+    done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--json")
+    assert json.loads(done.out) == {"ok": True, "findings": []}
+
+
+def test_a_store_that_was_set_back_is_told_with_three_ways_and_their_prices(ground):
+    set_back(ground)
+    what, ways = only(ground)
+    assert f"site {SITE}: the store was set back; it knows of " in what
+    assert [way.split()[0] for way in ways] == ["put", "'tacet", "begin"]
+    done = run("recover", "--store", ground / "store", "--key-file", ground / "key")
+    assert done.out.count("price: ") == 3
+    assert done.code == 0
+
+
+def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(ground):
+    before = read_outbox(ground / "store", "board", 0)
+    set_back(ground)
+    with embedded(POLICY, ground / "key", ground / "store") as runner:
+        for message in LOG[len(LOG) // 2 :]:
+            runner.take(message, durable=False)
+    assert found(ground) == {}
+    assert read_outbox(ground / "store", "board", 0) == before
+
+
+def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground):
+    set_back(ground)
+
+    def start_and_stop() -> None:
+        with embedded(POLICY, ground / "key", ground / "store"):
+            pass
+
+    with pytest.raises(FinalityError, match=r"set back.*'tacet recover' says what can be done"):
+        start_and_stop()
+
+
+def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground):
+    document = json.loads(mark_path(ground / "key").read_text())
+    ((_, sites),) = document["stores"].items()
+    sites[SITE][1] = "0" * 64
+    keyfile.replace(mark_path(ground / "key"), document)
+    what, ways = only(ground)
+    assert "must be the one that the mark knows: the store is not the one that released" in what
+    assert [way.split()[0] for way in ways] == ["put", "begin"]
+
+
+def test_a_lost_store_is_told_by_what_the_mark_knows(ground):
+    shutil.rmtree(ground / "store")
+    what, ways = only(ground)
+    assert "there is no store; the mark beside the key knows of " in what
+    assert [way.split()[0] for way in ways] == ["put", "begin"]
+
+
+def test_missing_entries_are_told(ground):
+    with closing(sqlite3.connect(ground / "store" / "store.sqlite", isolation_level=None)) as connection:
+        connection.execute("DELETE FROM outputs WHERE topic = 'tacet.audit.v1' AND id = 'dbh/9'")
+    assert any("entry 9 must be there" in what for what in found(ground))
+
+
+def test_another_policy_is_told_with_both_versions_and_that_the_old_one_is_kept(ground):
+    what, ways = only(ground, OTHER)
+    assert f"was made under policy {POLICY.version} (kept in the store), the one given is {OTHER.version}" in what
+    assert "'tacet run --accept-policy'" in ways
+
+
+def test_a_key_of_another_store_is_told(ground):
+    keyfile.create(ground / "key2", laboratory=False)
+    with embedded(POLICY, ground / "key2", ground / "store2"):
+        pass
+    ((what, ways),) = [(each.what, each.ways) for each in store_findings(ground / "store", ground / "key2", POLICY)]
+    assert "belongs to store" in what
+    assert ways
+
+
+# --- a mark that is gone --------------------------------------------------------------------------------
+
+
+def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground):
+    kept = mark_path(ground / "key").read_bytes()
+    mark_path(ground / "key").unlink()
+    assert "is gone" in only(ground)[0]
+    done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--heads", ground / "heads.json")
+    assert (done.code, done.out) == (0, "nothing keeps a run from going on\n")
+    assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
+    with embedded(POLICY, ground / "key", ground / "store"):
+        pass
+
+
+def test_older_heads_will_do_while_the_store_still_holds_them(ground):
+    kept = mark_path(ground / "key").read_bytes()
+    mark_path(ground / "key").unlink()
+    rebuild_mark(ground / "store", ground / "key", ground / "early.json")
+    assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
+
+
+def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground):
+    set_back(ground)
+    mark_path(ground / "key").unlink()
+    with pytest.raises(AuditError, match="is missing; the mark knows of"):
+        rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
+    assert not mark_path(ground / "key").exists()
+
+
+def test_a_mark_that_is_there_is_never_written_over(ground):
+    before = mark_path(ground / "key").read_bytes()
+    with pytest.raises(UsageError, match="whose mark is gone"):
+        rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
+    assert mark_path(ground / "key").read_bytes() == before
+
+
+def test_heads_must_name_every_site_of_the_store(ground):
+    mark_path(ground / "key").unlink()
+    (ground / "none.json").write_bytes(orjson.dumps({"sites": {}}))
+    with pytest.raises(UsageError, match="must have the head of every site of the store, lacks dbh"):
+        rebuild_mark(ground / "store", ground / "key", ground / "none.json")
+
+
+def test_the_verb_needs_the_key_for_heads(ground):
+    done = run("recover", "--store", ground / "store", "--heads", ground / "heads.json")
+    assert (done.code, "--heads needs --key-file" in done.problem) == (2, True)
+
+
+def test_a_store_of_the_version_before_is_told(ground):
+    document = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
+    (ground / "old" / "private").mkdir(parents=True)
+    with closing(sqlite3.connect(ground / "old" / "store.sqlite")) as connection:
+        connection.executescript("\n".join(document["files"]["store.sqlite"]))
+    whats = [each.what for each in store_findings(ground / "old", None, None)]
+    assert len(whats) == 1
+    assert "mechanism version 1, this is 2" in whats[0]
