@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import signal
 import socket
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, command, tacet, together
+from acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, tacet, together
 from click.testing import CliRunner
 from verb_tree import all_commands, subcommands
 
@@ -566,23 +567,48 @@ def subscribed(store: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("verb", ["replay", "simulate", "backfill"])
-def test_ctrl_c_ends_a_verb_at_once_without_a_traceback(day: Day, world: World, tmp_path: Path, verb: str) -> None:
-    long = tmp_path / "long.csv"
-    body = day.observations.read_text().split("\n", 1)[1]
-    long.write_text("time,device,access_point,site\n" + body * 200)
+def test_ctrl_c_ends_a_verb_without_end_and_without_a_traceback(
+    day: Day, world: World, tmp_path: Path, verb: str
+) -> None:
+    """Each has work without end: rows that never stop coming, or a day sent in real time."""
+    rows = tmp_path / "rows.csv"
+    os.mkfifo(rows)
     shared = ("--policy", day.policy, "--key-file", world.key)
-    words = {
-        "replay": ("replay", long, *shared, "--out", tmp_path / "out"),
-        "backfill": ("backfill", long, *shared, "--store", day.store),
-        "simulate": ("simulate", "--days", "60", "--udp", "127.0.0.1:9", "--scale", "0.5"),
-    }[verb]
-    process = subprocess.Popen(command(words), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    time.sleep(4)
-    assert process.poll() is None, "it was over before it could be ended"
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=5)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
+        controller.bind(("127.0.0.1", 0))
+        controller.settimeout(TIMEOUT)
+        udp = f"127.0.0.1:{controller.getsockname()[1]}"
+        words = {
+            "replay": ("replay", rows, *shared, "--out", tmp_path / "out"),
+            "backfill": ("backfill", rows, *shared, "--store", day.store),
+            "simulate": ("simulate", "--udp", udp, "--scale", "0.5", "--speed", "60"),
+        }[verb]
+        process = subprocess.Popen(command(words), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        try:
+            if verb == "simulate":
+                controller.recv(65_535)
+            else:
+                feed_until_read(rows, day.observations.read_bytes())
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+            process.wait()
     assert process.returncode == 130
     assert "Traceback" not in told
+
+
+def feed_until_read(pipe: Path, data: bytes) -> None:
+    """Write into a pipe until somebody has read more than it holds; nobody is told that it ends."""
+    patience = time.monotonic() + TIMEOUT
+    handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # so that it has a writer for as long as the test runs
+    written = 0
+    while written <= 1 << 20:
+        assert time.monotonic() < patience, "it was never read"
+        try:
+            written += os.write(handle, data[:4096])
+        except BlockingIOError:
+            time.sleep(0.01)
 
 
 # --- release ------------------------------------------------------------------------------------------
@@ -711,13 +737,13 @@ def test_a_service_that_is_told_to_stop_while_it_starts_exits_0(world: World, ve
     shared = ("--policy", world.policy, "--key-file", world.key)
     feed = ("--observations", world.observations) if verb == "ingest" else ()
     with socket.create_server(("127.0.0.1", 0)) as mute:  # a broker that accepts and never says a word
-        mute.settimeout(60)
+        mute.settimeout(TIMEOUT)
         kafka = f"127.0.0.1:{mute.getsockname()[1]}"
         process = subprocess.Popen(command([verb, *shared, *feed, "--kafka", kafka]), stderr=subprocess.PIPE)
         try:
             talk, _ = mute.accept()
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(TIMEOUT) == 0
             talk.close()
         finally:
             process.kill()

