@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from connectors import keyfile
+from connectors.commitments import compare_commitments
 from connectors.mark import read_mark
-from connectors.store import read_books, read_identity, read_published
+from connectors.store import read_books, read_identity, read_policies, read_published, read_topic
 from stream.accounting.audit import Audit, Link, Witness, compare_records
 from stream.errors import AuditError, DataError
 from stream.policy import Policy
-from stream.schemas import parse_record
+from stream.schemas import OCCUPANCY, parse_record
 from stream.snapshot import chains
 
 Heads = dict[str, Link]
-UNCHECKED = ("signatures", "head against the mark")
+UNCHECKED = ("signatures", "head against the mark", "commitments")
 """What cannot be checked without the key file."""
 
 
@@ -30,6 +31,9 @@ class Books:
     records: list[dict[str, Any]] = field(default_factory=list)
     all_kept: bool = True
     """Whether every record that was ever published is still there."""
+    policies: list[bytes] = field(default_factory=list)
+    counted: list[dict[str, Any]] = field(default_factory=list)
+    """Records of true counts, where they are published and still kept (restricted)."""
 
     def audit(self, mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
         """Return what the chains must fit."""
@@ -61,7 +65,10 @@ def store_books(folder: Path, *, records: bool = False) -> Books:
     """Return a store's books; ``records`` reads what was published too."""
     snapshot, entries = read_books(folder)
     published = [parse_record(value) for value in read_published(folder)] if records else []
-    return Books(list(parse_entries(entries)), [heads_of(snapshot)], published)
+    counted = [parse_record(value) for value in read_topic(folder, OCCUPANCY)] if records else []
+    return Books(
+        list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder), counted=counted
+    )
 
 
 def with_kept(kept: Iterable[bytes], given: Iterable[Policy]) -> list[Policy]:
@@ -79,16 +86,19 @@ def verified(books: Books) -> list[dict[str, Any]]:
 def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str, Any]:
     """Check everything that can be checked; return the findings of ``tacet audit verify``."""
     told: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
-    told["records"], told["unchecked"] = 0, list(UNCHECKED) if key_file is None else []
+    told |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED) if key_file is None else []}
     try:
-        mark, key = None, None
+        mark, keys = None, None
         if key_file is not None:
-            key = keyfile.FileKeys(key_file).audit
+            keys = keyfile.FileKeys(key_file)
             if store is not None:
                 mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
-        heads = books.audit(mark, key).chains(books.entries)
+        heads = books.audit(mark, None if keys is None else keys.audit).chains(books.entries)
         told["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
         told["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
+        if keys is not None:
+            known = with_kept(books.policies, ())
+            told["commitments"] = compare_commitments(books.entries, books.counted, known, keys)
     except AuditError as problem:
         told |= {"ok": False, "first_break": str(problem)}
     return told

@@ -10,12 +10,12 @@ from stream.accounting.ledger import LedgerState, decode_ledger
 from stream.budgets import Budgets
 from stream.policy import CountRelease, Policy
 from stream.schemas import rfc3339, split_parts
-from stream.snapshot import open_snapshot
+from stream.snapshot import open_snapshot, upgraded
 
 
 def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
     """Return position, policy version and, per site, watermark, last window, ledger and releases left today."""
-    head, sites = open_snapshot(snapshot)
+    head, sites = open_snapshot(upgraded(snapshot))
     return {
         "next": head["next"],
         "policy_version": head["policy"],

@@ -22,7 +22,7 @@ def audit() -> None:
 
 @audit.command("verify")
 @where_options
-@click.option("--key-file", type=FILE, help="Also check signatures, and a store's heads against the mark beside it.")
+@click.option("--key-file", type=FILE, help="Also check signatures, a store's heads against the mark, and commitments.")
 @json_option
 @click.pass_obj
 def verify_command(
@@ -51,6 +51,8 @@ def verify_command(
 def _print(told: dict[str, Any]) -> None:
     click.echo(f"{told['entries']:>9,}  entries, each following the one before it")
     click.echo(f"{told['records']:>9,}  published records, each charged as it says")
+    if told["commitments"]:
+        click.echo(f"{told['commitments']:>9,}  commitments, each to the true counts that are still kept")
     for site, link in told["sites"].items():
         click.echo(f"site {site}: {link['sequence']:,} entries, head {link['head']}")
     if told["unchecked"]:

@@ -20,10 +20,11 @@ from connectors import keyfile
 from connectors.live import opened
 from connectors.store import read_topic
 from stream.accounting.ledger import chain_hash
+from stream.envelope import Kind, seal, unseal
 from stream.policy import load_policy
-from stream.schemas import AUDIT, parse_record
+from stream.schemas import AUDIT, OCCUPANCY, parse_record
 
-TEXT = policy_text(COUNTS)
+TEXT = policy_text(COUNTS, head="[restricted]\noccupancy = true\n")
 SEEN = people(hours=12, devices=4)
 Wreck = Callable[[sqlite3.Connection], object]
 
@@ -97,15 +98,15 @@ def test_whole_books_are_whole_and_the_heads_are_told(whole):
     head = {"sequence": len(entries), "head": entries[-1]["hash"]}
     assert told == {
         "ok": True, "entries": len(entries), "sites": {SITE: head}, "first_break": None,
-        "records": len(entries), "unchecked": [],
+        "records": len(entries), "commitments": len(entries), "unchecked": [],
     }  # fmt: skip
     assert len(entries) > 100
 
 
 def test_without_the_key_it_says_what_was_not_checked(whole):
-    assert verify(whole)["unchecked"] == ["signatures", "head against the mark"]
+    assert verify(whole)["unchecked"] == ["signatures", "head against the mark", "commitments"]
     done = run("audit", "verify", "--store", whole / "store")
-    assert "not checked without --key-file: signatures, head against the mark" in done.out
+    assert "not checked without --key-file: signatures, head against the mark, commitments" in done.out
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,23 @@ def test_a_chain_made_to_fit_again_is_not_the_one_that_the_state_knows(ground):
     change(ground / "store" / "store.sqlite", forge(7, nano=1))
     assert "must be the one that the state knows" in verify(ground)["first_break"]
     assert "entry 7 must be signed with the audit key" in verify(ground, "--key-file", ground / "key")["first_break"]
+
+
+def test_a_commitment_to_other_counts_is_noticed(ground):
+    """Whoever changed the counts that were kept, or made the entry from others, is found while the key exists."""
+
+    def wreck(connection: sqlite3.Connection) -> None:
+        held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (OCCUPANCY,))
+        seq, value = held.fetchall()[3]
+        body = orjson.loads(unseal(Kind.RESTRICTED, value))
+        body["counts"]["a"] += 1
+        sealed = seal(Kind.RESTRICTED, orjson.dumps(body))
+        connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (sealed, seq))
+
+    change(ground / "store" / "store.sqlite", wreck)
+    assert verify(ground)["ok"]
+    told = verify(ground, "--key-file", ground / "key")["first_break"]
+    assert "must be committed to the counts that are kept" in told
 
 
 def test_the_head_is_compared_with_the_mark(ground):
