@@ -24,6 +24,7 @@ from connectors.observations import ObservationFile
 from connectors.snmp.admission import AllowList
 from connectors.snmp.receiver import Receiver
 from connectors.store import SqliteStore
+from connectors.troubles import tell_troubles
 from stream.embedded import Embedded
 from stream.errors import UsageError
 from stream.partition import Partition
@@ -186,7 +187,11 @@ async def receiver(
     )
     async with made:
         log.info("listening", address=made.address[0], port=made.address[1])
-        yield made
+        telling = asyncio.create_task(tell_troubles(made))
+        try:
+            yield made
+        finally:
+            telling.cancel()
 
 
 def check_uptime_clock(policy: Policy, key_file: Path) -> None:

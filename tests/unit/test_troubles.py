@@ -1,0 +1,64 @@
+"""What an operator is told, minute by minute, of traps that are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+from core_ground import building
+
+from connectors import live, troubles
+from connectors.snmp.sender import encode_associate
+from connectors.troubles import KERNEL, Troubles
+
+UNKNOWN = "5c:52:1e:ff:ff:01"
+
+
+def test_new_drops_are_told_once_and_by_power_of_ten() -> None:
+    told = Troubles()
+    dropped = {"unknown_access_point": 3, "bad_community": 0, KERNEL: 101}
+    assert list(told.news(dropped, {})) == [
+        {"event": "traps_dropped", "reason": "unknown_access_point", "count": 10},
+        {"event": "traps_dropped", "reason": KERNEL, "count": 1000},
+    ]
+    assert list(told.news(dropped, {})) == []
+    assert list(told.news(dropped | {"bad_community": 11}, {})) == [
+        {"event": "traps_dropped", "reason": "bad_community", "count": 100}
+    ]
+
+
+def test_an_unknown_access_point_is_told_once() -> None:
+    told = Troubles()
+    assert list(told.news({}, {UNKNOWN: 5})) == [{"event": "unknown_access_point", "address": UNKNOWN}]
+    assert list(told.news({}, {UNKNOWN: 50})) == []
+
+
+def test_what_is_dropped_every_day_is_no_trouble() -> None:
+    assert list(Troubles().news({"collapsed": 10**6, "duplicate_inform": 7}, {})) == []
+
+
+class Nowhere:
+    """Takes everything."""
+
+    async def append(self, message: object) -> None:
+        """Keep nothing."""
+
+
+async def test_a_receiver_that_keeps_running_tells_its_troubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "EVERY", 0.01)
+    trap = encode_associate(bytes.fromhex("3c0000000001"), bytes.fromhex(UNKNOWN.replace(":", "")),
+                            community=b"c0mm", uptime=1)  # fmt: skip
+    with structlog.testing.capture_logs() as lines:
+        async with live.receiver(("127.0.0.1", 0), building(), bytes(32), Nowhere(), (b"c0mm",)) as made:
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=made.address)
+            transport.sendto(trap)
+            async with asyncio.timeout(60):
+                while not any(line["event"] == "unknown_access_point" for line in lines):
+                    await asyncio.sleep(0.01)
+            transport.close()
+    told = [line for line in lines if line["log_level"] == "warning" and line["event"] != "receive_buffer_small"]
+    assert {"event": "unknown_access_point", "address": UNKNOWN, "log_level": "warning"} in told
+    assert {"event": "traps_dropped", "reason": "unknown_access_point", "count": 10, "log_level": "warning"} in told
+    assert "3c:00" not in str(lines)
