@@ -17,7 +17,7 @@ import structlog
 
 from connectors import keyfile
 from connectors.books import audit_of, heads_of, parse_entries
-from connectors.clock import AnchoredClock, wall_clock
+from connectors.clock import CLOCK_STEP, AnchoredClock, wall_clock
 from connectors.ingest import Ingest, Message, Sink
 from connectors.mark import MarkFile
 from connectors.observations import ObservationFile
@@ -61,7 +61,7 @@ def opened(
     store = SqliteStore(folder)
     try:
         mark = MarkFile(key_file, store.id, laboratory=keys.laboratory)
-        partition = Partition(policy, keys, options, accept_policy=accept_policy)
+        partition = Partition(policy, keys, options, accept_policy=accept_policy, alarm=tell_shut)
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
         runner.start()
@@ -77,12 +77,43 @@ def verify_store(store: SqliteStore) -> None:
     audit_of([heads_of(store.snapshot())]).chains(parse_entries(store.entries()))
 
 
+def tell_shut(site: str) -> None:
+    """Raise the alarm for a site that has shut at ``max_devices``."""
+    log.error(
+        "site closed", site=site,
+        reason="more devices than max_devices: nothing more is taken or released; see 'tacet recover --reopen'",
+    )  # fmt: skip
+
+
 def sensing_counters(runner: Embedded) -> Counter[str]:
     """Return what sensing has counted at all sites since the store began."""
     counted: Counter[str] = Counter()
     for state in runner.partition.sensing().values():
         counted.update(state.counters)
     return counted
+
+
+def newest_session(runner: Embedded) -> Micros:
+    """Return the latest session that any source of the store has had, -1 before the first."""
+    states = runner.partition.sensing().values()
+    return max((progress.session for state in states for progress in state.clock.progress.values()), default=-1)
+
+
+def refuse_clock_behind(runner: Embedded, now: Micros) -> None:
+    """Refuse to listen with a clock that is behind what the store was made with.
+
+    Raises:
+        UsageError: what is heard now would be dropped as late until the clock has come as far again.
+    """
+    for site, state in sorted(runner.partition.sensing().items()):
+        marks = [progress.session for progress in state.clock.progress.values()]
+        reached = max(*marks, state.clock.watermark or 0, 0)
+        if now < reached - CLOCK_STEP:
+            msg = (
+                f"clock: must have come as far as the store, got {rfc3339(now)}, but site {site} has reached "
+                f"{rfc3339(reached)}; set the clock right, or wait until then"
+            )
+            raise UsageError(msg)
 
 
 def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
@@ -172,9 +203,12 @@ async def _sleep_until(due: float, stop: asyncio.Event) -> None:
 @asynccontextmanager
 async def receiver(
     address: tuple[str, int], policy: Policy, pseudonym_key: bytes, sink: Sink, communities: tuple[bytes, ...],
-    *, start: Micros | None = None,
+    *, start: Micros | None = None, newest: Micros = -1,
 ) -> AsyncIterator[Receiver]:  # fmt: skip
-    """Listen for traps from the policy's sources; ``start`` switches to the laboratory's uptime clock."""
+    """Listen for traps from the policy's sources, in a session after the ``newest`` there was.
+
+    ``start`` switches to the laboratory's uptime clock.
+    """
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
@@ -184,6 +218,7 @@ async def receiver(
         allow=AllowList(sources),
         communities=communities,
         clock=clock,
+        newest=newest,
     )
     async with made:
         log.info("listening", address=made.address[0], port=made.address[1])

@@ -159,13 +159,7 @@ class Pipeline:
                 states[stage.name] = stage.operator.adopt(data[stage.name])
             elif isinstance(stage.operator, Sense | Account):
                 states[stage.name] = stage.operator.decode(data[stage.name])
-        sense, tick = states["sense"], self._tick
-        if sense.next_tick is not None:
-            sense.next_tick = -(-sense.next_tick // tick) * tick
-        waiting = [entry for window in sense.pending.values() for entry in window.items()]
-        sense.pending = {}
-        for device, entry in sorted(waiting, key=lambda one: one[1]):
-            sense.pending.setdefault(-(-entry[0] // tick) * tick, {})[device] = entry
+        states["sense"] = self._sense.regrid(states["sense"])
         return states
 
     def oldest_start(self, states: States) -> Micros | None:

@@ -42,7 +42,9 @@ from connectors.live import (
     check_uptime_clock,
     embedded,
     feed_file,
+    newest_session,
     receiver,
+    refuse_clock_behind,
     refuse_older,
     sensing_counters,
     stop_signals,
@@ -135,6 +137,8 @@ def run(
     Port(udp, 1, lambda: 0).close()
     stamps = wall_clock if clock == "wall" else None  # simulated times have nothing to do with it
     with embedded(policy, key_file, store, options, accept_policy=accept_policy, clock=stamps) as runner:
+        if clock == "wall":
+            refuse_clock_behind(runner, wall_clock())
         made = _listen(settings, policy, key_file, udp, runner, start if clock == "uptime" else None)
     _tell_traps(made, as_json=as_json)
 
@@ -253,10 +257,10 @@ def _listen(
     settings: Settings, policy: Policy, key_file: Path, udp: tuple[str, int], runner: Embedded, start: Micros | None
 ) -> Receiver:
     async def listen() -> Receiver:
-        key = keyfile.pseudonym_key(key_file)
+        key, newest = keyfile.pseudonym_key(key_file), newest_session(runner)
         async with stop_signals() as stop:
             sink = LiveSink(runner, stop)
-            async with receiver(udp, policy, key, sink, communities(settings), start=start) as made:
+            async with receiver(udp, policy, key, sink, communities(settings), start=start, newest=newest) as made:
                 await until_stopped(made, stop)
             return made
 

@@ -19,6 +19,7 @@ from connectors.commands.options import (
 )
 from connectors.days import forget_past_days
 from connectors.kafka import topics
+from connectors.live import tell_shut
 from connectors.topics import refuse_missing
 from connectors.worker import WorkerConfig, run_worker
 from stream.partition import Partition
@@ -60,6 +61,6 @@ def worker(
     )
 
     async def engine(partition: int) -> Partition:
-        return Partition(policy, keys, options, accept_policy=accept_policy)
+        return Partition(policy, keys, options, accept_policy=accept_policy, alarm=tell_shut)
 
     sys.exit(run_worker(config, engine))

@@ -72,13 +72,15 @@ class Receiver:
         allow: AllowList,
         communities: Sequence[bytes],
         clock: AnchoredClock,
+        newest: Micros = -1,
         queue_limit: int = QUEUE_LIMIT,
         receive_buffer: int = RECEIVE_BUFFER,
     ) -> None:
+        """``newest`` is the latest session of any source so far; this one is later."""
         if not communities:
             msg = "communities: must hold at least one, got none"
             raise UsageError(msg)
-        self.state: IngestState = ingest.initial(clock.now())
+        self.state: IngestState = ingest.initial(clock.now(), newest)
         self._wanted, self._receive_buffer = address, receive_buffer
         self._ingest, self._sink, self._clock = ingest, sink, clock
         self._allow, self._communities = allow, tuple(communities)

@@ -242,7 +242,7 @@ class Sense:
         self, state: SenseState, time: Micros
     ) -> tuple[Micros, Micros, dict[str, Entry], dict[tuple[str, Micros], Entry] | None]:
         """Return the window of ``time``, (low, high], cut to what is not refused, and its entries."""
-        tick = -(-time // self.tick) * self.tick
+        tick = self._grid(time)
         low, high = tick - self.tick, tick
         if self.first_window is not None:
             low = max(low, self.first_window - self.validity)
@@ -262,7 +262,7 @@ class Sense:
         reached = state.clock.watermark
         if reached is not None and state.next_tick is None:
             begin = reached if self.first_window is None else max(reached, self.first_window)
-            state.next_tick = -(-begin // self.tick) * self.tick
+            state.next_tick = self._grid(begin)
         return reached is not None
 
     def _close_due(self, state: SenseState) -> Iterator[tuple[list[Out], bool]]:
@@ -317,6 +317,24 @@ class Sense:
         """Return the state after a loss in the log: no source vouches for anything before its next heartbeat."""
         watermark.lose(state.clock, self.sources)
         return state
+
+    def regrid(self, state: SenseState) -> SenseState:
+        """Return a state made under another tick: its next window is on this grid, and what waits is filed anew.
+
+        Of a device's entries that now fall into one window the last stays, whatever order they come in.
+        """
+        if state.next_tick is not None:
+            state.next_tick = self._grid(state.next_tick)
+        waiting, state.pending = state.pending, {}
+        for entries in waiting.values():
+            for device, entry in entries.items():
+                window = state.pending.setdefault(self._grid(entry[0]), {})
+                window[device] = max(entry, window.get(device, entry))
+        return state
+
+    def _grid(self, time: Micros) -> Micros:
+        """Return the tick of the window in which an instant lies."""
+        return -(-time // self.tick) * self.tick
 
     def _finish_stays(self, state: SenseState, tick: Micros) -> list[Stay]:
         found = self._fold_rows(state, tick)

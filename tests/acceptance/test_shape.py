@@ -7,6 +7,7 @@ sets, and given to the embedded runner through its store.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,17 +78,17 @@ class Noting:
         self.now = START
         self.item: Any = None
         self.order: list[str] = []
-        feed = runner.partition.feed
+        fold = runner.partition.fold
 
-        def noted(*given: Any) -> list[Emitted]:
-            outputs: list[Emitted] = feed(*given)
-            self.order += [f"{out.topic} {out.id} {out.timestamp_ms} {out.key!r}" for out in outputs]
-            for out in outputs:
-                assert isinstance(self.item, Heartbeat), "windows close at heartbeats only"
-                self.closing[out.id] = (self.item.source, self.item.watermark, self.now)
-            return outputs
+        def noted(*given: Any) -> Iterator[tuple[list[Emitted], bool]]:
+            for outputs, last in fold(*given):
+                self.order += [f"{out.topic} {out.id} {out.timestamp_ms} {out.key!r}" for out in outputs]
+                for out in outputs:
+                    assert isinstance(self.item, Heartbeat), "windows close at heartbeats only"
+                    self.closing[out.id] = (self.item.source, self.item.watermark, self.now)
+                yield outputs, last
 
-        runner.partition.feed = noted
+        runner.partition.fold = noted
 
     def take(self, messages: list[Any], now: Micros) -> None:
         self.now = now

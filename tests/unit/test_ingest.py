@@ -1,5 +1,7 @@
 """The connector's core: what is kept, when it leaves, and what the clock says on its own."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ from connectors.snmp.traps import Trap
 from stream.errors import TacetError, UsageError
 from stream.policy import Policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.schemas import encode_message
 from stream.sensing.pseudonyms import Pseudonyms
 
 KEY = bytes(range(32))
@@ -429,6 +432,63 @@ def test_heartbeats_are_the_same_whether_or_not_anyone_moved():
     grid = range(NOON + GRID, NOON + 399 * 100_003 + 1, GRID)
     expected = [Heartbeat(*pair, NOON, g - SECOND, NOON) for g in grid for pair in pairs]
     assert told["quiet"] == expected
+
+
+STILL = ((41.0, 55.9), (100.2, 300.1), (404.0, 418.0), (500.0, 514.9), (600.1, 615.0), (700.0, 720.0))
+"""Seconds in which the connector stands still."""
+
+
+def live(traps):
+    """Drive a connector as its receiver does, with these traps (second, trap); return its messages.
+
+    Called on each point of the grid and where a trap or a waiting batch wants it, but not while it stands still.
+    """
+    c, out = Connector(), []
+    awake = {n * 5.0 for n in range(1, 160)} | {second + wait for second, _ in traps for wait in (0, 0.25)}
+    for second in sorted(awake | {end for _, end in STILL}):
+        if any(begin < second < end for begin, end in STILL):
+            continue
+        now = NOON + int(second * SECOND)
+        for when, item in traps:  # what came while it stood still has waited
+            if when <= second and item is not None:
+                c.hear(now, item)
+        traps = [each for each in traps if each[0] > second]
+        c.core.run_on(c.state, now)
+        out += c.poll(now)
+    return out
+
+
+def test_heartbeats_are_the_same_to_the_byte_whatever_one_person_does_also_around_standstills():
+    quiet = b"\n".join(encode_message(beat) for beat in beats(live([])))
+    for seed in range(40):
+        draw = random.Random(seed)
+        seconds = sorted(draw.uniform(0, 790) for _ in range(draw.randrange(1, 60)))
+        busy = live([(second, trap(access_point=draw.choice([LOBBY, ROOM]))) for second in seconds])
+        assert rows(busy)
+        assert b"\n".join(encode_message(beat) for beat in beats(busy)) == quiet
+
+
+def test_after_a_standstill_of_three_intervals_listening_begins_anew_on_the_grid():
+    told = {beat.listened_since for beat in beats(live([]))}
+    assert {(since - NOON) / SECOND for since in told} == {0, 60, 305, 420, 620, 725}, "from 500 on it were but two"
+
+
+def test_no_standstill_of_15_s_is_overlooked():
+    for begin in range(0, 10_000, 37):
+        c = Connector()
+        for point in range(0, begin // 5000 * 5000 + 1, 5000):
+            c.core.run_on(c.state, NOON + point * 1000)
+        c.core.run_on(c.state, NOON + begin * 1000)
+        back = NOON + (begin + 15_000) * 1000
+        c.core.run_on(c.state, back)
+        assert back <= c.state.listened_since <= back + GRID
+
+
+def test_a_session_is_later_than_every_one_before_it_also_when_the_clock_was_set_back():
+    core = ingest()
+    assert core.initial(NOON, NOON + 90 * SECOND).session == NOON + 90 * SECOND + 1
+    assert core.initial(NOON, NOON - SECOND).session == NOON
+    assert core.initial(NOON).listened_since == NOON
 
 
 def test_no_row_follows_a_heartbeat_that_is_later_than_it():

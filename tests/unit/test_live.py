@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, laboratory, people, policy_text, run, write_csv
 
-from connectors.live import within
+from connectors import keyfile
+from connectors.ingest import Ingest
+from connectors.live import (
+    LiveSink,
+    embedded,
+    newest_session,
+    refuse_clock_behind,
+    sensing_counters,
+    within,
+)
 from connectors.observations import ObservationFile
+from connectors.snmp.sender import encode_associate
+from connectors.snmp.traps import decode
+from connectors.store import read_topic
+from stream.embedded import Embedded
+from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
 from stream.policy import Policy, load_policy
-from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch, Published
-from stream.schemas import LEAKAGE
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Published
+from stream.schemas import AUDIT, LEAKAGE, rfc3339
+from stream.sensing.occupancy import WINDOWS_AT_ONCE
 
 HOUR = 60 * MINUTE
 RELEASES = COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0] + ATTRIBUTES
@@ -93,3 +109,87 @@ async def test_what_fails_in_the_work_comes_out() -> None:
 
     with pytest.raises(ConnectionError):
         await within(1.0, fail(), asyncio.Event())
+
+
+# --- the clock and the store -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ahead(tmp_path: Path) -> Iterator[Embedded]:
+    """A store whose last process had its clock 90 s ahead of ``EVENING``."""
+    policy = load_policy(policy_text(RELEASES))
+    keyfile.create(tmp_path / "key", laboratory=True)
+    with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
+        for source in policy.site[SITE].sources:
+            runner.take(Heartbeat(SITE, source, EVENING + 80 * SECOND, EVENING + 90 * SECOND, EVENING + 80 * SECOND))
+        yield runner
+
+
+def test_a_clock_behind_what_the_store_has_reached_is_refused_with_both_times(ahead: Embedded) -> None:
+    with pytest.raises(UsageError) as refusal:
+        refuse_clock_behind(ahead, EVENING)
+    assert rfc3339(EVENING) in str(refusal.value)
+    assert f"site {SITE} has reached {rfc3339(EVENING + 90 * SECOND)}" in str(refusal.value)
+
+
+def test_a_clock_a_few_seconds_behind_the_store_goes_on_in_a_session_of_its_own(ahead: Embedded) -> None:
+    now = EVENING + 85 * SECOND
+    refuse_clock_behind(ahead, now)
+    refuse_clock_behind(ahead, EVENING + 95 * SECOND)
+    with pytest.raises(UsageError, match="clock: must have come as far as the store"):
+        refuse_clock_behind(ahead, now - 1)
+    assert newest_session(ahead) == EVENING + 80 * SECOND
+
+
+def test_a_session_ahead_of_the_clock_is_refused_too_although_nothing_has_come_so_far(ahead: Embedded) -> None:
+    ahead.take(ObservationBatch(SITE, ahead.partition._policy.site[SITE].sources[0], EVENING + 900 * SECOND, 0, ()))
+    with pytest.raises(UsageError, match=f"site {SITE} has reached {rfc3339(EVENING + 900 * SECOND)}"):
+        refuse_clock_behind(ahead, EVENING + 100 * SECOND)
+
+
+def test_what_is_accepted_after_the_clock_was_set_back_a_little_counts(ahead: Embedded) -> None:
+    policy = ahead.partition._policy
+    now = EVENING + 88 * SECOND
+    core = Ingest.of_policy(policy, bytes(32))
+    state = core.initial(now, newest_session(ahead))
+    source = policy.site[SITE].sources[0]
+    [radio, *_] = [point for zone in policy.site[SITE].zones for point in zone.access_points]
+    datagram = encode_associate(
+        bytes.fromhex("3c0000000001"), bytes.fromhex(radio.replace(":", "")), community=b"c", uptime=1
+    )
+    core.observe(state, now, source, source, decode(datagram))
+    for message in (*core.poll(state, now + 60 * SECOND), *core.drain(state)):
+        ahead.take(message)
+    assert sensing_counters(ahead)["accepted"] == 1
+    assert sensing_counters(ahead)["stale_session"] == 0
+
+
+# --- many windows at once, and a signal amid them --------------------------------------------------------------
+
+
+async def test_a_live_connector_that_is_told_to_stop_amid_many_windows_leaves_them_to_the_next_start(
+    tmp_path: Path,
+) -> None:
+    policy = load_policy(policy_text(RELEASES))
+    sources = policy.site[SITE].sources
+    begin = [Heartbeat(SITE, source, 1, EVENING, 0) for source in sources]
+    long_after = [Heartbeat(SITE, source, 1, EVENING + 2 * DAY, 0) for source in sources]
+    after_it = Heartbeat(SITE, sources[0], 1, EVENING + 3 * DAY, 0)
+    keyfile.create(tmp_path / "key", laboratory=True)
+    stop = asyncio.Event()
+    with embedded(policy, tmp_path / "key", tmp_path / "stopped") as runner:
+        sink = LiveSink(runner, stop)
+        for message in begin:
+            await sink.append(message)
+        stop.set()
+        for message in (*long_after, after_it):
+            await sink.append(message)
+        assert runner.unfinished
+        amid = runner.partition.counters.windows
+        assert 0 < amid <= WINDOWS_AT_ONCE
+    for name, messages in (("stopped", []), ("straight", [*begin, *long_after, after_it])):
+        with embedded(policy, tmp_path / "key", tmp_path / name) as runner:
+            for message in messages:
+                runner.take(message)
+    assert read_topic(tmp_path / "stopped", AUDIT) == read_topic(tmp_path / "straight", AUDIT)
+    assert len(read_topic(tmp_path / "straight", AUDIT)) > amid

@@ -507,6 +507,21 @@ def test_windows_over_a_lost_part_of_the_log_have_coverage_0_until_the_next_hear
     ]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_waits_under_another_tick_is_filed_anew_and_a_devices_last_entry_counts(order):
+    """From 5 to 15 minutes: three windows become one, whichever of them was opened first."""
+    rows = [("d", "ap-a", T0 + 1), ("d", "ap-b", T0 + TICK), ("d", "ap-c", T0 + TICK + 1)]
+    moves = [batch(row, sequence=n) for n, row in enumerate(rows[::order])]
+    state, _ = scan(sense(), [beat(T0), *moves])
+    assert len(state.pending) == 2
+    coarse = sense(tick=3 * TICK, validity=3 * TICK)
+    state = coarse.regrid(state)
+    first = -(-T0 // (3 * TICK)) * 3 * TICK
+    assert (state.next_tick, list(state.pending)) == (first, [T0 + 2 * TICK])
+    _, out = scan(coarse, [beat(T0 + 3 * TICK)], state)
+    assert out[-1].counts == (0, 0, 1)
+
+
 def test_state_moves_to_another_zone_registry_by_name():
     old = sense()
     state, _ = scan(old, [beat(T0), batch(("d", "ap-a", T0 + 1), ("e", "ap-b", T0 + 2))])
