@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import traceback
@@ -102,7 +103,7 @@ def main() -> None:
     except DataError as error:
         _fail(str(error), DATA)
     except (TacetError, OSError) as error:
-        _fail(str(error), OTHER)
+        _fail(_disk_full(error) or str(error), OTHER)
     except Exception as error:
         _fail(_fault(error), OTHER)
 
@@ -128,6 +129,13 @@ def _setting(problem: Any) -> str:
     """Say which variable of the environment broke which rule."""
     name = "_".join(map(str, problem["loc"])).upper()
     return f"TACET_{name}: {rule_of(problem)}{shown(problem['input'])}"
+
+
+def _disk_full(error: Exception) -> str | None:
+    """Return what to say of a full disk, None of other errors."""
+    if not isinstance(error, OSError) or error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+        return None
+    return f"{error.filename or 'a file'}: disk full; make room and start again"
 
 
 def _fault(error: Exception) -> str:

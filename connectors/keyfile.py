@@ -207,8 +207,10 @@ def replace(path: Path, document: dict[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(name).replace(path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a write that fails names no file
         raise
     _sync_folder(path.parent)
 

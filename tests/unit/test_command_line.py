@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from core_ground import building, policy_text
 from connectors import cli, keyfile
 from connectors.commands.options import Address, Speed, read_policy, windows_options
 from connectors.live import check_uptime_clock
+from connectors.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
 from stream.policy import load_policy
 
@@ -40,6 +42,9 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], r
     [
         (UsageError("a"), 2, "tacet: a"),
         (DataError("b"), 3, "tacet: b"),
+        (StoreError("store.sqlite: was deleted"), 1, "tacet: store.sqlite: was deleted"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "tacet: a file: disk full; make room and start again"),
+        (OSError(errno.ENOSPC, "No space", "key.mark"), 1, "tacet: key.mark: disk full; make room and start again"),
         (socket.gaierror(-2, "no such name"), 1, "tacet: [Errno -2] no such name"),
         (ExceptionGroup("g", [KeyError("k"), ExceptionGroup("h", [DataError("c"), OSError("d")])]), 3, "tacet: c"),
         (KeyboardInterrupt(), 130, ""),
