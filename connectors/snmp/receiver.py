@@ -60,7 +60,7 @@ class Receiver:
     """An asynchronous context manager: entering binds the socket, leaving drains and closes it.
 
     Nothing accepted is lost on a clean end. ``wait`` ends with the failure that stopped the receiver: the
-    sink's, or ``ClockStepError``. ``counters`` says what became of every datagram.
+    sink's, the port's, or ``ClockStepError``. ``counters`` says what became of every datagram.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Receiver:
         self._held = 0
         self._wake, self._stopping = asyncio.Event(), False
         self._nudge: asyncio.TimerHandle | None = None
-        self._failure: ClockStepError | None = None
+        self._failure: Exception | None = None
         self._counters = Counters()
         self._told_closed: set[str] = set()
 
@@ -142,7 +142,7 @@ class Receiver:
         before = self._counters.datagrams
         try:
             self._port.read(functools.partial(self._take, self._clock.now()))
-        except ClockStepError as error:
+        except Exception as error:  # else the event loop would only log it, and never look at the port again
             self._failure = error
             self._port.stop()
         self._call_worker()

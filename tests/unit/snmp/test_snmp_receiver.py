@@ -1,6 +1,7 @@
 """The receiver on loopback: every datagram is accounted for, and no word is given before the append."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 import socket
@@ -396,6 +397,24 @@ async def test_a_clock_that_was_set_stops_the_receiver():
             wall[0] = 6 * SECOND
             await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
             await asyncio.wait_for(receiver.wait(), 60)
+
+
+@pytest.mark.parametrize("failure", [OSError("no buffer space"), RuntimeError("a fault")])
+async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(monkeypatch, failure):
+    """Otherwise heartbeats would go on and vouch for time in which nothing was heard."""
+    sink = Log()
+
+    def fail(*_):
+        raise failure
+
+    with contextlib.suppress(type(failure)):
+        async with receiving(sink) as receiver:
+            await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
+            await until(lambda: receiver.counters.accepted == 1)
+            monkeypatch.setattr(receiver._port, "read", fail)
+            await post(receiver, encode_associate(client(2), OCTETS[0], **BASE))
+            ended = await asyncio.wait([asyncio.ensure_future(receiver.wait())], timeout=5)
+    assert [task.exception() for task in ended[0]] == [failure]
 
 
 async def test_a_receiver_without_communities_does_not_start():
