@@ -8,7 +8,7 @@ import ipaddress
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,14 @@ def tell_shut(site: str) -> None:
         "site closed", site=site,
         reason="more devices than max_devices: nothing more is taken or released; see 'tacet recover --reopen'",
     )  # fmt: skip
+
+
+def refuse_unknown(policy: Policy, reopened: Iterable[str]) -> None:
+    """Refuse to reopen a site that the policy does not have."""
+    for site in reopened:
+        if site not in policy.site:
+            msg = f"--reopen: must name a site of the policy ({', '.join(policy.site)}), got {site!r}"
+            raise UsageError(msg)
 
 
 def sensing_counters(runner: Embedded) -> Counter[str]:

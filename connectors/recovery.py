@@ -16,6 +16,7 @@ import orjson
 from connectors import keyfile
 from connectors.books import Heads, audit_of, heads_of, parse_entries, store_books
 from connectors.mark import bind_again, mark_path, read_marks
+from connectors.status import is_shut
 from connectors.store import SqliteStore, read_identity, read_policies, read_snapshot
 from stream.accounting.audit import Link
 from stream.errors import AuditError, DataError, UsageError
@@ -84,7 +85,10 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
     snapshot, _ = read_snapshot(folder)
     if snapshot is None:
         return
-    head, _ = open_snapshot(snapshot)
+    head, sites = open_snapshot(snapshot)
+    for site, stages in sorted(sites.items()):
+        if is_shut(orjson.loads(stages["sense"])):
+            yield _closed(site)
     if head["mechanisms"] != MECHANISMS:
         yield Finding(
             f"{folder}: was made by mechanism version {head['mechanisms']}, this is {MECHANISMS}",
@@ -107,6 +111,21 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
                 ),
             ),
         )
+
+
+def _closed(site: str) -> Finding:
+    """A site that is closed keeps nothing but itself from going on."""
+    return Finding(
+        f"site {site}: is closed; it would have held more devices than max_devices",
+        (
+            Way(
+                f"'tacet recover --store --key-file --policy --reopen {site}', after a look at who sends so many "
+                "addresses, or with a policy of a larger max_devices",
+                "the windows it missed are released with coverage 0 and charged as any other; everybody counts from "
+                "their next observation on",
+            ),
+        ),
+    )
 
 
 def _kept_versions(folder: Path) -> set[str]:

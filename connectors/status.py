@@ -31,10 +31,16 @@ def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[st
         "watermark": None if watermark is None else rfc3339(watermark),
         "last_window": None if closed is None else rfc3339(closed),
         "ledger_entries": ledger["sequence"],
+        "closed": is_shut(sense),
     }
     if policy is not None and site in policy.site:
         status["releases_left_today"] = _left(policy, site, decode_ledger(ledger), release["day"])
     return status
+
+
+def is_shut(sense: dict[str, Any]) -> bool:
+    """Whether a site has closed at ``max_devices``, from the byte form of its sensing; earlier forms never did."""
+    return bool(sense["form"] > 1 and sense["ticks"][2])
 
 
 def _left(policy: Policy, site: str, ledger: LedgerState, day: int) -> dict[str, int | None]:

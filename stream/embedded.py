@@ -118,6 +118,10 @@ class Embedded:
         for _ in self._unfinished:  # not "yield from", with which it would end when the caller stops
             yield
 
+    def reopen(self, site: str) -> None:
+        """Let a site that has shut at ``max_devices`` go on; UsageError when it is not shut."""
+        self.partition.reopen(site)
+
     def keep(self, message: ObservationBatch | Heartbeat) -> None:
         """Make one message durable for the next start, which takes it up in its place."""
         self._store.append(encode_message(message), None if self._clock is None else self._clock())

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -88,9 +88,14 @@ class Partition:
         *,
         accept_policy: bool = False,
         alarm: Callable[[str], None] = _nobody,
+        reopen: Collection[str] = (),
     ) -> None:
-        """``alarm`` is told of each site that shuts, and again of each that is found shut at a start."""
+        """``alarm`` is told of each site that shuts, and again of each that is found shut at a start.
+
+        Sites in ``reopen`` that are found shut go on instead.
+        """
         self._alarm = alarm
+        self._reopen = frozenset(reopen)
         self._policy = policy
         self._version = policy.version
         self._keys = keys
@@ -124,7 +129,10 @@ class Partition:
                 self._absent[site] = seal_site(stages)
         self._audit_offset = body["audit"]
         for site in self.shut_sites():
-            self._alarm(site)
+            if site in self._reopen:
+                self.reopen(site)
+            else:
+                self._alarm(site)
         next_offset: int = body["next"]
         return next_offset
 

@@ -138,7 +138,8 @@ def _print_status(parts: list[dict[str, Any]]) -> None:
         for name, site in part["sites"].items():
             left = site.get("releases_left_today")
             sites.add_row(
-                name, site["last_window"] or "-", _behind(site["watermark"]), str(site["ledger_entries"]),
+                f"{name} (closed)" if site["closed"] else name,
+                site["last_window"] or "-", _behind(site["watermark"]), str(site["ledger_entries"]),
                 "-" if left is None else "\n".join(f"{r}: {'no limit' if n is None else n}" for r, n in left.items()),
             )  # fmt: skip
         console.print(sites)

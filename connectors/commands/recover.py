@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy
+from connectors.live import embedded, refuse_unknown
 from connectors.recovery import Finding, rebuild_mark, store_findings
+from stream.policy import Policy
 
 
 @click.command()
@@ -17,13 +19,18 @@ from connectors.recovery import Finding, rebuild_mark, store_findings
 @click.option(
     "--heads", type=FILE, help="Write a lost mark anew if the store holds these heads: a kept 'audit verify --json'."
 )
+@click.option("--reopen", multiple=True, metavar="SITE", help="Let a site that closed at max_devices go on.")
 @json_option
-def recover(*, store: Path, key_file: Path | None, policy_file: Path | None, heads: Path | None, as_json: bool) -> None:
+def recover(
+    *, store: Path, key_file: Path | None, policy_file: Path | None, heads: Path | None, reopen: tuple[str, ...],
+    as_json: bool,
+) -> None:  # fmt: skip
     """Say what keeps a run from going on, and every way out with its price; change nothing unless told to.
 
     \b
     tacet recover --store store --key-file key --policy policy.toml
     tacet recover --store store --key-file key --heads verified.json
+    tacet recover --store store --key-file key --policy policy.toml --reopen east
 
     No way out publishes a window twice with different noise, or writes a ledger entry over another.
     """
@@ -31,7 +38,19 @@ def recover(*, store: Path, key_file: Path | None, policy_file: Path | None, hea
         if key_file is None:
             raise click.UsageError("--heads needs --key-file")
         rebuild_mark(store, key_file, heads)
-    _tell(store_findings(store, key_file, None if policy_file is None else read_policy(policy_file)), as_json=as_json)
+    policy = None if policy_file is None else read_policy(policy_file)
+    if reopen:
+        if key_file is None or policy is None:
+            raise click.UsageError("--reopen needs --key-file and --policy")
+        _reopen(policy, key_file, store, reopen)
+    _tell(store_findings(store, key_file, policy), as_json=as_json)
+
+
+def _reopen(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:
+    refuse_unknown(policy, sites)
+    with embedded(policy, key_file, store) as runner:
+        for site in sites:
+            runner.reopen(site)
 
 
 def _tell(findings: list[Finding], *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from connectors.commands.options import (
 )
 from connectors.days import forget_past_days
 from connectors.kafka import topics
-from connectors.live import tell_shut
+from connectors.live import refuse_unknown, tell_shut
 from connectors.topics import refuse_missing
 from connectors.worker import WorkerConfig, run_worker
 from stream.partition import Partition
@@ -33,18 +33,26 @@ from stream.settings import Settings
 @policy_option
 @key_option
 @click.option("--accept-policy", is_flag=True, help="Let a changed policy begin with the next window.")
+@click.option(
+    "--reopen",
+    "reopened",
+    multiple=True,
+    metavar="SITE",
+    help="Let a site that closed at max_devices go on; give it once. May be repeated.",
+)
 @click.option("--accept-loss", is_flag=True, help="Go on although observations are gone; their windows say so.")
 @windows_options
 @click.pass_obj
 def worker(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, accept_policy: bool,
-    accept_loss: bool, first_window: Micros | None, last_window: Micros | None,
+    reopened: tuple[str, ...], accept_loss: bool, first_window: Micros | None, last_window: Micros | None,
 ) -> None:  # fmt: skip
     """Turn observations on Kafka into private topics: one Faust worker, as many as there are partitions.
 
     Stops with exit code 0 within ten seconds of SIGTERM. It may be killed at any moment.
     """
     policy = read_policy(policy_file)
+    refuse_unknown(policy, reopened)
     keys = keyfile.FileKeys(key_file)
     options = Options(
         first_window=on_grid(policy, first_window, up=True),
@@ -61,6 +69,6 @@ def worker(
     )
 
     async def engine(partition: int) -> Partition:
-        return Partition(policy, keys, options, accept_policy=accept_policy, alarm=tell_shut)
+        return Partition(policy, keys, options, accept_policy=accept_policy, alarm=tell_shut, reopen=reopened)
 
     sys.exit(run_worker(config, engine))

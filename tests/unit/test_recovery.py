@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 from acceptance.command_line import run
-from core_ground import COUNTS, SITE, building, messages, people
+from core_ground import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
 
 from connectors import keyfile
 from connectors.live import embedded
@@ -19,6 +19,7 @@ from connectors.mark import mark_path
 from connectors.recovery import rebuild_mark, store_findings
 from connectors.store import read_outbox
 from stream.errors import AuditError, FinalityError, UsageError
+from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 
 POLICY = building(releases=COUNTS)
 OTHER = building(releases=COUNTS.replace('"0.5"', '"0.4"'))
@@ -53,6 +54,35 @@ def found(ground: Path, policy=POLICY) -> dict[str, list[str]]:
     return {
         each.what: [way.do for way in each.ways] for each in store_findings(ground / "store", ground / "key", policy)
     }
+
+
+def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground):
+    small = building(releases=COUNTS, site="max_devices = 1")
+    (ground / "policy.toml").write_text(policy_text(COUNTS, site="max_devices = 1"))
+    begin = LOG[-1].watermark
+    rows = tuple(Row(f"{n:016x}", access_point("a"), begin + 1) for n in range(2))
+    with embedded(small, ground / "key", ground / "store", accept_policy=True) as runner:
+        runner.take(ObservationBatch(SITE, SOURCES[0], 1, 1000, rows))
+    state = json.loads(run("status", "--store", ground / "store", "--json").out)
+    assert state["partitions"][0]["sites"][SITE]["closed"]
+    what, ways = only(ground, small)
+    assert (what, ways[0].split("'")[1].split()[-2:]) == (
+        f"site {SITE}: is closed; it would have held more devices than max_devices", ["--reopen", SITE]
+    )  # fmt: skip
+
+    given = ("--store", ground / "store", "--key-file", ground / "key", "--policy", ground / "policy.toml")
+    unknown = run("recover", *given, "--reopen", "elsewhere")
+    assert (unknown.code, "must name a site of the policy (dbh), got 'elsewhere'" in unknown.problem) == (2, True)
+    assert run("recover", *given, "--reopen", SITE).out == "nothing keeps a run from going on\n"
+    twice = run("recover", *given, "--reopen", SITE)
+    assert (twice.code, "must be one that has shut" in twice.problem) == (2, True)
+    with embedded(small, ground / "key", ground / "store") as runner:
+        before = len(read_outbox(ground / "store", "board", 0))
+        for source in SOURCES:
+            runner.take(Heartbeat(SITE, source, 1, begin + 2 * 15 * MINUTE, 0), durable=False)
+    shares = [orjson.loads(value)["coverage"] for _, value in read_outbox(ground / "store", "board", 0)[before:]]
+    assert shares
+    assert set(shares) == {0.0}
 
 
 def only(ground: Path, policy=POLICY) -> tuple[str, list[str]]:
