@@ -32,6 +32,7 @@ from connectors.row_sort import Packed, RowSort
 from connectors.text_rows import Tally, instants, lines_of, named, open_text, rows_of
 from stream.errors import DataError
 from stream.policy import Policy
+from stream.policy_fields import base_range
 from stream.records import DAY, Heartbeat, Micros, ObservationBatch, Row
 from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
 
@@ -99,6 +100,10 @@ class ObservationFile:
         places = policy.access_points()
         self._points = [(radio, site) for radio, (site, _) in places.items()]
         self._place = {radio: number for number, radio in enumerate(places)}
+        self._bases: dict[int, dict[int, int]] = {}
+        for base in (base for site in policy.site.values() for zone in site.zones for base in zone.base_radio):
+            shared, bits = base_range(base)
+            self._bases.setdefault(48 - bits, {})[shared] = self._place[base.partition("/")[0]]
         self._zones = {name: ZoneInfo(site.timezone) for name, site in policy.site.items()}
         ttl = policy.pseudonym.ttl
         self._names = Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl)
@@ -165,6 +170,8 @@ class ObservationFile:
         address = _address(device)
         radio = access_point.lower() if isinstance(access_point, str) else ""
         place = self._place.get(radio)
+        if place is None and self._bases and _MAC.fullmatch(radio):
+            place = self._of_base(int(radio.replace(":", ""), 16))
         problem = None
         if len(moments) != 1:
             problem = _TWICE if moments else _TIME
@@ -181,6 +188,11 @@ class ObservationFile:
         else:
             self._keep(line, moments[0], address, place)
         return problem
+
+    def _of_base(self, radio: int) -> int | None:
+        """Return the place of the base radio whose BSSID this is."""
+        found = (bases.get(radio >> width) for width, bases in self._bases.items())
+        return next((place for place in found if place is not None), None)
 
     def _keep(self, line: int, time: Micros, address: bytes, place: int) -> None:
         site = self._points[place][1]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +28,7 @@ from core_ground import (
     write_csv,
 )
 
+from connectors import text_rows
 from connectors.observations import COLUMNS, ObservationFile, shortfall
 from stream.errors import DataError, UsageError
 from stream.pipeline import Options, Pipeline
@@ -343,6 +347,30 @@ def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path):
     packed.write_bytes(plain.read_bytes())
     with pytest.raises(UsageError, match=r"o\.csv\.gz: cannot be read"):
         read(packed)
+
+
+@pytest.mark.parametrize("name", ["o.csv.gz", "o.jsonl.gz"])
+def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(tmp_path, name, monkeypatch):
+    """A hundred kilobytes of it unpack to a hundred megabytes."""
+    good = {"time": rfc3339(EVENING), "device": mac(1), "access_point": access_point("a"), "site": SITE}
+    lines = [json.dumps(good)] if "jsonl" in name else ["time,device,access_point,site", GOOD]
+    path, held = tmp_path / name, []
+    with gzip.open(path, "wt") as file:
+        file.write("\n".join([*lines, ""]))
+        for _ in range(100):
+            file.write("x" * (1 << 20))
+        file.write("\n" + lines[-1] + "\n")
+    real = io.TextIOWrapper.readline
+    opened = text_rows.open_text
+
+    def watched(path: Path) -> Any:
+        file = opened(path)
+        return SimpleNamespace(readline=lambda size: held.append(line := real(file, size)) or line)
+
+    monkeypatch.setattr("connectors.observations.open_text", lambda path: nullcontext(watched(path)))
+    file, made = read(path)
+    assert (len(rows_of(made)), file.tally.problems) == (2, [f"line {len(lines) + 1}: must be at most 1 MiB long"])
+    assert max(map(len, held)) <= (1 << 20) + 1
 
 
 def test_a_missing_column_or_file_is_refused(tmp_path):

@@ -18,13 +18,14 @@ from core_ground import (
     laboratory,
     mac,
     people,
+    policy_text,
     run,
     write_csv,
 )
 
 from connectors.observations import ObservationFile
 from stream.pipeline import Options, Pipeline
-from stream.policy import Policy
+from stream.policy import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published
 from stream.schemas import AUDIT, parse_record, rfc3339
 
@@ -151,6 +152,18 @@ def test_who_was_seen_shortly_before_the_range_is_there_when_it_begins(tmp_path)
 
 def beats(log: Sequence[Any]) -> list[tuple[str, Micros]]:
     return [(item.source, item.watermark) for item in log if isinstance(item, Heartbeat)]
+
+
+# --- BSSIDs -------------------------------------------------------------------------------------------------
+
+
+def test_a_row_at_a_bssid_is_at_its_base_radio_as_with_traps(tmp_path):
+    text = policy_text().replace('access_points = ["02:00:00:00:00:02"]', 'base_radio = "24:de:c6:cc:dd:e0/44"')
+    rows = [Seen(EVENING, mac(n), radio) for n, radio in enumerate(("24:de:c6:cc:dd:e7", "24:de:c6:cc:dd:f7"))]
+    file = ObservationFile(write_csv(tmp_path / "o.csv", rows), load_policy(text), KEY)
+    log = list(file.messages())
+    points = [row.access_point for item in log if isinstance(item, ObservationBatch) for row in item.rows]
+    assert (points, file.tally.unknown_access_points) == (["24:de:c6:cc:dd:e0"], 1)
 
 
 # --- times without an offset --------------------------------------------------------------------------------
