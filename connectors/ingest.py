@@ -38,8 +38,8 @@ UNKNOWN_TOLD = 20
 """So many of them, the most frequent, are told at the end."""
 
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
-COLLAPSED, SITE_CLOSED, NO_UPTIME = "collapsed", "site_closed", "no_uptime"
-INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, SITE_CLOSED, NO_UPTIME)
+COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
+INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, SITE_SHUT, NO_UPTIME)
 
 _RADIO = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
@@ -64,7 +64,7 @@ class SiteLimits:
     validity: Micros
     """V: how long a sighting holds, and how long the connector remembers a device."""
     max_devices: int
-    """Far above any real building; the device beyond it closes the site."""
+    """Far above any real building; the device beyond it shuts the site."""
 
 
 class Place(NamedTuple):
@@ -120,7 +120,7 @@ class IngestState:
     sequences: dict[BatchKey, int] = field(default_factory=dict)
     seen: dict[str, dict[bytes, Kept]] = field(default_factory=dict)
     """By site the devices of the last V and of one step of the grid; at most ``max_devices``."""
-    closed: set[str] = field(default_factory=set)
+    shut: set[str] = field(default_factory=set)
     """Sites that had more devices than ``max_devices``: nothing more is sent for them."""
     simulated: dict[str, Micros] = field(default_factory=dict)
     """Uptime mode: the last grid point served of each source."""
@@ -227,8 +227,8 @@ class Ingest:
             return Outcome(UNKNOWN_ACCESS_POINT, None)
         if source not in self._sites[place.site].sources:
             return Outcome(FOREIGN_SOURCE, None)
-        if place.site in state.closed:
-            return Outcome(SITE_CLOSED, None)
+        if place.site in state.shut:
+            return Outcome(SITE_SHUT, None)
         return self._sight(state, source, place, trap.client, time)
 
     def _uptime(self, trap: Trap) -> Micros | None:
@@ -273,7 +273,7 @@ class Ingest:
         if is_locally_administered(client):
             state.locally_administered += 1
         if len(seen) > limits.max_devices:
-            self._close_site(state, site)
+            self._shut_site(state, site)
         return Outcome(None, batch)
 
     def _add(self, state: IngestState, batch: BatchKey, rows: list[Row]) -> None:
@@ -288,16 +288,16 @@ class Ingest:
         if len(waiting.rows) >= BATCH_ROWS - 1:  # room for a pair
             self._close(state, batch)
 
-    def _close_site(self, state: IngestState, site: str) -> None:
+    def _shut_site(self, state: IngestState, site: str) -> None:
         """Send what waits, the device too many with it, and go silent about the site until a restart.
 
-        Everybody remembered here is held by the engine as well, so this last batch closes the site there, for
-        good. Without heartbeats no window closes on part of the data.
+        Everybody remembered here is held by the engine as well, so this last batch shuts the site there, until
+        it is reopened. Without heartbeats no window closes on part of the data.
         """
         for batch in [batch for batch in state.open if batch[0] == site]:
             self._close(state, batch)
         state.seen[site].clear()
-        state.closed.add(site)
+        state.shut.add(site)
 
     def poll(self, state: IngestState, now: Micros) -> list[Message]:
         """Return what is due at ``now``, in the order in which it must become durable.
@@ -338,10 +338,10 @@ class Ingest:
             state.simulated[source] = grid
 
     def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros, since: Micros) -> None:
-        for site in {site for site, _ in pairs} - state.closed:
+        for site in {site for site, _ in pairs} - state.shut:
             _forget(state.seen[site], watermark - self._sites[site].validity)
         for pair in pairs:
-            if pair[0] not in state.closed:
+            if pair[0] not in state.shut:
                 self._close(state, pair)
                 state.ready.append(Heartbeat(*pair, state.session, watermark, since))
 

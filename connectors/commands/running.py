@@ -307,7 +307,7 @@ def _tell_traps(made: Receiver, *, as_json: bool) -> None:
              "waiting": counters.waiting, "kernel_drops": counters.kernel_drops,
              "informs_answered": counters.informs_answered, "answers_unsent": counters.answers_unsent,
              "locally_administered": state.locally_administered, "unknown_access_points": unknown,
-             "traps_of_other_unknown_access_points": others, "closed_sites": sorted(state.closed)}
+             "traps_of_other_unknown_access_points": others, "shut_sites": sorted(state.shut)}
         )  # fmt: skip
         return
     click.echo(f"{counters.datagrams:,} datagrams, {counters.accepted:,} accepted")
@@ -324,8 +324,8 @@ def _tell_traps(made: Receiver, *, as_json: bool) -> None:
     ):
         if n:
             click.echo(f"  {n:>8,}  {what}")
-    for site in sorted(state.closed):
-        click.echo(f"site {site} is closed: it had more devices than max_devices")
+    for site in sorted(state.shut):
+        click.echo(f"site {site} is shut: it had more devices than max_devices")
 
 
 def _tell_unknown(unknown: dict[str, int], others: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from connectors.clock import AnchoredClock, ClockStepError
-from connectors.ingest import GRID, SITE_CLOSED, BatchKey, Ingest, IngestState, Sink
+from connectors.ingest import GRID, SITE_SHUT, BatchKey, Ingest, IngestState, Sink
 from connectors.snmp.addresses import sender
 from connectors.snmp.admission import (
     BAD_COMMUNITY,
@@ -93,7 +93,7 @@ class Receiver:
         self._nudge: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
         self._counters = Counters()
-        self._told_closed: set[str] = set()
+        self._told_shut: set[str] = set()
 
     async def __aenter__(self) -> Receiver:
         self._port = Port(self._wanted, self._receive_buffer, self._turn)
@@ -254,7 +254,7 @@ class Receiver:
         now = self._queue[0].time if self._queue else self._clock.now()
         for message in self._ingest.poll(self.state, now):
             await self._sink.append(message)
-        self._tell_closed()
+        self._tell_shut()
         for answer in done:
             self._answer(answer)
         self._answer_durable()
@@ -269,19 +269,19 @@ class Receiver:
             self._counters.dropped[dropped] += 1
         if answer is None:
             return
-        if dropped == SITE_CLOSED:  # the controller goes on asking: nothing is stored
+        if dropped == SITE_SHUT:  # the controller goes on asking: nothing is stored
             self._held -= len(answer.datagram)
         else:
             (done if batch is None else self._unanswered.setdefault(batch, [])).append(answer)
 
-    def _tell_closed(self) -> None:
-        """Raise the alarm for a site that had to be closed, once."""
-        for site in sorted(self.state.closed - self._told_closed):
-            self._told_closed.add(site)
+    def _tell_shut(self) -> None:
+        """Raise the alarm for a site that had to be shut, once."""
+        for site in sorted(self.state.shut - self._told_shut):
+            self._told_shut.add(site)
             structlog.get_logger("tacet.snmp").error(
-                "site_closed",
+                "site_shut",
                 site=site,
-                reason="more devices than max_devices: nothing more is sent for it; see 'tacet recover'",
+                reason="more devices than max_devices: nothing more is sent for it until this is started again",
             )
 
     def _answer_durable(self) -> None:

@@ -13,7 +13,7 @@ from connectors.ingest import (
     FOREIGN_SOURCE,
     GRID,
     NO_UPTIME,
-    SITE_CLOSED,
+    SITE_SHUT,
     UNKNOWN_ACCESS_POINT,
     UNKNOWN_LISTED,
     UNKNOWN_TOLD,
@@ -27,6 +27,7 @@ from stream.errors import TacetError, UsageError
 from stream.policy import Policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
 from stream.schemas import encode_message
+from stream.sensing.occupancy import Sense
 from stream.sensing.pseudonyms import Pseudonyms
 
 KEY = bytes(range(32))
@@ -234,21 +235,42 @@ def test_in_uptime_mode_a_row_far_ahead_makes_the_connector_forget_nobody():
     assert ends(with_bert=True)[0] == COLLAPSED
 
 
-def test_the_device_that_breaks_the_sites_bound_is_sent_and_closes_the_site_to_all():
-    """The engine holds at least these devices, so the row that is sent last closes it there, for good."""
+def test_the_device_that_breaks_the_sites_bound_is_sent_and_shuts_the_site_to_all():
+    """The engine holds at least these devices, so the row that is sent last shuts it there, too."""
     c = Connector(ingest(max_devices=2))
     third = NAMES.name(CARL, NOON // DAY)
     assert [c.hear(NOON + n, trap(who)).dropped for n, who in enumerate((ANNE, BERT, CARL))] == [None] * 3
     sent = c.poll(NOON + 3)
     assert [row.device for row in rows(sent)][-1] == third
-    assert c.state.closed == {"dbh"}
+    assert c.state.shut == {"dbh"}
     assert not c.state.seen["dbh"], "nobody is remembered any more"
     for who in (ANNE, BERT, CARL):
-        assert c.hear(NOON + MINUTE, trap(who)).dropped == SITE_CLOSED
+        assert c.hear(NOON + MINUTE, trap(who)).dropped == SITE_SHUT
     later = c.poll(NOON + 2 * MINUTE)
     assert {m.site for m in later} == {"ics"}, "no rows and no heartbeats: nothing is released from part of the data"
     assert c.hear(NOON + 2 * MINUTE, trap(access_point=ELSEWHERE)).dropped is None, "other sites go on"
-    assert not c.core.initial(NOON).closed, "a connector that is started again begins anew"
+    assert not c.core.initial(NOON).shut, "a connector that is started again begins anew"
+
+
+@pytest.mark.parametrize("later", [0, 3, 9, 14])
+def test_what_a_connector_sends_last_for_a_site_with_too_many_devices_shuts_it_in_the_engine_too(later):
+    """Also long after the first devices, with windows closed meanwhile and others forgotten."""
+    engine = Sense(
+        site="dbh", zones=("lobby", "room"), access_points={LOBBY: "lobby", LOBBY_TOO: "lobby", ROOM: "room"},
+        sources=(CONTROLLER,), tick=5 * MINUTE, validity=10 * MINUTE, lateness=30 * SECOND, max_devices=40,
+    )  # fmt: skip
+    c, state = Connector(ingest(max_devices=40), start=MIDNIGHT - 9 * MINUTE), engine.initial()
+    for n in range(120):
+        time = MIDNIGHT - 9 * MINUTE + n * (13 * SECOND if n < 60 else SECOND) + (later * MINUTE if n >= 60 else 0)
+        for message in c.poll(time):
+            if message.site == "dbh":
+                state, _ = engine.step(state, message)
+        c.hear(time, trap(n.to_bytes(6, "big")))
+    assert c.state.shut == {"dbh"}
+    for message in c.poll(time + BATCH_DELAY):
+        if message.site == "dbh":
+            state, _ = engine.step(state, message)
+    assert state.shut
 
 
 def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_bound():
@@ -257,10 +279,10 @@ def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_boun
         assert c.hear(NOON + n * MINUTE, trap(who)).dropped is None
     c.poll(NOON + 20 * MINUTE)
     assert c.hear(NOON + 20 * MINUTE, trap(CARL)).dropped is None
-    assert not c.state.closed
+    assert not c.state.shut
 
 
-def test_a_closed_site_gets_no_simulated_heartbeat_either():
+def test_a_shut_site_gets_no_simulated_heartbeat_either():
     c = Connector(ingest(start=NOON, max_devices=1))
     c.hear(NOON, trap(ANNE))
     c.hear(NOON, trap(BERT))

@@ -323,7 +323,7 @@ async def test_informs_that_store_nothing_are_answered_so_that_they_are_not_sent
         await until(lambda: receiver.counters.informs_answered == 2)
 
 
-async def test_a_site_with_too_many_devices_is_closed_with_an_alarm_and_its_informs_stay_unanswered(controller):
+async def test_a_site_with_too_many_devices_is_shut_with_an_alarm_and_its_informs_stay_unanswered(controller):
     sink = Log()
     small = Ingest(
         access_points={RADIOS[0]: ("dbh", "zone0")},
@@ -335,15 +335,15 @@ async def test_a_site_with_too_many_devices_is_closed_with_an_alarm_and_its_info
             for n in range(1, 7):
                 inform = encode_associate(client(n), OCTETS[0], inform=True, **(BASE | {"request_id": n}))
                 controller.sendto(inform, receiver.address)
-            await until(lambda: receiver.counters.dropped["site_closed"] == 3)
+            await until(lambda: receiver.counters.dropped["site_shut"] == 3)
             await until(lambda: receiver.counters.informs_answered == 3)
-    alarms = [entry for entry in logs if entry["event"] == "site_closed"]
+    alarms = [entry for entry in logs if entry["event"] == "site_shut"]
     assert [(entry["site"], entry["log_level"]) for entry in alarms] == [("dbh", "error")]
     assert "max_devices" in alarms[0]["reason"]
     assert receiver.counters.informs_answered == 3
     assert receiver.counters.check()
     devices = {row.device for row in sink.rows if row.access_point is not None}
-    assert len(devices) == 3, "the device too many has been sent: the engine closes the site by it"
+    assert len(devices) == 3, "the device too many has been sent: the engine shuts the site by it"
     assert isinstance(sink.messages[-1], ObservationBatch)
 
 
