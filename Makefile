@@ -8,7 +8,7 @@ LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-
           --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench storm format lock
+.PHONY: help demo test check mutants bench storm format lock
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ check: $(READY)  ## Lint, format, types, and which way imports may point
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+mutants: $(READY)  ## Break promises one by one in a copy; some test must notice (MUTANTS="--changed HEAD~1")
+	$(PYTHON) -m tests.mutants $(MUTANTS)
 
 bench: $(BENCH)  ## Speed, latency and memory, each beside an alternative (installs pysnmp and Quix Streams)
 	$(PYTHON) -m tests.benchmarks

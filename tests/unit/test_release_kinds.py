@@ -345,7 +345,7 @@ TESTS = 'levels = ["zone", "floor"]\nshares = { zone = "0.5", floor = "0.5" }\np
 def test_an_epsilon_whose_smallest_part_is_too_small_for_the_noise_is_refused_with_the_policy(enough, too_little, rule):
     accepted = policy(smallest(*enough))
     Releases(accepted, "dbh", KEYS)
-    with pytest.raises(PolicyError, match=r"^p\.toml: release\[0\]: ") as refused:
+    with pytest.raises(PolicyError, match=r"^p\.toml: release\[0\] \(name 'r', line \d+\): ") as refused:
         policy(smallest(*too_little))
     assert rule in str(refused.value)
 
@@ -357,7 +357,10 @@ def test_the_smallest_part_of_an_epsilon_is_what_the_sampler_can_draw():
 
 
 def test_a_state_without_zones_is_refused_with_the_policy():
-    with pytest.raises(PolicyError, match=r"^p\.toml: release\[0\]: states\.low must have at least one zone, got none"):
+    with pytest.raises(
+        PolicyError,
+        match=r"^p\.toml: release\[0\] \(name 'r', line \d+\): states\.low must have at least one zone, got none",
+    ):
         policy(STATES.replace('low = ["101", "102"]', "low = []"))
 
 
