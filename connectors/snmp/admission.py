@@ -25,6 +25,8 @@ DROP_REASONS = (
 )  # fmt: skip
 """Every reason for which a datagram is dropped, in the order of the checks; the labels of the metric."""
 _CACHED = 4096
+_MAPPED_BITS = 96
+"""Bits before an IPv4 address within IPv6 (``::ffff:10.2.0.5``); senders are compared without them."""
 
 
 class AllowList:
@@ -57,10 +59,14 @@ class AllowList:
 
 def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
-        return ipaddress.ip_network(entry)
+        network = ipaddress.ip_network(entry)
     except ValueError:
         msg = f"sources: must be addresses or CIDR blocks such as '10.2.0.0/16', got {entry!r}"
         raise UsageError(msg) from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+    if mapped is None or network.prefixlen < _MAPPED_BITS:
+        return network
+    return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
 
 
 def read_communities(path: Path) -> tuple[bytes, ...]:

@@ -22,6 +22,12 @@ def test_a_sender_is_listed_under_its_narrowest_entry():
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("entry", ["::ffff:10.2.0.5", "::ffff:10.2.0.0/112"])
+def test_an_entry_that_writes_ipv4_within_ipv6_covers_the_sender(entry):
+    allow = AllowList([entry])
+    assert [allow.listed(host) for host in ("10.2.0.5", "::ffff:10.2.0.5", "10.3.0.5")] == [entry, entry, None]
+
+
 @pytest.mark.parametrize("entry", ["10.2.0.300", "10.2.0.1/16", "controller", ""])
 def test_what_is_no_address_or_block_is_refused_by_name(entry):
     with pytest.raises(UsageError, match="CIDR"):
