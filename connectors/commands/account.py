@@ -15,7 +15,7 @@ from connectors.commands.options import FILE, Time, json_option, print_json, rea
 from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
 from connectors.kafka_books import kafka_books
-from connectors.store import read_outbox, read_policies, read_topic
+from connectors.store import read_outbox, read_topic
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
 from stream.account_stage import past_account
@@ -53,12 +53,12 @@ def account(
     just these readers, each entry by the policy of its version. Books that are not whole are refused.
     """
     servers = one_of(store, kafka, settings)
-    audit = verified(store_books(store) if store is not None else kafka_books(servers or ""))
+    books = store_books(store) if store is not None else kafka_books(servers or "")
+    audit = verified(books)
     if coalition is None:
         records = _streamed(store, servers)
     else:
-        kept = read_policies(store) if store is not None else []
-        policies = with_kept(kept, [read_policy(file) for file in policy_files])
+        policies = with_kept(books.policies, [read_policy(file) for file in policy_files])
         if not policies:
             raise click.UsageError("--coalition needs --policy: none is kept with these books")
         records = _recomputed(store, servers, audit, policies, coalition.split(","), at)
