@@ -57,13 +57,10 @@ class AskedDays:
         held = zones.get(zone, ZoneAsked(frozenset(), exponent))
         zones[zone] = ZoneAsked(held.attributes | {attribute}, max(held.exponent, exponent))
 
-    def holds(self, day: LocalDay, zone: str) -> bool:
-        """Whether a zone has been asked about a day that shares an instant with this one."""
-        return any(
-            zone in zones or EVERY_ZONE in zones
-            for other, zones in self.days.items()
-            if other.start < day.end and day.start < other.end
-        )
+    def zones_of(self, day: LocalDay) -> frozenset[str]:
+        """Return the zones that were asked about a day that shares an instant with this one."""
+        overlapping = (z for other, z in self.days.items() if other.start < day.end and day.start < other.end)
+        return frozenset(zone for zones in overlapping for zone in zones)
 
     def at(self, instant: Micros) -> dict[LocalDay, dict[str, ZoneAsked]]:
         """Return what was asked of the days that an instant belongs to."""

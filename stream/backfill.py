@@ -197,7 +197,8 @@ class Backfill:
             if before is not None:
                 msg = (
                     f"site {site}: zones of the window that ends at {rfc3339(item.window_end)} were charged before, as "
-                    f"release '{before}'; --attempt 2 --release NAME orders a second release, which is charged again"
+                    f"release '{before}'; --attempt 2 --release NAME orders a second release, which is charged again, "
+                    "and --from and --to leave windows out"
                 )
                 raise UsageError(msg)
 

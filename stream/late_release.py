@@ -22,8 +22,8 @@ from stream.keys import Keys, key_day
 from stream.local_time import local_day
 from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.wevent import CARRYING
-from stream.policy import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
-from stream.records import DayClosed, OccupancyWindow, Published
+from stream.policy import Attribute, AttributeRelease, CountRelease, Policy, Zone, audiences_of
+from stream.records import DayClosed, Micros, OccupancyWindow, Published
 from stream.release import Releases
 from stream.release_state import ReleaseState
 from stream.schemas import parse_time, rfc3339
@@ -72,30 +72,12 @@ class LateReleases(Releases):
         """
         state.ledger.spent, state.ledger.recent = {}, {}
         state.asked, state.charged = AskedDays(), ChargedWindows()
-        alone: dict[tuple[str, str], float] = {}
+        known = {version: _Earlier(policy, self._policy, self._site) for version, policy in policies.items()}
         for entry in entries:
             if entry["nano"]:
                 account, end = f"{entry['release']}/{entry['audience']}", parse_time(entry["window_end"])
                 state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"])
-                self._note(state, entry, policies[entry["policy_version"]], alone)
-
-    def _note(
-        self, state: ReleaseState, entry: Mapping[str, Any], policy: Policy, alone: dict[tuple[str, str], float]
-    ) -> None:
-        """Take in one charge; ``alone`` keeps ``log_largest_factor`` by policy version and release."""
-        release = next((release for release in policy.release if release.name == entry["release"]), None)
-        if isinstance(release, CountRelease):
-            zones = tuple(zone.id for zone in policy.zones_of(release, self._site))
-            name = line_name(release.name, policy.version, entry["attempt"])
-            line = Line(release.mechanism, release.windows_paid, zones)
-            paid = {entry["audience"]: Fraction(entry["epsilon"])}
-            state.charged.note(parse_time(entry["window_end"]), name, line, paid)
-        elif release is not None:
-            day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
-            local = LocalDay(day, *local_day(day, ZoneInfo(policy.site[self._site].timezone)))
-            if (known := (policy.version, release.name)) not in alone:
-                alone[known] = log_largest_factor(release)
-            state.asked.note(local, zone, attribute, alone[known])
+                known[entry["policy_version"]].note(state, entry, end)
 
     def close_books(self, state: ReleaseState) -> None:
         """Let go of what only windows of the past had to look at."""
@@ -116,11 +98,11 @@ class LateReleases(Releases):
                 for audience in audiences_of(plan.release):
                     yield plan.release.name, audience, plan.release.charge(audience)
             return
-        day = LocalDay(item.day, *local_day(item.day, self._timezone))
+        asked = state.asked.zones_of(LocalDay(item.day, *local_day(item.day, self._timezone)))
         for attributes in self._attribute_plans:
             rules: dict[str, Attribute] = dict(attributes.release.attributes.items())
             for record, audience in attributes.records(item):
-                if not state.asked.holds(day, record.zone):
+                if record.zone not in asked:
                     yield attributes.release.name, audience, rules[record.attribute].epsilon[audience]
 
     def ids(self, item: OccupancyWindow | DayClosed) -> list[str]:
@@ -163,6 +145,42 @@ class LateReleases(Releases):
                 for record, audience in attributes.records(item):
                     where = f"{record.day}/{record.zone}/{record.attribute}"
                     yield release_id(self._site, name, audience, where), name, read_digest(record)
+
+
+class _Earlier:
+    """A policy under which entries were made, as the present one sees it."""
+
+    def __init__(self, policy: Policy, present: Policy, site: str) -> None:
+        self._version = policy.version
+        self._timezone = ZoneInfo(policy.site[site].timezone)
+        self._now = {zone.id: _zones_now(zone, present.site[site].zones) for zone in policy.site[site].zones}
+        self._lines: dict[str, Line] = {}
+        """Count release -> what was charged under its name."""
+        self._alone: dict[str, float] = {}
+        """Attribute release -> ln of the largest factor that it reaches by itself."""
+        for release in policy.release:
+            if isinstance(release, CountRelease):
+                zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
+                self._lines[release.name] = Line(release.mechanism, release.windows_paid, tuple(sorted(zones)))
+            else:
+                self._alone[release.name] = log_largest_factor(release)
+
+    def note(self, state: ReleaseState, entry: Mapping[str, Any], end: Micros) -> None:
+        """Take one charge into what has been charged and asked."""
+        release = entry["release"]
+        if release in self._lines:
+            name = line_name(release, self._version, entry["attempt"])
+            state.charged.note(end, name, self._lines[release], {entry["audience"]: Fraction(entry["epsilon"])})
+        elif release in self._alone:
+            day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
+            local = LocalDay(day, *local_day(day, self._timezone))
+            for now in self._now[zone]:
+                state.asked.note(local, now, attribute, self._alone[release])
+
+
+def _zones_now(zone: Zone, present: Iterable[Zone]) -> frozenset[str]:
+    """Return the zones that an earlier policy's zone is now: that of its name, and all that share a radio with it."""
+    return frozenset({zone.id} | {each.id for each in present if not set(zone.radios).isdisjoint(each.radios)})
 
 
 def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:

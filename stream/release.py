@@ -28,7 +28,7 @@ import numpy as np
 
 from stream.accounting.charged import Line, line_name
 from stream.accounting.ledger import Ledger
-from stream.asked import LocalDay
+from stream.asked import EVERY_ZONE, LocalDay
 from stream.attribute_release import AttributeOutcome, AttributePlan
 from stream.budgets import Budgets, nano
 from stream.carried import Owner, continued, waiting_until
@@ -270,8 +270,9 @@ class Releases:
 
     def _day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | Charge]:
         day = LocalDay(closed.day, *local_day(closed.day, self._timezone))
-        if closed.window_end <= state.through or self._attempt > 1:
+        if closed.window_end <= state.through or closed.day <= state.closed or self._attempt > 1:
             return
+        state.closed = closed.day
         refused = {plan.release.name: self._not_asked(state, plan, day) for plan in self._attribute_plans}
         for plan in self._attribute_plans:
             name = plan.release.name
@@ -287,8 +288,9 @@ class Releases:
         other_days = state.asked.in_month(day.day, plan.zones, release.attributes)
         over = release.days_per_month is not None and other_days >= release.days_per_month
         refused = dict.fromkeys(plan.zones, "month") if over else {}
+        asked = state.asked.zones_of(day)
         for zone in plan.zones:
-            if state.asked.holds(day, zone):
+            if zone in asked or EVERY_ZONE in asked:
                 refused[zone] = "asked"
             elif self._too_much(state, day, zone, alone):
                 refused[zone] = "factor"

@@ -26,6 +26,8 @@ class ReleaseState:
     """Key day of the latest window."""
     asked: AskedDays = field(default_factory=AskedDays)
     """Zones' days of the last month that were asked."""
+    closed: str = ""
+    """Latest local day that was released: a date that a change of time zone brings again is left out."""
     charged: ChargedWindows = field(default_factory=ChargedWindows)
     """What the latest days' count releases were charged."""
     through: Micros = -1
@@ -41,6 +43,7 @@ class ReleaseState:
 def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) -> bytes:
     """Return the bytes of a state whose post-processing is encoded already."""
     head = {"ledger": encode_ledger(state.ledger), "day": state.day, "through": state.through}
+    head |= {"closed": state.closed}
     coverage = {day: str(least) for day, least in state.coverage.items()}
     carried = {name: owner.document() for name, owner in sorted(state.carried.items())}
     head |= {"asked": encode_asked(state.asked), "charged": encode_charged(state.charged)}
@@ -54,5 +57,5 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     ledger = decode_ledger(head["ledger"])
     asked, charged = decode_asked(head["asked"]), decode_charged(head["charged"])
     carried = {name: Owner.of_document(document) for name, document in head["carried"].items()}
-    places = (head["day"], asked, charged, head["through"], coverage)
+    places = (head["day"], asked, head["closed"], charged, head["through"], coverage)
     return ReleaseState(ledger, {}, *places, carried, head["waits"]), parts

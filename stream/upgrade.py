@@ -63,7 +63,7 @@ def _release(data: bytes) -> bytes:
     carries = any(is_publication(part) for part in parts.values())
     waits = head["through"] + LONGEST_W * HOUR if carries else -1
     asked = all_zones_asked(day for days in head["asked"].values() for day in days)
-    new = {"asked": encode_asked(asked), "charged": encode_charged(ChargedWindows())}
+    new = {"asked": encode_asked(asked), "charged": encode_charged(ChargedWindows()), "closed": ""}
     return join_parts(head | new | {"carried": {}, "waits": waits}, parts)
 
 

@@ -281,3 +281,19 @@ def test_the_verb_says_what_a_second_release_will_cost_before_it_starts(live, la
         done.stderr
     )
     assert orjson.loads(done.stdout)["released_now"] == 24
+
+
+@pytest.mark.parametrize("what", ["windows", "day"])
+def test_a_zone_under_another_name_is_the_same_while_it_has_the_same_radios(live, late_comer, what):
+    where, key = live
+    text = BUILDING.format(max_factor=math.exp(3)).replace('id = "x"', 'id = "room"')
+    policy = load_policy(text + door("door-2") + office("office-2"))
+    accept(late_comer, policy, where, key)
+    if what == "windows":
+        with pytest.raises(UsageError, match="were charged before, as release 'door'"):
+            backfill((late_comer, policy), where, key, earlier=[PLAIN])
+    else:
+        only = load_policy(text + office("office-2"))
+        accept(late_comer, only, where, key)
+        backfill((late_comer, only), where, key, earlier=[PLAIN, policy], last=MIDNIGHT + DAY)
+        assert [record["reason"] for record in attributes(where)] == [None, "asked"]

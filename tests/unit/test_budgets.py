@@ -116,6 +116,19 @@ def test_a_budget_lasts_for_its_refresh_and_then_begins_anew(restart):
     assert left[period] == 19
 
 
+def test_a_budget_of_366_days_remembers_its_first_day_until_its_last():
+    policy = policy_of('daily_budget = { facilities = "0.5" }\nrefresh = "366d"', epsilon='facilities = "0.5"')
+    period = FIRST // DAY - FIRST // DAY % 366
+    stage = Releases(policy, SITE, laboratory())
+    state, outputs = stage.initial(), []
+    for day in (0, 1, 364, 365, 366):
+        for number in (1, 2):
+            window = OccupancyWindow(SITE, (period + day) * DAY + number * TICK, (0,) * 6, Fraction(1))
+            state, made = stage.step(state, window)
+            outputs += [out for out in made if isinstance(out, Published)]
+    assert paid(outputs, "facilities") == [True, *[False] * 7, True, False]
+
+
 def test_without_a_refresh_a_budget_is_of_one_utc_day():
     got = paid(run(policy_of('daily_budget = { facilities = "10" }'), 2 * 96), "facilities")
     assert [n for n, ok in enumerate(got) if ok] == [*range(20), *range(96, 116)]

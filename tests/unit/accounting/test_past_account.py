@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from core_ground import (
     ATTRIBUTES,
@@ -22,6 +24,9 @@ from stream.errors import UsageError
 from stream.operators import scan
 from stream.pipeline import Pipeline
 from stream.policy import Policy
+from stream.records import DayAttribute, DayClosed
+from stream.release import Releases
+from stream.release_state import ReleaseState
 from stream.schemas import parse_record, parse_time
 
 MODEL = """
@@ -178,3 +183,55 @@ def test_entries_of_a_policy_that_is_not_given_are_refused_by_version(changed, g
 def test_a_policy_that_no_entry_needs_does_no_harm(changed, aligned):
     policy, audit, records, shown = aligned
     assert past([*changed[0], policy], audit, shown) == records
+
+
+# --- a day that was asked under two policies ----------------------------------------------------------
+
+LATE = ATTRIBUTES.replace("office-day", "office-2").replace('after = "10:00"', 'after = "12:00"')
+ONE, TWO = building(releases=ATTRIBUTES), building(releases=LATE)
+ASKED = "2026-03-03"
+CLOSED = DayClosed(
+    SITE,
+    ASKED,
+    parse_time("2026-03-04T08:00:00Z"),
+    tuple(DayAttribute(SITE, "x", ASKED, name, None, 0) for name in ("arrival", "occupancy_level")),
+)
+
+
+def asked_twice(*, withheld=True):
+    """Return the entries of a day that each of two policies asked, as ledgers of old may hold them, and its values."""
+    made = [Releases(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (ONE, TWO)]
+    entries = [entry for outputs in made for entry in audit_of(outputs)]
+    value = {} if withheld else {f"{SITE}/office-2/facilities/{ASKED}/x/arrival": "11:00"}
+    return entries, value
+
+
+@pytest.mark.parametrize("policies", [[ONE, TWO], [TWO, ONE]])
+def test_a_day_asked_under_two_policies_is_one_record_with_all_that_was_asked(policies):
+    entries, _ = asked_twice()
+    [record] = past(policies, entries, {})
+    assert record["policy_version"] == TWO.version
+    figures = record["attributes"][f"{ASKED}/x/arrival"]
+    # arrival twice at 1, by two rules, and the level twice at 1: whatever one proves of another
+    assert figures["bound"]["facilities"] == figures["bound"]["all"] == pytest.approx(math.exp(4))
+    assert figures["bound"]["public"] == pytest.approx(math.exp(0.4))
+    assert figures["theorem_1"]["facilities"] == pytest.approx(math.exp(2))
+
+
+def test_nothing_bounds_what_was_withheld_beside_a_value_that_another_policy_showed():
+    entries, value = asked_twice(withheld=False)
+    [record] = past([ONE, TWO], entries, value)
+    told = record["attributes"]
+    assert told[f"{ASKED}/x/arrival"]["bound"]["facilities"] == 0
+    assert told[f"{ASKED}/x/occupancy_level"]["bound"]["facilities"] == "inf"
+    assert told[f"{ASKED}/x/arrival"]["bound"]["public"] == pytest.approx(math.exp(0.4))
+
+
+def test_no_model_of_one_policy_speaks_of_what_another_asked_too():
+    modelled = building(releases=RELEASES)
+    made = [Releases(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (modelled, TWO)]
+    both = [entry for outputs in made for entry in audit_of(outputs)]
+    [record] = past([modelled, TWO], both, {})
+    assert all("exact" not in figures for figures in record["attributes"].values())
+    [record] = past([modelled, TWO], audit_of(made[0]), {})
+    assert all("exact" in figures for figures in record["attributes"].values())

@@ -1,0 +1,102 @@
+"""What counts of a zone's day were charged, added up over the ticks by which a value can differ."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import orjson
+import pytest
+
+from stream.accounting.charged import (
+    ChargedWindows,
+    Line,
+    decode_charged,
+    encode_charged,
+    line_name,
+)
+from stream.records import DAY, MINUTE
+
+TICK = 5 * MINUTE
+MIDNIGHT = 20_000 * DAY
+TODAY = (MIDNIGHT, MIDNIGHT + DAY)
+LAPLACE = Line("laplace", 1, ("x", "y"))
+
+
+def charged(*rows: tuple[str, Line, range, dict[str, str]]) -> ChargedWindows:
+    """Return what lines were charged for these ticks of the day."""
+    state = ChargedWindows()
+    for name, line, ticks, paid in rows:
+        for tick in ticks:
+            state.note(MIDNIGHT + tick * TICK, name, line, {who: Fraction(epsilon) for who, epsilon in paid.items()})
+    return state
+
+
+def exponent(state: ChargedWindows, zone: str = "x", n: int = 12, *, members=None, span=TODAY) -> Fraction:
+    return state.exponent(state.covering(zone), span, n, members)
+
+
+def test_a_day_costs_its_n_dearest_windows():
+    state = charged(("r/v/1", LAPLACE, range(288), {"a": "1"}), ("r/v/2", LAPLACE, range(3), {"a": "0.5"}))
+    assert exponent(state) == 12 + Fraction(3, 2)
+    assert exponent(state, n=2) == 3
+    assert exponent(charged(("r/v/1", LAPLACE, range(5), {"a": "1"}))) == 5
+
+
+def test_a_rename_within_the_day_costs_no_more_than_one_release_all_day():
+    state = charged(("r/v/1", LAPLACE, range(144), {"a": "1"}), ("s/w/1", LAPLACE, range(144, 288), {"a": "1"}))
+    assert exponent(state) == 12
+
+
+def test_releases_attempts_and_names_of_one_window_add_up():
+    rows = [(line_name(name, "v", n), LAPLACE, range(288), {"a": "1"}) for name in "rs" for n in (1, 2)]
+    assert exponent(charged(*rows)) == 48
+
+
+def test_readers_of_one_line_pay_what_their_coalition_costs():
+    pegasus = Line("pegasus", 1, ("x",))
+    state = charged(("r/v/1", pegasus, range(1), {"a": "1", "b": "0.5"}))
+    assert exponent(state) == Fraction("0.8") + Fraction("0.2") * Fraction("1.5")
+    assert exponent(state, members=frozenset("b")) == Fraction("0.5")
+    assert exponent(state, members=frozenset("c")) == 0
+
+
+@pytest.mark.parametrize(("n", "windows", "cost"), [(12, 288, 3), (13, 288, 4), (12, 4, 1), (1, 288, 1)])
+def test_a_w_event_release_costs_one_epsilon_for_every_w_of_the_ticks(n, windows, cost):
+    state = charged(("r/v/1", Line("sample", 4, ("x",)), range(windows), {"a": "1"}))
+    assert exponent(state, n=n) == cost
+
+
+def test_a_w_event_release_begun_anew_pays_again():
+    sample = Line("sample", 24, ("x",))
+    assert exponent(charged(("r/v/1", sample, range(9), {"a": "1"}), ("r/w/1", sample, range(9, 20), {"a": "1"}))) == 2
+
+
+def test_only_windows_of_the_day_and_of_the_zone_count():
+    state = charged(("r/v/1", LAPLACE, range(-3, 300), {"a": "1"}))
+    assert exponent(state, "z") == 0
+    assert exponent(state, span=(MIDNIGHT - DAY, MIDNIGHT)) == 3
+    assert exponent(state, span=(MIDNIGHT + DAY, MIDNIGHT + 2 * DAY)) == 12
+
+
+def test_a_refusal_is_no_charge_and_a_charge_can_be_taken_back():
+    state = charged(("r/v/1", LAPLACE, range(2), {"a": "0"}), ("s/v/1", LAPLACE, range(2), {"a": "1"}))
+    assert set(state.charged_at(MIDNIGHT)) == {"s/v/1"}
+    state.take_back(MIDNIGHT, "s/v/1")
+    assert exponent(state) == 1
+
+
+def test_it_is_the_same_after_its_byte_form():
+    state = charged(
+        ("r/v/1", LAPLACE, range(5), {"a": "1", "b": "0.1"}), ("s/v/1", Line("ba", 4, ("x",)), range(2), {"a": "1"})
+    )
+    again = decode_charged(orjson.loads(orjson.dumps(encode_charged(state))))
+    assert again == state
+    assert exponent(again) == exponent(state)
+
+
+def test_windows_are_remembered_until_every_local_day_that_holds_them_has_closed():
+    state = charged(("r/v/1", LAPLACE, range(288), {"a": "1"}))
+    state.forget(MIDNIGHT + 2 * DAY + 14 * 60 * MINUTE)
+    assert exponent(state) == 12
+    state.forget(MIDNIGHT + 5 * DAY)
+    assert (state.lines, state.days) == ({}, {})

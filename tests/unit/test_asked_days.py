@@ -1,0 +1,150 @@
+"""Zones' days are asked once, live and late, in either order, over changes of policy and time zone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from zoneinfo import ZoneInfo
+
+import orjson
+import pytest
+from core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
+
+from stream.asked import AskedDays, LocalDay, all_zones_asked, decode_asked, encode_asked
+from stream.late_release import LateReleases
+from stream.local_time import local_day
+from stream.policy import Policy
+from stream.records import DAY, DayAttribute, DayClosed, Published
+from stream.release import Releases
+from stream.release_state import ReleaseState
+from stream.schemas import join_parts, split_parts
+from stream.upgrade import upgraded_stages
+
+LOS_ANGELES = "America/Los_Angeles"
+OFFICES = 'zones = { kind = "office" }'
+PLAIN = building(releases=ATTRIBUTES)
+
+
+def renamed(more: str = "", zones: str = OFFICES, name: str = "office-2") -> Policy:
+    return building(releases=ATTRIBUTES.replace(OFFICES, f"{zones}\n{more}").replace("office-day", name))
+
+
+def moved(policy: Policy, timezone: str) -> Policy:
+    site = policy.site[SITE].model_copy(update={"timezone": timezone})
+    return policy.model_copy(update={"site": {SITE: site}})
+
+
+def closed(day: str, *, zones: str = "xy", timezone: str = LOS_ANGELES, later: int = 0) -> DayClosed:
+    """Close a day with an early arrival in each of the zones, so many days after it is over."""
+    _, end = local_day(day, ZoneInfo(timezone))
+    records = tuple(DayAttribute(SITE, zone, day, "arrival", "09:00", end) for zone in zones)
+    return DayClosed(SITE, day, end + later * DAY, records)
+
+
+def step(policy: Policy, state: ReleaseState, item: DayClosed) -> list[dict]:
+    """Release a day live, with a state that has been through its byte form; return the records."""
+    stage = Releases(policy, SITE, laboratory())
+    _, made = stage.step(state, item)
+    return bodies(made, "private")
+
+
+def adopted(policy: Policy, old: Policy, state: ReleaseState) -> ReleaseState:
+    return Releases(policy, SITE, laboratory()).adopt(Releases(old, SITE, laboratory()).encode(state))
+
+
+def late(policy: Policy, state: ReleaseState, item: DayClosed) -> list[Published]:
+    return LateReleases(policy, SITE, laboratory()).past(state, item, ReleaseState())
+
+
+def reasons(records: Iterable[dict]) -> dict[str, set[str | None]]:
+    told: dict[str, set[str | None]] = {}
+    for record in records:
+        told.setdefault(record["zone"], set()).add(record["reason"])
+    return told
+
+
+def test_a_day_asked_live_is_not_asked_late_as_the_ledger_tells():
+    state = ReleaseState()
+    _, made = Releases(PLAIN, SITE, laboratory()).step(state, closed("2026-03-03"))
+    other = renamed()
+    stage, books = LateReleases(other, SITE, laboratory()), ReleaseState()
+    stage.open_books(books, audit_of(made), {PLAIN.version: PLAIN})
+    assert reasons(bodies(late(other, books, closed("2026-03-03")), "private")) == {"x": {"asked"}, "y": {"asked"}}
+    assert reasons(bodies(late(other, books, closed("2026-03-04")), "private")) == {"x": {None}, "y": {None}}
+
+
+def test_a_day_asked_late_is_not_asked_live_by_another_clock():
+    """The fourth in Tokyo holds seventeen hours of the third in Los Angeles."""
+    state, there = ReleaseState(), moved(PLAIN, "Asia/Tokyo")
+    assert reasons(bodies(late(PLAIN, state, closed("2026-03-03", zones="x")), "private")) == {"x": {None}}
+    state = adopted(there, PLAIN, state)
+    made = step(there, state, closed("2026-03-04", timezone="Asia/Tokyo"))
+    assert reasons(made) == {"x": {"asked"}, "y": {None}}
+    assert {record["spend"] for record in made if record["zone"] == "x"} == {"0"}
+    made = step(there, state, closed("2026-03-05", timezone="Asia/Tokyo"))
+    assert reasons(made) == {"x": {None}, "y": {None}}
+
+
+def test_a_date_that_a_change_of_time_zone_brings_again_is_left_out():
+    """Its records would have the ids of those that were published."""
+    east, west = moved(PLAIN, "Pacific/Kiritimati"), moved(PLAIN, "Pacific/Pago_Pago")
+    state = ReleaseState()
+    assert step(east, state, closed("2026-03-03", timezone="Pacific/Kiritimati"))
+    state = adopted(west, east, state)
+    assert step(west, state, closed("2026-03-03", timezone="Pacific/Pago_Pago", later=2)) == []
+    assert reasons(step(west, state, closed("2026-03-04", timezone="Pacific/Pago_Pago", later=2))) == {
+        "x": {None}, "y": {None},
+    }  # fmt: skip
+
+
+def test_days_of_a_month_are_counted_over_a_rename():
+    state = ReleaseState()
+    step(PLAIN, state, closed("2026-03-03"))
+    other = renamed("days_per_month = 1")
+    state = adopted(other, PLAIN, state)
+    assert reasons(step(other, state, closed("2026-03-04"))) == {"x": {"month"}, "y": {"month"}}
+    assert reasons(step(other, state, closed("2026-04-03"))) == {"x": {None}, "y": {None}}
+
+
+def test_a_day_does_not_count_against_itself_in_its_month():
+    state = ReleaseState()
+    late(renamed(zones='zones = { ids = "x" }', name="one"), state, closed("2026-03-03"))
+    both = renamed("days_per_month = 1")
+    assert reasons(bodies(late(both, state, closed("2026-03-03")), "private")) == {"x": {"asked"}, "y": {None}}
+    assert reasons(bodies(late(both, state, closed("2026-03-04")), "private")) == {"x": {"month"}, "y": {"month"}}
+
+
+def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again():
+    stage = Releases(PLAIN, SITE, laboratory())
+    head, parts = split_parts(stage.encode(ReleaseState()))
+    known = {name: value for name, value in head.items() if name not in {"charged", "carried", "waits", "closed"}}
+    old = join_parts(known | {"asked": {"office-day": ["2026-03-03"]}}, parts)
+    state = stage.adopt(upgraded_stages({"release": old})["release"])
+    assert reasons(step(PLAIN, state, closed("2026-03-03"))) == {"x": {"asked"}, "y": {"asked"}}
+    assert reasons(step(PLAIN, state, closed("2026-03-05"))) == {"x": {None}, "y": {None}}
+
+
+def test_asked_days_survive_their_byte_form_and_a_month():
+    state = AskedDays()
+    for number in range(1, 32):
+        day = f"2026-03-{number:02d}"
+        state.note(LocalDay(day, *local_day(day, ZoneInfo(LOS_ANGELES))), "x", "arrival", 1.0)
+    assert decode_asked(orjson.loads(orjson.dumps(encode_asked(state)))) == state
+    state.forget("2026-03-31")
+    assert min(state.days).day == "2026-03-02"
+    assert state.in_month("2026-03-31", "x", ["arrival"]) == 29
+    assert state.in_month("2026-03-31", "x", ["breaks"]) == state.in_month("2026-03-31", "y", ["arrival"]) == 0
+    assert all_zones_asked(["2026-03-03"]).in_month("2026-03-04", "y", ["breaks"]) == 1
+
+
+@pytest.mark.parametrize("zones", ["x", "xy"])
+def test_a_day_is_asked_by_all_releases_of_its_zone_together_and_then_no_more(zones):
+    level = ATTRIBUTES.partition("[release.attributes.occupancy_level]")
+    two = building(releases=level[0] + level[0].replace("office-day", "more").replace("arrival", "departure"))
+    state = ReleaseState()
+    records = tuple(
+        DayAttribute(SITE, zone, "2026-03-03", name, "09:00", 0) for zone in zones for name in ("arrival", "departure")
+    )
+    item = DayClosed(SITE, "2026-03-03", closed("2026-03-03").window_end, records)
+    made = bodies(late(two, state, item), "private")
+    assert {record["release"] for record in made if record["reason"] is None} == {"office-day", "more"}
+    assert {record["reason"] for record in bodies(late(two, state, item), "private")} == {"asked"}
