@@ -39,6 +39,7 @@ from connectors.replay import replay
 from connectors.snmp.sender import encode_associate, send
 from connectors.store import SqliteStore, read_outbox, read_snapshot, read_topic
 from stream.accounting.audit import verify_chain
+from stream.envelope import Kind, unseal
 from stream.pipeline import Options
 from stream.policy import load_policy
 from stream.records import MINUTE
@@ -306,7 +307,8 @@ def association(number: int) -> bytes:
 
 def _waiting(folder: Path) -> list[tuple[int, bytes]]:
     with sqlite3.connect(f"file:{folder / 'store.sqlite'}?mode=ro", uri=True, timeout=10) as connection:
-        return connection.execute("SELECT position, value FROM observations ORDER BY position").fetchall()
+        rows = connection.execute("SELECT position, value FROM observations ORDER BY position").fetchall()
+    return [(position, unseal(Kind.MESSAGE, value)) for position, value in rows]
 
 
 def _counted(folder: Path) -> int:
