@@ -29,7 +29,7 @@ from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
 from stream.policy import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Published
-from stream.schemas import AUDIT, LEAKAGE, rfc3339
+from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, rfc3339
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
 
 HOUR = 60 * MINUTE
@@ -193,3 +193,39 @@ async def test_a_live_connector_that_is_told_to_stop_amid_many_windows_leaves_th
                 runner.take(message)
     assert read_topic(tmp_path / "stopped", AUDIT) == read_topic(tmp_path / "straight", AUDIT)
     assert len(read_topic(tmp_path / "straight", AUDIT)) > amid
+
+
+# --- the time of receipt -----------------------------------------------------------------------------------------
+
+
+def test_a_message_that_claims_too_much_is_refused_again_after_a_crash_whatever_the_clock_says_then(
+    tmp_path: Path,
+) -> None:
+    policy = load_policy(policy_text(RELEASES))
+    keyfile.create(tmp_path / "key", laboratory=True)
+    sources = policy.site[SITE].sources
+    claims = [Heartbeat(SITE, source, 1, mark, 0) for mark in (EVENING, EVENING + 2 * HOUR) for source in sources]
+
+    def crash() -> None:
+        with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING) as runner:
+            for message in claims:
+                runner.take(message)
+            assert runner.partition.watermarks()[SITE] == EVENING
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        crash()
+    with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING + DAY) as again:
+        assert again.partition.watermarks()[SITE] == EVENING
+        assert again.partition.counters.windows == 0
+    refused = [parse_record(value) for value in read_topic(tmp_path / "s", QUARANTINE)]
+    assert [(each["reason"], each["place"]) for each in refused] == [("ahead", "watermark")] * len(sources)
+
+
+def test_recordings_are_not_bounded_by_when_they_are_read(tmp_path: Path) -> None:
+    policy = load_policy(policy_text(RELEASES))
+    keyfile.create(tmp_path / "key", laboratory=True)
+    with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING - 365 * DAY) as runner:
+        for source in policy.site[SITE].sources:
+            runner.take(Heartbeat(SITE, source, 1, EVENING, 0), durable=False)
+        assert runner.partition.watermarks()[SITE] == EVENING

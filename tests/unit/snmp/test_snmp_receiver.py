@@ -399,6 +399,28 @@ async def test_a_clock_that_was_set_stops_the_receiver():
             await asyncio.wait_for(receiver.wait(), 60)
 
 
+async def test_a_receiver_that_stood_still_vouches_for_nothing_before_it_went_on():
+    passed, sink = [0], Log()
+    leaping = AnchoredClock(lambda: time.time_ns() // 1000 + passed[0], lambda: time.monotonic_ns() // 1000 + passed[0])
+
+    def beats():
+        return [message for message in sink.messages if isinstance(message, Heartbeat)]
+
+    async with receiving(sink, clock=leaping) as receiver:
+        begun = receiver.state.listened_since
+        passed[0] += 5 * SECOND
+        await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
+        await until(beats)
+        before = len(beats())
+        passed[0] += 200 * SECOND
+        back = leaping.now()
+        await post(receiver, encode_associate(client(2), OCTETS[0], **BASE))
+        await until(lambda: beats()[-1].watermark > back - 10 * SECOND)
+    assert {beat.listened_since for beat in beats()[:before]} == {begun}
+    [since] = {beat.listened_since for beat in beats()[before:]}
+    assert back < since <= back + 10 * SECOND
+
+
 @pytest.mark.parametrize("failure", [OSError("no buffer space"), RuntimeError("a fault")])
 async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(monkeypatch, failure):
     """Otherwise heartbeats would go on and vouch for time in which nothing was heard."""
