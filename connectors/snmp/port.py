@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import structlog
 READS_PER_TURN = 64
 PAUSE = 0.005
 """Seconds between two looks at a busy socket: short against what its buffer holds, long against a wake-up."""
+ASK_EVERY = 0.1
+"""Seconds between two looks at the kernel's table of sockets, which may be long."""
 LAST_TURNS = 1024
 """At the end, what the kernel still holds is read; a sender that never stops must not prevent the end."""
 _LARGEST = 65_535
@@ -46,7 +49,7 @@ class Port:
 
     def __init__(self, address: tuple[str, int], receive_buffer: int, turn: Callable[[], int]) -> None:
         """Bind to ``address`` and ask for a receive buffer; ``OSError`` when the address cannot be used."""
-        self._drops = 0
+        self._drops, self._ask_again = 0, 0.0
         self._turn, self._reading = turn, False
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
         try:
@@ -75,14 +78,16 @@ class Port:
 
     @property
     def kernel_drops(self) -> int:
-        """Datagrams that the kernel had no room for: as of now on Linux, elsewhere as of the last one read.
-
-        The count beside a datagram says nothing of what is dropped after the last one that is read.
-        """
-        if self._socket.fileno() >= 0:
-            listed = _listed_drops(self._socket)
-            self._drops = self._drops if listed is None else listed
+        """Datagrams that the kernel had no room for: at most 0.1 s ago on Linux, elsewhere as of the last one read."""
+        if self._socket.fileno() >= 0 and time.monotonic() >= self._ask_again:
+            self._ask_kernel()
         return self._drops
+
+    def _ask_kernel(self) -> None:
+        """Look the count up: the one beside a datagram says nothing of what is dropped after the last one read."""
+        listed = _listed_drops(self._socket)
+        self._drops = self._drops if listed is None else listed
+        self._ask_again = time.monotonic() + ASK_EVERY
 
     def open(self) -> None:
         """Begin to read."""
@@ -106,7 +111,8 @@ class Port:
     def close(self) -> None:
         """Give the address back."""
         self.stop()
-        _ = self.kernel_drops  # the last chance to ask
+        if self._socket.fileno() >= 0:
+            self._ask_kernel()
         self._socket.close()
 
     def read(self, take: Callable[[bytes, Any], None]) -> None:
@@ -123,7 +129,7 @@ class Port:
         datagram, extras, _, address = self._socket.recvmsg(_LARGEST, 64)
         for level, kind, content in extras:
             if level == socket.SOL_SOCKET and kind == _SO_RXQ_OVFL:
-                self._drops = int.from_bytes(content, sys.byteorder)
+                self._drops = max(self._drops, int.from_bytes(content, sys.byteorder))  # as it was queued
         return datagram, address
 
     def send(self, datagram: bytes, address: Any) -> bool:
