@@ -197,11 +197,11 @@ def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path, 
                 break
         made = list(datagrams())
         asyncio.run(send(made, ("127.0.0.1", port), None, source=SOURCES[0], max_rate=3000))
-        patience = time.monotonic() + 30
+        patience = time.monotonic() + 60
         while time.monotonic() < patience and _windows(tmp_path / "store") < 20:
             time.sleep(0.1)
         process.terminate()
-        out, err = process.communicate(timeout=15)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 0, err

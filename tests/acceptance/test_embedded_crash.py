@@ -128,7 +128,7 @@ def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happ
             except BaseException:
                 os._exit(9)
             os._exit(0)
-        patience, wanted = time.monotonic() + 30, before + rng.choice((1, 5, 30))
+        patience, wanted = time.monotonic() + 60, before + rng.choice((1, 5, 30))
         while _entries(folder) < wanted and time.monotonic() < patience and os.waitpid(child, os.WNOHANG) == (0, 0):
             time.sleep(rng.uniform(0, 0.003))
         time.sleep(rng.uniform(0, 0.02))
@@ -147,14 +147,14 @@ def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happ
 def test_the_command_is_killed_told_to_stop_and_goes_on(ground, tmp_path):
     """The same by ``tacet run`` itself: SIGKILL once, SIGTERM and Ctrl-C once each, and never at the file's end."""
     folder, whole = tmp_path / "store", len((ground / "replay" / "audit.jsonl").read_bytes().splitlines())
-    run = command(ground, folder, "--observations", str(ground / "seen.csv"))
+    run = command(ground, folder, "--observations", str(ground / "seen.csv"), "--speed", "2000")  # most of a minute
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         seen, patience = _entries(folder), time.monotonic() + 60
         while process.poll() is None and _entries(folder) < seen + 40 and time.monotonic() < patience:
             time.sleep(0.002)
         process.send_signal(number)
-        said, told = process.communicate(timeout=10)
+        said, told = process.communicate(timeout=60)
         assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), told
         assert seen + 40 <= _entries(folder) < whole, "the run had time to finish its file"
         assert ("stopped before the end of the file" in said) == (number != signal.SIGKILL)
@@ -289,11 +289,11 @@ def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(listen
         assert _rows(folder) == kept
         datagrams = [(n, association(200 * number + n)) for n in range(200)]
         asyncio.run(send(datagrams, ("127.0.0.1", port), None, source=SOURCES[0], max_rate=5000))
-        patience = time.monotonic() + 20
+        patience = time.monotonic() + 60
         while _rows(folder) < kept + 200 and time.monotonic() < patience:
             time.sleep(0.01)
         process.send_signal(end)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         kept += 200
         assert _rows(folder) == kept, "every row is in the table or in the state"
     assert process.returncode == 0

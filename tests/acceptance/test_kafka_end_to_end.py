@@ -69,7 +69,7 @@ def running(*words: str, env: dict[str, str] | None = None) -> Iterator[subproce
     try:
         yield process
         process.terminate()
-        assert process.wait(timeout=15) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         if process.poll() is None:
             process.kill()

@@ -250,7 +250,7 @@ def work_until(kafka: Broker, words: list[str], topic: str, count: int) -> None:
     try:
         asyncio.run(wait_for(kafka, topic, count))
         process.terminate()
-        assert process.wait(15) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait()

@@ -435,7 +435,7 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(mo
             await until(lambda: receiver.counters.accepted == 1)
             monkeypatch.setattr(receiver._port, "read", fail)
             await post(receiver, encode_associate(client(2), OCTETS[0], **BASE))
-            ended = await asyncio.wait([asyncio.ensure_future(receiver.wait())], timeout=5)
+            ended = await asyncio.wait([asyncio.ensure_future(receiver.wait())], timeout=60)
     assert [task.exception() for task in ended[0]] == [failure]
 
 
