@@ -17,19 +17,18 @@ than a policy promises, and never more.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from heapq import nlargest
 from typing import Any, NamedTuple
 
 from stream.records import DAY, Micros
 
 PERTURBER_SHARE = Fraction(4, 5)
 GROUPER_SHARE = Fraction(1, 5)
-KEPT: Micros = 3 * DAY
+KEPT: Micros = 2 * DAY
 """A local day has closed long before its windows are this old, also where its clocks or time zone have changed."""
 
 Span = tuple[Micros, Micros]
@@ -59,8 +58,10 @@ class Line(NamedTuple):
     zones: tuple[str, ...]
 
 
-Window = dict[str, dict[str, Fraction]]
-"""Line -> audience -> epsilon paid."""
+Paid = tuple[tuple[str, Fraction], ...]
+"""(audience, epsilon) in the order of audiences."""
+Window = tuple[tuple[str, Paid], ...]
+"""(line, what was paid on it) in the order of lines. Windows alike are one object: there are few kinds of them."""
 
 
 @dataclass(slots=True)
@@ -71,32 +72,39 @@ class ChargedWindows:
     """``release/version/attempt`` -> what it is."""
     days: dict[int, dict[Micros, Window]] = field(default_factory=dict)
     """UTC day -> end of a window -> what was charged for it."""
+    _kinds: dict[Window, Window] = field(default_factory=dict, repr=False, compare=False)
 
     def note(self, end: Micros, name: str, line: Line, paid: Mapping[str, Fraction]) -> None:
         """Remember what audiences paid on one line for the window that ends at ``end``; 0 is a refusal."""
         charged = {audience: epsilon for audience, epsilon in paid.items() if epsilon > 0}
         if charged:
             self.lines[name] = line
-            self.days.setdefault(end // DAY, {}).setdefault(end, {}).setdefault(name, {}).update(charged)
+            window = dict(self._window(end))
+            window[name] = tuple(sorted((dict(window.get(name, ())) | charged).items()))
+            self._put(end, tuple(sorted(window.items())))
 
     def take_back(self, end: Micros, name: str) -> None:
         """Undo ``note``: the line was not charged for this window after all."""
-        self._window(end).pop(name, None)
+        self._put(end, tuple(one for one in self._window(end) if one[0] != name))
 
     def forget(self, end: Micros) -> None:
         """Let go of windows that are older than ``KEPT`` when one ends at ``end``."""
         oldest = (end - KEPT) // DAY
         if any(day < oldest for day in self.days):
             self.days = {day: windows for day, windows in self.days.items() if day >= oldest}
-            used = {name for windows in self.days.values() for window in windows.values() for name in window}
+            self._kinds = {window: window for windows in self.days.values() for window in windows.values()}
+            used = {name for window in self._kinds for name, _ in window}
             self.lines = {name: line for name, line in self.lines.items() if name in used}
 
     def _window(self, end: Micros) -> Window:
-        return self.days.get(end // DAY, {}).get(end, {})
+        return self.days.get(end // DAY, {}).get(end, ())
+
+    def _put(self, end: Micros, window: Window) -> None:
+        self.days.setdefault(end // DAY, {})[end] = self._kinds.setdefault(window, window)
 
     def charged_at(self, end: Micros) -> dict[str, Line]:
         """Return the lines that were charged for a window."""
-        return {name: self.lines[name] for name, paid in self._window(end).items() if paid}
+        return {name: self.lines[name] for name, _ in self._window(end)}
 
     def covering(self, zone: str) -> frozenset[str]:
         """Return the lines that cover a zone."""
@@ -111,28 +119,48 @@ class ChargedWindows:
             ticks: n.
             members: audiences; None for everybody who ever paid.
         """
-        costs: defaultdict[Micros, Fraction] = defaultdict(Fraction)
-        runs: defaultdict[str, list[Fraction]] = defaultdict(list)
-        for end, name, paid in self._paid(covering, span):
-            line = self.lines[name]
-            seen = [epsilon for audience, epsilon in paid.items() if members is None or audience in members]
-            cost = coalition_cost(line.mechanism, seen)
-            if line.w == 1:
-                costs[end] += cost
-            else:
-                runs[name].append(cost)
-        total = sum(nlargest(ticks, costs.values()), Fraction(0))
-        for name, each in runs.items():
-            total += -(-min(ticks, len(each)) // self.lines[name].w) * max(each)
-        return total
+        costs: Counter[Fraction] = Counter()
+        runs: Counter[tuple[str, Fraction]] = Counter()
+        for window, times in self._within(span).items() if covering else ():
+            cost = Fraction(0)
+            for name, paid in window:
+                if name in covering:
+                    line = self.lines[name]
+                    seen = [epsilon for audience, epsilon in paid if members is None or audience in members]
+                    if line.w == 1:
+                        cost += coalition_cost(line.mechanism, seen)
+                    else:
+                        runs[name, coalition_cost(line.mechanism, seen)] += times
+            costs[cost] += times
+        return _dearest(costs, ticks) + sum(
+            (self._run(name, runs, ticks) for name in {name for name, _ in runs}), Fraction(0)
+        )
 
-    def _paid(self, covering: frozenset[str], span: Span) -> Iterator[tuple[Micros, str, dict[str, Fraction]]]:
-        """Yield (end, line, audience -> epsilon) of what was charged on these lines within a span."""
-        if covering:
-            for day in range(span[0] // DAY, (span[1] - 1) // DAY + 1):
-                for end, window in self.days.get(day, {}).items():
-                    if span[0] <= end < span[1]:
-                        yield from ((end, name, paid) for name, paid in window.items() if name in covering)
+    def _within(self, span: Span) -> dict[Window, int]:
+        """Return how many windows of each kind end within a span."""
+        times: Counter[int] = Counter()
+        kinds: dict[int, Window] = {}
+        for day in range(span[0] // DAY, (span[1] - 1) // DAY + 1):
+            for end, window in self.days.get(day, {}).items():
+                if span[0] <= end < span[1]:
+                    times[id(window)] += 1
+                    kinds[id(window)] = window
+        return {kinds[kind]: number for kind, number in times.items()}
+
+    def _run(self, name: str, runs: Mapping[tuple[str, Fraction], int], ticks: int) -> Fraction:
+        """Return what up to ``ticks`` windows of a w-event line cost."""
+        each = {cost: number for (line, cost), number in runs.items() if line == name}
+        return -(-min(ticks, sum(each.values())) // self.lines[name].w) * max(each)
+
+
+def _dearest(costs: Mapping[Fraction, int], n: int) -> Fraction:
+    """Return the sum of the n largest of so many costs each."""
+    total = Fraction(0)
+    for cost, number in sorted(costs.items(), reverse=True):
+        taken = min(n, number)
+        total += taken * cost
+        n -= taken
+    return total
 
 
 def line_name(release: str, version: str, attempt: int) -> str:
@@ -141,16 +169,18 @@ def line_name(release: str, version: str, attempt: int) -> str:
 
 
 def encode_charged(state: ChargedWindows) -> dict[str, Any]:
-    """Return the JSON form."""
-    windows = {
-        str(end): {
-            name: {audience: str(epsilon) for audience, epsilon in sorted(paid.items())}
-            for name, paid in sorted(window.items())
-            if paid
-        }
-        for _, ends in sorted(state.days.items())
-        for end, window in sorted(ends.items())
-    }
+    """Return the JSON form: windows alike that follow one another at one distance are one row."""
+    rows: list[tuple[Micros, Micros, int, Window]] = []
+    for end, window in sorted((end, window) for windows in state.days.values() for end, window in windows.items()):
+        if rows and rows[-1][3] is window and (rows[-1][2] == 1 or end == rows[-1][0] + rows[-1][2] * rows[-1][1]):
+            first, step, number, _ = rows[-1]
+            rows[-1] = (first, step or end - first, number + 1, window)
+        else:
+            rows.append((end, 0, 1, window))
+    windows = [
+        [*row, [[name, [[who, str(epsilon)] for who, epsilon in paid]] for name, paid in window]]
+        for *row, window in rows
+    ]
     return {"lines": {name: [*line] for name, line in sorted(state.lines.items())}, "windows": windows}
 
 
@@ -159,7 +189,8 @@ def decode_charged(data: Mapping[str, Any]) -> ChargedWindows:
     state = ChargedWindows()
     for name, (mechanism, w, zones) in data["lines"].items():
         state.lines[name] = Line(mechanism, w, tuple(zones))
-    for end, window in data["windows"].items():
-        for name, paid in window.items():
-            state.note(int(end), name, state.lines[name], {who: Fraction(epsilon) for who, epsilon in paid.items()})
+    for first, step, number, lines in data["windows"]:
+        window = tuple((name, tuple((who, Fraction(epsilon)) for who, epsilon in paid)) for name, paid in lines)
+        for place in range(number):
+            state._put(first + place * step, window)  # noqa: SLF001
     return state

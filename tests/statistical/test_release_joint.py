@@ -258,7 +258,7 @@ def test_no_sensitive_value_in_a_million_is_shown():
         day = day_name(n)
         values = [("arrival", "10:01"), ("arrival", None), ("departure", "15:59"), ("departure", None)]
         records = tuple(DayAttribute(SITE, f"z{z}", day, *values[(z + n) % 4], 0) for z in range(1000))
-        for _, outcome in plan.outcomes(DayClosed(SITE, day, 0, records), 20_000 * DAY, []):
+        for _, outcome in plan.outcomes(DayClosed(SITE, day, 0, records), 20_000 * DAY, {}):
             seen += 1
             assert not outcome.shown
     assert seen == 1_000_000
