@@ -32,6 +32,8 @@ BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
 COPIES_REMEMBERED = 1 << 17
 """How many of the last distinct records a reader remembers in order to drop their copies."""
+LOG_APPEND_TIME = 1
+"""Kafka's number for a timestamp that the broker gave."""
 TOGETHER_MS = 100
 """Milliseconds within which a window's records are expected in all of their topics."""
 
@@ -85,7 +87,10 @@ class KafkaSink:
             acknowledged = await self._producer.send(
                 self._topic, self._encode(message), key=message.site.encode(), partition=partition
             )
-        await acknowledged
+        answer = await acknowledged
+        if self._topic == OBSERVATIONS and answer.timestamp_type != LOG_APPEND_TIME:
+            msg = f"topic {self._topic}: must have message.timestamp.type=LogAppendTime; set it with kafka-configs.sh"
+            raise UsageError(msg)
 
     async def stop(self) -> None:
         """Write what is left and disconnect."""
@@ -155,6 +160,55 @@ async def read_range(
     return await _patiently(bootstrap, read, committed=committed)
 
 
+async def read_one(bootstrap: str, topic: str, partition: int, offset: int) -> tuple[bytes | None, bytes] | None:
+    """Return key and value of the record at an offset that the log has reached; None where there is none."""
+
+    async def read(reader: Any) -> tuple[bytes | None, bytes] | None:
+        at = TopicPartition(topic, partition)
+        begin, end = await _bounds(reader, at)
+        if not begin <= offset < end:
+            return None
+        for record in await _records(reader, at, offset, offset + 1):
+            return record.key, record.value or b""
+        return None
+
+    return await _patiently(bootstrap, read)
+
+
+async def read_tail(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
+    """Return the values of the last ``count`` offsets of one partition."""
+
+    async def read(reader: Any) -> list[bytes]:
+        at = TopicPartition(topic, partition)
+        begin, end = await _bounds(reader, at)
+        return await _read(reader, at, max(begin, end - count), end)
+
+    return await _patiently(bootstrap, read)
+
+
+async def first_used(bootstrap: str, names: Sequence[str], partition: int) -> str | None:
+    """Return the first topic in whose partition something was ever written; None where there is none."""
+
+    async def read(reader: Any) -> str | None:
+        places = [TopicPartition(name, partition) for name in names]
+        written = await reader.end_offsets(places) if places else {}
+        return next((at.topic for at in places if written[at] > 0), None)
+
+    return await _patiently(bootstrap, read)
+
+
+async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[bytes, bytes | None, int]]:
+    """Return key, value (None: taken away) and time in ms of all committed records of one partition."""
+
+    async def read(reader: Any) -> list[tuple[bytes, bytes | None, int]]:
+        at = TopicPartition(topic, partition)
+        begin, end = await _bounds(reader, at)
+        found = await _records(reader, at, begin, end)
+        return [(record.key or b"", record.value, record.timestamp) for record in found]
+
+    return await _patiently(bootstrap, read)
+
+
 async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
     begin = (await reader.beginning_offsets([at]))[at]
     end = (await reader.end_offsets([at]))[at]
@@ -162,13 +216,17 @@ async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
 
 
 async def _read(reader: Any, at: TopicPartition, start: int, end: int) -> list[bytes]:
+    return [record.value or b"" for record in await _records(reader, at, start, end)]
+
+
+async def _records(reader: Any, at: TopicPartition, start: int, end: int) -> list[Any]:
     reader.assign([at])
     reader.seek(at, start)
-    values: list[bytes] = []
+    found: list[Any] = []
     while await reader.position(at) < end:
         records = (await reader.getmany(at, timeout_ms=500)).get(at, ())
-        values += [record.value or b"" for record in records if record.offset < end]
-    return values
+        found += [record for record in records if start <= record.offset < end]
+    return found
 
 
 @asynccontextmanager
@@ -362,8 +420,14 @@ class _Once:
 
 async def topics(bootstrap: str) -> list[str]:
     """Return the names of all topics this client may see."""
+    return sorted(await partition_counts(bootstrap))
+
+
+async def partition_counts(bootstrap: str) -> dict[str, int]:
+    """Return the number of partitions of every topic this client may see."""
     async with _reader(bootstrap) as reader:
-        return sorted(await reader.topics())
+        cluster = await reader._client.fetch_all_metadata()  # noqa: SLF001 - the public way gives names only
+        return {name: len(cluster.partitions_for_topic(name) or ()) for name in cluster.topics()}
 
 
 async def ends(bootstrap: str, topic: str) -> dict[int, int]:

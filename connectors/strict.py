@@ -23,6 +23,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
+from connectors.kafka import LOG_APPEND_TIME
 from stream.records import Micros
 from stream.tenure import FencedError, LossError, Tenure, Tenures
 
@@ -32,8 +33,6 @@ OPEN_TIMEOUT = 60.0
 """Seconds within which all partitions of an assignment must have been opened; Faust gives up after 90."""
 FETCH_WAIT_MS = 100
 """Milliseconds for which the broker may hold back an answer when there is nothing new."""
-LOG_APPEND_TIME = 1
-"""Kafka's number for a timestamp that the broker gave."""
 MILLISECOND: Micros = 1000
 RETAKE_AFTER = 0.5
 """Seconds after which a partition is opened anew whose writer was interrupted."""

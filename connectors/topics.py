@@ -14,6 +14,7 @@ from stream.errors import UsageError
 from stream.policy import CountRelease, Policy, Release, audiences_of
 from stream.schemas import (
     AUDIT,
+    CONTROL,
     LEAKAGE,
     OBSERVATIONS,
     OCCUPANCY,
@@ -27,6 +28,7 @@ MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 FOR_EVER = -1
 _RESTRICTED = {"retention.ms": str(DAY_MS), "segment.ms": str(60 * MINUTE_MS)}
+_BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
 # A record's time is its window's end: a simulated or replayed day may lie anywhere.
 _ANY_TIME = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
 
@@ -34,7 +36,8 @@ _ANY_TIME = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
 def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str, str]:
     """Return the broker's settings for a topic; names other than the engine's own are private topics."""
     engine: dict[str, dict[str, str]] = {
-        OBSERVATIONS: _RESTRICTED,
+        # The broker's time bounds what a message may claim; a producer's own would bound nothing.
+        OBSERVATIONS: _RESTRICTED | _BROKERS_TIME,
         PRESENCE: _RESTRICTED,
         OCCUPANCY: _RESTRICTED,
         SNAPSHOT: {
@@ -47,12 +50,19 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
             "retention.ms": str(7 * DAY_MS),
             "max.message.bytes": str(MAX_RECORD + (64 << 10)),
         },
+        CONTROL: _BROKERS_TIME
+        | {
+            "cleanup.policy": "compact",
+            "segment.ms": str(10 * MINUTE_MS),
+            "max.compaction.lag.ms": str(10 * MINUTE_MS),
+            "max.message.bytes": str(MAX_RECORD),
+        },
         AUDIT: {"retention.ms": str(FOR_EVER)},
         LEAKAGE: {"retention.ms": str(private_retention_ms)},
         QUARANTINE: {"retention.ms": str(7 * DAY_MS)},
     }
     config = {"cleanup.policy": "delete"} | engine.get(name, {"retention.ms": str(private_retention_ms)})
-    return config if name in (OBSERVATIONS, SNAPSHOT) else config | _ANY_TIME
+    return config if name in (OBSERVATIONS, SNAPSHOT, CONTROL) else config | _ANY_TIME
 
 
 def topic_names(policy: Policy) -> list[str]:
@@ -60,7 +70,7 @@ def topic_names(policy: Policy) -> list[str]:
     private = [
         private_topic(reader, name) for r in policy.release for name in _published(r) for reader in audiences_of(r)
     ]
-    return [OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private]
+    return [CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private]
 
 
 def _published(release: Release) -> list[str]:
@@ -131,7 +141,7 @@ async def _existing(admin: Any, names: Iterable[str]) -> dict[str, int]:
 
 def _refuse_other_counts(existing: Mapping[str, int], partitions: int) -> None:
     for name, count in existing.items():
-        if count != partitions:
+        if name != CONTROL and count != partitions:
             msg = f"topic {name}: must have {partitions} partitions like all others, has {count}; not altered"
             raise UsageError(msg)
 
@@ -141,7 +151,7 @@ async def _create(admin: Any, names: list[str], partitions: int, copies: int, pr
     wanted = [
         NewTopic(
             name,
-            partitions,
+            1 if name == CONTROL else partitions,
             copies,
             topic_configs=topic_config(name, private_retention_ms=private_retention_ms) | durable,
         )

@@ -15,15 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from connectors.broker_errors import broker_error
 from connectors.strict import StrictTransport
-from connectors.writers import KafkaJournal
+from connectors.writers import EngineTopics, KafkaJournal
 from stream.agents import TacetApp, create_app
 from stream.errors import DataError, TacetError, UsageError
-from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT
 from stream.tenure import Engine, Tenures
 
 log = logging.getLogger(__name__)
@@ -41,9 +40,7 @@ class WorkerConfig:
     fence: str
     """Name under which the writers of a partition fence each other: one cluster's, and no other's."""
     group: str = "tacet-engine"
-    source: str = OBSERVATIONS
-    snapshot_topic: str = SNAPSHOT
-    audit_topic: str = AUDIT
+    topics: EngineTopics = field(default_factory=EngineTopics)
     session_timeout: float = 10.0
     """Seconds of silence after which a worker's partitions go to another."""
     checkpoint_every: float = 5.0
@@ -71,17 +68,12 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    journal = KafkaJournal(
-        config.bootstrap,
-        fence=config.fence,
-        snapshot_topic=config.snapshot_topic,
-        audit_topic=config.audit_topic,
-    )
-    tenures = Tenures(engine_factory, journal, audit_topic=config.audit_topic, accept_loss=config.accept_loss)
+    journal = KafkaJournal(config.bootstrap, fence=config.fence, topics=config.topics)
+    tenures = Tenures(engine_factory, journal, audit_topic=config.topics.audit, accept_loss=config.accept_loss)
     app = create_app(
         brokers=config.bootstrap,
         group=config.group,
-        source=config.source,
+        source=config.topics.source,
         tenures=tenures,
         transport=StrictTransport,
         session_timeout=config.session_timeout,

@@ -13,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
+    IllegalOperation,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
@@ -34,12 +37,14 @@ from connectors.kafka import (
     MAX_RECORD,
     PRODUCER,
     connect,
+    first_used,
     last_snapshot,
     partitions_of,
+    read_one,
     read_range,
 )
 from stream.errors import UsageError
-from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT
+from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from stream.tenure import FencedError, InterruptedWriteError, Output
 
 log = logging.getLogger(__name__)
@@ -50,6 +55,7 @@ TRANSACTION_TIMEOUT = 60.0
 Longer than any commit takes; as long may a writer that hangs, and that nobody has fenced, hold readers back."""
 CLOSE_TIMEOUT = 5.0
 _FENCED = (
+    IllegalOperation,  # aiokafka's word for one more send after it was fenced
     ProducerFenced,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
@@ -57,6 +63,17 @@ _FENCED = (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTopics:
+    """The topics between which a worker works."""
+
+    source: str = OBSERVATIONS
+    snapshot: str = SNAPSHOT
+    audit: str = AUDIT
+    results: tuple[str, ...] = ()
+    """Where releases and accounts go; what lies there must have its books."""
 
 
 async def transactional(bootstrap: str, name: str) -> Any:
@@ -78,6 +95,29 @@ async def transactional(bootstrap: str, name: str) -> Any:
     return producer
 
 
+@asynccontextmanager
+async def transaction(producer: Any) -> AsyncIterator[None]:
+    """Write all that is sent meanwhile, or nothing; who was interrupted must take a producer anew.
+
+    Raises:
+        FencedError: another one has taken the transactional id.
+        InterruptedWriteError: the broker did not say what became of it.
+    """
+    try:
+        async with asyncio.timeout(TRANSACTION_TIMEOUT):
+            await producer.begin_transaction()
+            yield
+            await producer.commit_transaction()
+    except (*_FENCED, AssertionError) as error:  # aiokafka asserts when a fenced producer is used once more
+        raise FencedError("another owner has taken it") from error
+    except (KafkaConnectionError, KafkaTimeoutError, TimeoutError) as error:
+        raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
+    except KafkaError as error:
+        if error.retriable or type(error) is KafkaError:  # what aiokafka makes of a connection that broke
+            raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
+        raise
+
+
 async def close(producer: Any) -> None:
     """Disconnect without waiting for a broker that does not answer."""
     with contextlib.suppress(KafkaError, TimeoutError, AssertionError):
@@ -87,12 +127,11 @@ async def close(producer: Any) -> None:
 class KafkaJournal:
     """Where a worker takes its partitions (see ``stream.tenure.Journal``)."""
 
-    def __init__(self, bootstrap: str, *, fence: str, snapshot_topic: str = SNAPSHOT, audit_topic: str = AUDIT) -> None:
+    def __init__(self, bootstrap: str, *, fence: str, topics: EngineTopics = EngineTopics()) -> None:
         """Take the cluster's name under which its writers fence each other, one per partition."""
         self._bootstrap = bootstrap
         self._fence = fence
-        self._snapshot_topic = snapshot_topic
-        self._audit_topic = audit_topic
+        self._topics = topics
 
     async def start(self) -> None:
         """Wait for a broker that is just starting; UsageError when a topic is missing."""
@@ -105,7 +144,7 @@ class KafkaJournal:
         probe = AIOKafkaProducer(bootstrap_servers=self._bootstrap)
         try:
             await connect(probe, self._bootstrap)
-            for topic in (self._snapshot_topic, self._audit_topic):
+            for topic in (self._topics.snapshot, self._topics.audit):
                 await partitions_of(probe.client, topic)
         except ConnectionError:
             return False
@@ -124,26 +163,33 @@ class KafkaJournal:
                     log.info("partition %d not taken yet: %s", partition, type(error).__name__)
                     await asyncio.sleep(0.3)
                 else:
-                    return KafkaWriter(self._bootstrap, producer, partition, self._snapshot_topic, self._audit_topic)
+                    return KafkaWriter(self._bootstrap, producer, partition, self._topics)
 
 
 class KafkaWriter:
     """A partition's one writer (see ``stream.tenure.Writer``)."""
 
-    def __init__(self, bootstrap: str, producer: Any, partition: int, snapshot_topic: str, audit_topic: str) -> None:
+    def __init__(self, bootstrap: str, producer: Any, partition: int, topics: EngineTopics) -> None:
         self._bootstrap = bootstrap
         self._producer = producer
         self._partition = partition
-        self._snapshot_topic = snapshot_topic
-        self._audit_topic = audit_topic
+        self._topics = topics
 
     async def last_snapshot(self) -> bytes | None:
         """Return the newest committed snapshot; LossError when there was one and it is gone."""
-        return await last_snapshot(self._bootstrap, self._partition, topic=self._snapshot_topic)
+        return await last_snapshot(self._bootstrap, self._partition, topic=self._topics.snapshot)
 
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
         """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last."""
-        return await read_range(self._bootstrap, self._audit_topic, self._partition, offset, committed=False)
+        return await read_range(self._bootstrap, self._topics.audit, self._partition, offset, committed=False)
+
+    async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
+        """Return key and value of one message of the input; None where there is none at this offset."""
+        return await read_one(self._bootstrap, self._topics.source, self._partition, offset)
+
+    async def released(self) -> str | None:
+        """Return a topic of results that holds, or has held, a record of this partition; None if none does."""
+        return await first_used(self._bootstrap, self._topics.results, self._partition)
 
     async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
         """Write records in order and the snapshot, all or none; return the offset after the last audit record.
@@ -159,26 +205,16 @@ class KafkaWriter:
                 f"{len(snapshot) / 2**20:.1f}; give filters a smaller max_count, or the sites more partitions"
             )
             raise UsageError(msg)
-        try:
-            return await asyncio.wait_for(self._transaction(outputs, snapshot), TRANSACTION_TIMEOUT)
-        except (*_FENCED, AssertionError) as error:  # aiokafka asserts when a fenced producer is used once more
-            raise FencedError("another owner has taken it") from error
-        except (KafkaConnectionError, KafkaTimeoutError, TimeoutError) as error:
-            raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
-        except KafkaError as error:
-            if error.retriable or type(error) is KafkaError:  # what aiokafka makes of a connection that broke
-                raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
-            raise
+        async with transaction(self._producer):
+            return await self._write(outputs, snapshot)
 
-    async def _transaction(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
-        await self._producer.begin_transaction()
-        audit = [output for output in outputs if output.topic == self._audit_topic]
-        others = [output for output in outputs if output.topic != self._audit_topic]
+    async def _write(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
+        audit = [output for output in outputs if output.topic == self._topics.audit]
+        others = [output for output in outputs if output.topic != self._topics.audit]
         offsets = await self._publish(audit)
         await self._publish(others)
         key = str(self._partition).encode()
-        await self._producer.send_and_wait(self._snapshot_topic, snapshot, key=key, partition=self._partition)
-        await self._producer.commit_transaction()
+        await self._producer.send_and_wait(self._topics.snapshot, snapshot, key=key, partition=self._partition)
         return max(offsets) + 1 if offsets else None
 
     async def _publish(self, outputs: Sequence[Output]) -> list[int]:
@@ -187,17 +223,20 @@ class KafkaWriter:
         A record is stamped with its window's end. Only quarantine, which belongs to no window, has the time at
         which it is written: the broker deletes it seven days after its stamp, whenever the refused thing was.
         """
-        waiting = [
-            await self._producer.send(
-                output.topic,
-                output.value,
-                key=output.key,
-                partition=self._partition,
-                timestamp_ms=None if output.topic == QUARANTINE else output.timestamp_ms,
-            )
-            for output in outputs
-        ]
-        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        waiting: list[asyncio.Future[Any]] = []
+        try:
+            for output in outputs:
+                waiting.append(  # noqa: PERF401 - what was sent before an error must be known
+                    await self._producer.send(
+                        output.topic,
+                        output.value,
+                        key=output.key,
+                        partition=self._partition,
+                        timestamp_ms=None if output.topic == QUARANTINE else output.timestamp_ms,
+                    )
+                )
+        finally:  # also where a later one cannot be sent: each answer is asked for
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer

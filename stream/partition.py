@@ -3,24 +3,25 @@
 ``feed`` takes the log's messages in order. ``snapshot`` gives a single value holding the state of every
 site together with the next offset, so that state and position can never disagree. What was published after
 that snapshot is known from the audit log (``published``): while such entries are outstanding, what comes
-out again must be the same to the byte, or nothing comes out at all.
+out again must be the same to the byte, or nothing comes out at all. A window begun under a policy is finished
+under it: another policy begins when no entry of the one before is outstanding any more.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
 from stream.accounting.account import AccountState
-from stream.accounting.ledger import refuse_other
 from stream.errors import FinalityError, UsageError
 from stream.keys import Keys, key_day
 from stream.late_release import LateReleases
+from stream.outstanding import Outstanding
 from stream.pipeline import DEFAULTS, Options, Output, Pipeline, States
 from stream.policy import Policy
 from stream.records import (
@@ -38,7 +39,7 @@ from stream.release_state import ReleaseState
 from stream.schemas import AUDIT, QUARANTINE, decode_message
 from stream.sensing.occupancy import SenseState
 from stream.sensing.stamp import bounded
-from stream.snapshot import chain_of, open_site, open_snapshot, seal_site, seal_snapshot
+from stream.snapshot import Stages, chain_of, open_site, open_snapshot, seal_site, seal_snapshot
 
 
 class Emitted(NamedTuple):
@@ -69,8 +70,6 @@ class _Site:
     states: States
     encoded: bytes | None = None
     """The compressed byte form of ``states`` where it has been made since they last changed."""
-    outstanding: dict[int, bytes] = field(default_factory=dict)
-    """Audit entries by sequence that were published beyond this state and must come out again equal."""
 
 
 def _nobody(site: str) -> None:
@@ -89,52 +88,76 @@ class Partition:
         accept_policy: bool = False,
         alarm: Callable[[str], None] = _nobody,
         reopen: Collection[str] = (),
+        accepted: Iterable[Policy] = (),
+        owns: Callable[[str], bool] | None = None,
     ) -> None:
-        """``alarm`` is told of each site that shuts, and again of each that is found shut at a start.
+        """Take the policy to go on with, and all accepted ones in their order where they are kept.
 
-        Sites in ``reopen`` that are found shut go on instead.
+        ``owns`` says whether a site belongs to this partition: a message of any other is not folded in. ``alarm``
+        is told of each site that shuts, and again of each that is found shut at a start, unless it is in ``reopen``:
+        these go on instead.
         """
         self._alarm = alarm
         self._reopen = frozenset(reopen)
-        self._policy = policy
-        self._version = policy.version
+        self._wanted = policy
+        self._accepted = {each.version: each for each in accepted} | {policy.version: policy}
+        self._owns = owns
         self._keys = keys
         self._options = options
         self._accept_policy = accept_policy
         self._sites: dict[str, _Site] = {}
         self._absent: dict[str, bytes] = {}
         """Encoded states of sites that the policy no longer has: their books must not begin anew one day."""
-        self._sources = {source for site in policy.site.values() for source in site.sources}
+        self._outstanding = Outstanding()
         self._audit_offset = 0
+        self._last: tuple[int, str] | None = None
+        """Offset and keyed digest of the last message that was folded in whole."""
+        self._unmarked: tuple[int, bytes | None, bytes] | None = None
+        """The same message where its digest has not been made yet."""
         self.counters = Counters()
+        self._use(policy)
+
+    def _use(self, policy: Policy) -> None:
+        self._policy = policy
+        self._version = policy.version
+        self._sources = {source for site in policy.site.values() for source in site.sources}
 
     # --- position and state ---------------------------------------------------------------------------
 
     def restore(self, snapshot: bytes | None) -> int | None:
         """Forget everything and take a snapshot's state; return its next offset, None where there is none.
 
-        UsageError when the snapshot was made under another policy, mechanism version or key.
+        UsageError when the snapshot was made under another policy that was not accepted, another mechanism
+        version or another key.
         """
-        self._sites, self._absent = {}, {}
-        self._audit_offset = 0
+        self._use(self._wanted)
+        self._sites, self._absent, self._outstanding = {}, {}, Outstanding()
+        self._audit_offset, self._last, self._unmarked = 0, None, None
         if snapshot is None:
             return None
         body, sites = open_snapshot(snapshot)
         self._refuse_differences(body)
-        same_policy = body["policy"] == self._version and not body.get("adopt", False)
-        for site, stages in sites.items():
-            if site in self._policy.site:
-                self._sites[site] = self._revive(site, stages, same_policy=same_policy)
-            else:
-                self._absent[site] = seal_site(stages)
+        if body["policy"] in self._accepted:  # until it is known what was published under it
+            self._use(self._accepted[body["policy"]])
+        self._load(sites, same_policy=body["policy"] == self._version and not body.get("adopt", False))
         self._audit_offset = body["audit"]
         for site in self.shut_sites():
             if site in self._reopen:
                 self.reopen(site)
             else:
                 self._alarm(site)
+        if body.get("last") is not None:
+            self._last = body["last"][0], body["last"][1]
         next_offset: int = body["next"]
         return next_offset
+
+    def _load(self, sites: Mapping[str, Stages], *, same_policy: bool) -> None:
+        self._sites, self._absent = {}, {}
+        for site, stages in sites.items():
+            if site in self._policy.site:
+                self._sites[site] = self._revive(site, stages, same_policy=same_policy)
+            else:
+                self._absent[site] = seal_site(stages)
 
     def shut_sites(self) -> list[str]:
         """Return the sites that have shut at ``max_devices``: they take and release nothing until reopened."""
@@ -155,10 +178,31 @@ class Partition:
         self._audit_offset = audit_offset
         head = {
             "next": next_offset, "audit": audit_offset, "policy": self._version,
-            "mechanisms": MECHANISMS, "key": fingerprint(self._keys),
+            "mechanisms": MECHANISMS, "key": fingerprint(self._keys), "last": self._mark(),
         }  # fmt: skip
-        held = {name: _encoded(site) for name, site in self._sites.items()}
-        return seal_snapshot(head, self._absent | held)
+        return seal_snapshot(head, self._sealed())
+
+    def _sealed(self) -> dict[str, bytes]:
+        return self._absent | {name: _encoded(site) for name, site in self._sites.items()}
+
+    def last_read(self) -> int | None:
+        """Return the offset of the last message that the state holds; None where that is not known."""
+        return None if self._last is None else self._last[0]
+
+    def recognises(self, key: bytes | None, value: bytes) -> bool:
+        """Return whether this is the last message that the state holds, as far as that is known."""
+        return self._last is None or hmac.compare_digest(self._last[1], self._digest(self._last[0], key, value))
+
+    def _mark(self) -> tuple[int, str] | None:
+        if self._unmarked is not None:
+            offset, key, value = self._unmarked
+            self._last, self._unmarked = (offset, self._digest(offset, key, value)), None
+        return self._last
+
+    def _digest(self, offset: int, key: bytes | None, value: bytes) -> str:
+        """Return what tells a message from any other without telling what it holds."""
+        text = b"tacet message v1 %d %d " % (offset, len(key or b"")) + (key or b"") + value
+        return hmac.new(self._keys.audit, text, hashlib.sha256).hexdigest()[:32]
 
     def audit_offset(self) -> int:
         """Return the offset in the audit partition up to which the state knows what was published."""
@@ -173,12 +217,30 @@ class Partition:
 
     def published(self, entries: Iterable[bytes]) -> None:
         """Take the audit entries already in the log beyond the state; they must come out again equal."""
+        chains = self.chains()
         for value in entries:
-            entry = orjson.loads(value)
-            site = self._site(entry["site"]) if entry["site"] in self._policy.site else None
-            if site is not None and entry["sequence"] >= _chain(site).sequence:
-                known = site.outstanding.setdefault(entry["sequence"], value)
-                refuse_other(known, value, entry["site"])
+            self._outstanding.add(value, chains)
+        self._outstanding.keep_to(frozenset(chains).union(*(policy.site for policy in self._accepted.values())))
+        self._follow_policy()
+
+    def _follow_policy(self) -> None:
+        """Go on under the policy of the entries that must come out next; where there are none, the one wanted.
+
+        UsageError when that policy is not known.
+        """
+        begun = self._outstanding.policies()
+        if self._version in begun or (not begun and self._version == self._wanted.version):
+            return
+        if unknown := sorted(begun - self._accepted.keys()):
+            msg = (
+                f"policy: {unknown[0]} must be known, a window was begun under it; start a worker with that policy "
+                "and --accept-policy, and with the new one when it has finished the window"
+            )
+            raise UsageError(msg)
+        due = next((policy for version, policy in self._accepted.items() if version in begun), self._wanted)
+        sealed = self._sealed()
+        self._use(due)
+        self._load({name: open_site(data) for name, data in sealed.items()}, same_policy=False)
 
     def _refuse_differences(self, body: dict[str, Any]) -> None:
         if body["key"] != fingerprint(self._keys):
@@ -190,7 +252,7 @@ class Partition:
                 "'tacet store upgrade' lets it begin with the next window"
             )
             raise UsageError(msg)
-        if body["policy"] != self._version and not self._accept_policy:
+        if body["policy"] not in self._accepted and not self._accept_policy:
             msg = (
                 f"policy: must be version {body['policy']}, under which this state was made, got "
                 f"{self._version}; --accept-policy lets the new one begin with the next window"
@@ -254,42 +316,40 @@ class Partition:
         it was the last. After any step the state may be saved; before the last one the message is still the
         next, and folding it again goes on where it stopped. FinalityError as for ``feed``.
         """
-        del offset, key
+        self._follow_policy()
         message, rejections = decode_message(value)
         self.counters.messages += 1
         if message is not None:
             message, early = bounded(message, stamp)
             rejections += early
-        if message is not None and message.site not in self._policy.site:
-            rejections.append(Rejected(message.source, "unknown_site", "site"))
-        if message is None or message.site not in self._policy.site:
-            yield self._emit([*rejections], value), True
-            return
-        yield from self._steps(message, rejections, value)
+        if message is not None and (problem := self._foreign(message.site)):
+            rejections.append(Rejected(message.source, problem, "site"))
+            message = None
+        for outputs, last in [([], True)] if message is None else self._steps(message):
+            if last:
+                self._unmarked = offset, key, value
+            yield self._emit([*rejections, *outputs], value), last
+            rejections = []
 
-    def _steps(
-        self, message: ObservationBatch | Heartbeat, rejections: list[Rejected], value: bytes
-    ) -> Iterator[tuple[list[Emitted], bool]]:
+    def _foreign(self, site: str) -> str | None:
+        """Return why a site's message is not folded in, None if it is."""
+        if self._owns is not None and not self._owns(site):
+            return "wrong_partition"
+        return None if site in self._policy.site else "unknown_site"
+
+    def _steps(self, message: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
         site = self._site(message.site)
         if isinstance(message, ObservationBatch):
             self.counters.rows += len(message.rows)
         shut = site.pipeline.shut(site.states)
-        for part, last in site.pipeline.steps(site.states, message):
+        for outputs, last in site.pipeline.steps(site.states, message):
             site.encoded = None
             if site.pipeline.shut(site.states) and not shut:
                 self._alarm(message.site)
-            if site.outstanding:
-                self._compare(site, part)
-            yield self._emit([*rejections, *part], value), last
-            rejections = []
-
-    def _compare(self, site: _Site, outputs: list[Output]) -> None:
-        for output in outputs:
-            if isinstance(output, Published) and output.topic == AUDIT:
-                sequence = orjson.loads(output.value)["sequence"]
-                known = site.outstanding.pop(sequence, None)
-                if known is not None:
-                    refuse_other(known, output.value, site.pipeline.site)
+            for output in outputs:
+                if isinstance(output, Published) and output.topic == AUDIT:
+                    self._outstanding.compare(message.site, output.value)
+            yield outputs, last
 
     def _emit(self, outputs: list[Output], value: bytes) -> list[Emitted]:
         published = [output for output in outputs if isinstance(output, Published)]
@@ -343,7 +403,7 @@ class Partition:
 
     def behind(self) -> bool:
         """Whether some of what was published has not come out again yet."""
-        return any(site.outstanding for site in self._sites.values())
+        return bool(self._outstanding)
 
     def oldest_day_needed(self) -> int | None:
         """Return the oldest UTC day whose key an unfinished release still needs; None when not known yet."""

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from stream.errors import TacetError
+from stream.errors import TacetError, UsageError
 from stream.records import Micros
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,12 @@ class Engine(Protocol):
     def behind(self) -> bool:
         """Return whether some of what was published has not come out again yet."""
 
+    def last_read(self) -> int | None:
+        """Return the offset of the last message that the state holds; None where that is not known."""
+
+    def recognises(self, key: bytes | None, value: bytes) -> bool:
+        """Return whether this is the last message that the state holds."""
+
     def resume_after_loss(self, next_offset: int) -> None:
         """Learn that everything before ``next_offset`` which was not read is lost for good, by consent."""
 
@@ -113,6 +119,12 @@ class Writer(Protocol):
 
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
         """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last."""
+
+    async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
+        """Return key and value of one message of the input; None where there is none at this offset."""
+
+    async def released(self) -> str | None:
+        """Return a topic of results that holds, or has held, a record of this partition; None if none does."""
 
     async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
         """Write records in order and the snapshot, all or none; return the offset after the last audit record.
@@ -306,13 +318,15 @@ class Tenures:
         engine = await self._engine_factory(partition)
         position = engine.restore(await self._snapshot(writer))
         entries, audit_end = await writer.audit_since(engine.audit_offset())
+        if position is None and not entries:
+            await _refuse_fresh_books(partition, writer)
         engine.published(entries)
         begin, end = await bounds()
-        if position is None:
-            position = begin
-        elif not begin <= position <= end:
-            self.consent_to(_outside(partition, position, begin, end))
+        loss = None if position is None else await _loss(partition, engine, writer, position, (begin, end))
+        if loss is not None:
+            self.consent_to(loss)
             engine.resume_after_loss(begin)
+        if position is None or loss is not None:
             position = begin
         return Tenure(
             partition,
@@ -381,6 +395,36 @@ class Tenures:
         self.end()
         self.failure = self.failure or failure
         self.failed.set()
+
+
+async def _refuse_fresh_books(partition: int, writer: Writer) -> None:
+    """Raise UsageError where results were published before: fresh books would release their windows once more."""
+    topic = await writer.released()
+    if topic is not None:
+        msg = (
+            f"partition {partition}: must have the audit and snapshot records that belong to what {topic} holds, but "
+            "both are empty; fresh books would release windows again; 'tacet recover --kafka' says what can be done"
+        )
+        raise UsageError(msg)
+
+
+async def _loss(
+    partition: int, engine: Engine, writer: Writer, position: int, bounds: tuple[int, int]
+) -> LossError | None:
+    """Return what is missing between a state's position and the log; None where the log goes on from it."""
+    begin, end = bounds
+    if not begin <= position <= end:
+        return _outside(partition, position, begin, end)
+    last = engine.last_read()
+    if last is None or last < begin:  # what was read is past its time in the log, as it should be one day
+        return None
+    message = await writer.message(last)
+    if message is not None and engine.recognises(*message):
+        return None
+    return LossError(
+        f"partition {partition} of the observations: offset {last} holds another message than the one that was "
+        "read there; the topic was made anew, and what was not read before is gone"
+    )
 
 
 def _outside(partition: int, position: int, begin: int, end: int) -> LossError:

@@ -14,6 +14,7 @@ from connectors.books import store_books, verified, with_kept
 from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async
 from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
+from connectors.control import checked
 from connectors.kafka_books import kafka_books
 from connectors.store import read_outbox, read_topic
 from connectors.subscriber import Release
@@ -53,6 +54,8 @@ def account(
     just these readers, each entry by the policy of its version. Books that are not whole are refused.
     """
     servers = one_of(store, kafka, settings)
+    if servers is not None:
+        run_async(checked(servers))
     books = store_books(store) if store is not None else kafka_books(servers or "")
     audit = verified(books)
     if coalition is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from connectors import keyfile, logs
+from connectors.claims import Claims
 from connectors.clock import wall_clock
 from connectors.commands.options import (
     FILE,
@@ -34,7 +36,8 @@ from connectors.commands.options import (
     tell_drops,
     windows_options,
 )
-from connectors.ingest import UNKNOWN_ACCESS_POINT, most_unknown
+from connectors.control import checked
+from connectors.ingest import UNKNOWN_ACCESS_POINT, Ingest, most_unknown
 from connectors.kafka import KafkaSink
 from connectors.live import (
     FileSink,
@@ -148,18 +151,21 @@ def run(
 @policy_option
 @key_option
 @source_options
+@click.option("--take-over", is_flag=True, help="Send for sources although another ingest does; that one ends.")
 @windows_options
 @json_option
 @click.pass_obj
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
-    observations: Path | None, speed: float | None, first_window: Micros | None, last_window: Micros | None,
-    as_json: bool,
+    observations: Path | None, speed: float | None, take_over: bool, first_window: Micros | None,
+    last_window: Micros | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from traps until told to stop, or from a file to its end.
 
     With --from and --to a file stands for these windows only: its sources are heard of from the first on, and
     until the last one is closed. Live traps have no such bounds; 'tacet worker' has.
+
+    A source has one ingest: while another one sends for it, this one is refused.
 
     Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
     """
@@ -170,7 +176,11 @@ def ingest(
         raise click.UsageError("--from, --to: must go with --observations; for live traps give them to 'tacet worker'")
     windows = (None, None) if udp is not None else public_range(key_file, policy, first_window, last_window)
     servers = bootstrap(settings, kafka)
-    poured = run_async(_ingest(settings, servers, policy, key_file, udp, observations, speed, windows, as_json=as_json))
+    poured = run_async(
+        _ingest(
+            settings, servers, policy, key_file, udp, observations, speed, windows, take_over=take_over, as_json=as_json
+        )
+    )
     _tell(poured, as_json=as_json)
     problem = shortfall(poured.file.tally) if poured.file is not None and poured.whole else None
     if problem is not None:
@@ -189,29 +199,42 @@ class _Poured:
 
 async def _ingest(
     settings: Settings, kafka: str, policy: Policy, key_file: Path, udp: tuple[str, int] | None,
-    observations: Path | None, speed: float | None, windows: tuple[Micros | None, Micros | None], *, as_json: bool,
+    observations: Path | None, speed: float | None, windows: tuple[Micros | None, Micros | None], *, take_over: bool,
+    as_json: bool,
 ) -> _Poured:  # fmt: skip
     """Pour observations into Kafka; where that does not end in time after a stop signal, end the process."""
     key = keyfile.pseudonym_key(key_file)
     sink, poured = KafkaSink(kafka), _Poured()
+    claims = Claims(kafka, Ingest.of_policy(policy, key).pairs)
+    if observations is not None:
+        since, until = windows
+        poured.file = ObservationFile(observations, policy, key, since=since, until=until)
+    session: Micros = -1
+
+    async def send(stop: asyncio.Event) -> None:
+        if poured.file is not None:
+            poured.whole = await feed_file(poured.file, sink, speed, stop)
+            return
+        assert udp is not None  # noqa: S101
+        async with receiver(udp, policy, key, sink, communities(settings), newest=session - 1) as made:
+            poured.receiver = made
+            await until_stopped(made, stop)
 
     async def pour(stop: asyncio.Event) -> None:
         try:
-            if observations is not None:
-                since, until = windows
-                poured.file = ObservationFile(observations, policy, key, since=since, until=until)
-                poured.whole = await feed_file(poured.file, sink, speed, stop)
-                return
-            assert udp is not None  # noqa: S101
-            async with receiver(udp, policy, key, sink, communities(settings)) as made:
-                poured.receiver = made
-                await until_stopped(made, stop)
+            await _while_held(claims, send(stop))
         finally:
             await sink.stop()
+            await claims.stop()
 
     try:
+        control = await checked(kafka)
         await sink.start()
+        recorded = None if poured.file is None else poured.file.begin()
+        if poured.file is None or recorded is not None:
+            session = await claims.start(control.partitions or 1, session=recorded, take_over=take_over)
     except BaseException:
+        await claims.stop()
         await sink.stop()
         raise
     async with stop_signals() as stop:
@@ -219,6 +242,19 @@ async def _ingest(
             _tell(poured, as_json=as_json)
             _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, informs unanswered")
     return poured
+
+
+async def _while_held(claims: Claims, sending: Coroutine[Any, Any, None]) -> None:
+    """Send for as long as the sources are this ingest's; raise what ended that."""
+    tasks = [asyncio.create_task(sending), asyncio.create_task(claims.keep())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def _give_up(message: str) -> NoReturn:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.options import json_option, policy_option, print_json, read_policy, run_async
-from connectors.topics import create_topics, topic_names
+from connectors.commands.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
+from connectors.control import found_cluster
+from connectors.topics import Created, create_topics, topic_names
+from stream.settings import Settings
 
 
 @click.group()
@@ -16,15 +18,22 @@ def topics() -> None:
 
 
 @topics.command("create")
-@click.option("--kafka", required=True, help="Bootstrap servers, HOST:PORT.")
+@click.option("--kafka", help="Bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @policy_option
 @click.option("--partitions", type=click.IntRange(1), default=4, show_default=True)
 @click.option("--replication", type=click.IntRange(1), help="Default: the smaller of 3 and the brokers.")
 @json_option
-def create_all(kafka: str, policy_file: Path, partitions: int, replication: int | None, *, as_json: bool) -> None:
-    """Create what is missing; refuse to change the number of partitions of what is there."""
+@click.pass_obj
+def create_all(
+    settings: Settings, *, kafka: str | None, policy_file: Path, partitions: int, replication: int | None, as_json: bool
+) -> None:
+    """Create what is missing; refuse to change the number of partitions of what is there.
+
+    The number of partitions is the cluster's from then on: the control topic keeps it.
+    """
+    servers = bootstrap(settings, kafka)
     names = topic_names(read_policy(policy_file))
-    made = run_async(create_topics(kafka, names, partitions=partitions, replication=replication))
+    made = run_async(_create(servers, names, partitions, replication))
     if as_json:
         print_json(
             {"created": made.created, "existing": made.existing, "partitions": made.partitions,
@@ -36,3 +45,9 @@ def create_all(kafka: str, policy_file: Path, partitions: int, replication: int 
     for name in made.existing:
         click.echo(f"existed  {name}")
     click.echo(f"{made.partitions} partitions, {made.replication} replicas")
+
+
+async def _create(servers: str, names: list[str], partitions: int, replication: int | None) -> Created:
+    made = await create_topics(servers, names, partitions=partitions, replication=replication)
+    await found_cluster(servers, partitions)
+    return made

@@ -17,14 +17,20 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
+from connectors.control import join, read
 from connectors.days import forget_past_days
-from connectors.kafka import topics
+from connectors.kafka import partition_of, topics
 from connectors.live import refuse_unknown, tell_shut
-from connectors.topics import refuse_missing
+from connectors.topics import refuse_missing, topic_names
 from connectors.worker import WorkerConfig, run_worker
-from stream.partition import Partition
+from connectors.writers import EngineTopics
+from stream.control import refuse_superseded
+from stream.errors import UsageError
+from stream.partition import Partition, fingerprint
 from stream.pipeline import Options
 from stream.records import Micros
+from stream.release import MECHANISMS
+from stream.schemas import LEAKAGE, OBSERVATIONS, PRIVATE
 from stream.settings import Settings
 
 
@@ -59,16 +65,32 @@ def worker(
         last_window=on_grid(policy, last_window, up=False),
     )
     servers = bootstrap(settings, kafka)
-    refuse_missing(run_async(topics(servers)), policy)
+    existing = run_async(topics(servers))
+    refuse_missing(existing, policy)
+    control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy))
+    assert control.partitions is not None  # noqa: S101
+    partitions = control.partitions
+    known = {name for each in (policy, *control.accepted()) for name in topic_names(each)}
+    results = tuple(name for name in existing if name in known and (name == LEAKAGE or name.startswith(PRIVATE)))
     config = WorkerConfig(
         servers,
-        fence="tacet",
+        fence=f"tacet-{control.id}",
+        topics=EngineTopics(results=results),
         session_timeout=settings.session_timeout,
         accept_loss=accept_loss,
         housekeeping=None if keys.laboratory else lambda: forget_past_days(servers, policy, keys),
     )
 
     async def engine(partition: int) -> Partition:
-        return Partition(policy, keys, options, accept_policy=accept_policy, alarm=tell_shut, reopen=reopened)
+        if partition >= partitions:
+            msg = f"topic {OBSERVATIONS}: must have {partitions} partitions like the whole cluster, has more"
+            raise UsageError(msg)
+        present = await read(servers)
+        refuse_superseded(present, policy)
+        return Partition(
+            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(), alarm=tell_shut,
+            reopen=reopened,
+            owns=lambda site: partition_of(site, partitions) == partition,
+        )  # fmt: skip
 
     sys.exit(run_worker(config, engine))

@@ -56,6 +56,7 @@ class ChainEngine:
         self._sites: dict[str, tuple[int, bytes]] = {}
         self._audit = 0
         self._outstanding: dict[str, bytes] = {}
+        self._last: tuple[int, str] | None = None
 
     def restore(self, snapshot: bytes | None) -> int | None:
         self._sites, self._audit, self._outstanding = {}, 0, {}
@@ -63,7 +64,7 @@ class ChainEngine:
             return None
         body = orjson.loads(snapshot)
         self._sites = {site: (count, bytes.fromhex(head)) for site, (count, head) in body["sites"].items()}
-        self._audit = body["audit"]
+        self._audit, self._last = body["audit"], body["last"]
         return int(body["next"])
 
     def audit_offset(self) -> int:
@@ -79,13 +80,21 @@ class ChainEngine:
     def behind(self) -> bool:
         return bool(self._outstanding)
 
+    def last_read(self) -> int | None:
+        return None if self._last is None else self._last[0]
+
+    def recognises(self, key: bytes | None, value: bytes) -> bool:
+        return self._last is None or self._last[1] == hashlib.sha256(value).hexdigest()
+
     def resume_after_loss(self, next_offset: int) -> None:
         self._sites["lost"] = (next_offset, b"")
 
     def fold(
         self, offset: int, key: bytes | None, value: bytes, stamp: int | None
     ) -> Iterator[tuple[list[Record], bool]]:
-        yield self._take(offset, key, value), True
+        outputs = self._take(offset, key, value)
+        self._last = offset, hashlib.sha256(value).hexdigest()
+        yield outputs, True
 
     def _take(self, offset: int, key: bytes | None, value: bytes) -> list[Record]:
         if value == b"!":
@@ -116,4 +125,4 @@ class ChainEngine:
 
     def snapshot(self, next_offset: int, audit_offset: int) -> bytes:
         sites = {site: (count, head.hex()) for site, (count, head) in sorted(self._sites.items())}
-        return orjson.dumps({"next": next_offset, "audit": audit_offset, "sites": sites})
+        return orjson.dumps({"next": next_offset, "audit": audit_offset, "last": self._last, "sites": sites})

@@ -9,6 +9,7 @@ import sys
 from integration.chain_engine import ChainEngine, Topics
 
 from connectors.worker import WorkerConfig, run_worker
+from connectors.writers import EngineTopics
 
 
 def main() -> int:
@@ -19,9 +20,7 @@ def main() -> int:
         bootstrap,
         fence=prefix,
         group=prefix,
-        source=topics.source,
-        snapshot_topic=topics.snapshot,
-        audit_topic=topics.audit,
+        topics=EngineTopics(topics.source, topics.snapshot, topics.audit, (topics.private,)),
         session_timeout=float(session),
         checkpoint_every=2.0,
         accept_loss="--accept-loss" in sys.argv,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import orjson
 import pytest
-from integration.chain_engine import EVERY, ChainEngine, Topics
+from integration.chain_engine import EVERY, ChainEngine, Topics, chain
 
-from stream.errors import FinalityError
+from stream.errors import FinalityError, UsageError
 from stream.tenure import (
     Bounds,
     DeliveryError,
@@ -42,6 +42,10 @@ class FakeJournal:
         self.gate = asyncio.Event()
         """Commits wait for it."""
         self.gate.set()
+        self.log: dict[int, bytes] = {}
+        """Messages of the input that are others than what was fed."""
+        self.used: str | None = None
+        """A topic of results that holds records."""
         self.error: Exception | None = None
         """What the next commits end with."""
 
@@ -70,6 +74,12 @@ class FakeWriter:
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
         self.journal.happened.append("read audit")
         return self.journal.audit[offset:], len(self.journal.audit)
+
+    async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
+        return b"s", self.journal.log.get(offset, orjson.dumps({"n": offset}))
+
+    async def released(self) -> str | None:
+        return self.journal.used
 
     async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
         await self.journal.gate.wait()
@@ -354,3 +364,34 @@ async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
     with pytest.raises(LossError):
         await tenures(journal).open(0, bounds(0, 100))
     assert (await tenures(journal, accept_loss=True).open(0, bounds(7, 100))).delivered == 7
+
+
+async def test_a_log_that_was_made_anew_is_a_loss_and_not_gone_on_with() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(2, bounds(0, 100)), EVERY)
+    journal.log[EVERY - 1] = b'{"n":77}'
+    with pytest.raises(LossError, match=r"partition 2 .* offset 4 holds another message .* made anew"):
+        await tenures(journal).open(2, bounds(0, 100))
+    accepted = await tenures(journal, accept_loss=True).open(2, bounds(0, 100))
+    assert accepted.delivered == 0
+    later = await tenures(journal).open(2, bounds(EVERY, 100))  # past its time in the log: nothing to compare
+    assert later.delivered == EVERY
+
+
+async def test_books_are_not_begun_anew_where_results_were_published() -> None:
+    journal = FakeJournal()
+    journal.used = TOPICS.private
+    with pytest.raises(
+        UsageError, match=r"partition 1: must have the audit .* t.private holds.*'tacet recover --kafka'"
+    ):
+        await tenures(journal, accept_loss=True).open(1, bounds(0, 100))
+    assert journal.snapshots == []
+
+
+async def test_a_partition_whose_first_transaction_was_cut_off_is_begun_again() -> None:
+    journal = FakeJournal()
+    journal.used = TOPICS.private
+    ((release_id, head),) = chain("s", range(EVERY))
+    journal.audit.append(orjson.dumps({"release_id": release_id, "head": head.hex()}))
+    await feed(await tenures(journal).open(1, bounds(0, 100)), EVERY)
+    assert len(journal.snapshots) == 1

@@ -1,0 +1,111 @@
+"""What a cluster agrees on: the first wins, nothing changes in silence, and who sends for a source is one."""
+
+from __future__ import annotations
+
+import pytest
+from core_ground import building, policy_text
+
+from stream.control import (
+    SILENT,
+    Control,
+    Records,
+    admit,
+    claim,
+    displaced,
+    found,
+    refuse_other_counts,
+    refuse_superseded,
+    sign_of_life,
+)
+from stream.errors import DataError, UsageError
+from stream.policy import load_policy
+from stream.records import SECOND
+
+OLD = building()
+NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))
+PAIRS = [("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")]
+NOW = 1_000_000 * SECOND
+
+
+def told(control: Control, records: Records, stamp: int = NOW) -> Control:
+    for key, value in records.items():
+        control.apply(key, value, stamp)
+    return control
+
+
+def begun() -> Control:
+    control = told(Control(), found(Control(), 4, "c1"))
+    return told(control, admit(control, OLD, "key", "2", accept=False))
+
+
+def test_a_clusters_number_of_partitions_is_written_once():
+    control = told(Control(), found(Control(), 4, "c1"))
+    assert (control.id, control.partitions) == ("c1", 4)
+    assert found(control, 4, "c2") == {}
+    with pytest.raises(UsageError, match="partitions: must be 4, as this cluster was begun with, got 8"):
+        found(control, 8, "c2")
+
+
+def test_a_grown_topic_is_named_with_the_way_out():
+    with pytest.raises(UsageError, match=r"topic b: must have 4 partitions .*, has 8; .* 'tacet recover --kafka'"):
+        refuse_other_counts(begun(), {"a": 4, "b": 8})
+
+
+def test_the_first_key_and_the_first_policy_are_the_clusters():
+    control = begun()
+    assert admit(control, OLD, "key", "2", accept=False) == {}
+    with pytest.raises(UsageError, match="key: must be the one this cluster was begun with"):
+        admit(control, OLD, "other", "2", accept=True)
+    with pytest.raises(
+        UsageError, match=f"policy: must be version {OLD.version}, .*got {NEW.version}; --accept-policy"
+    ):
+        admit(control, NEW, "key", "2", accept=False)
+    with pytest.raises(UsageError, match=r"mechanism version: must be 2, .*got 3; --accept-policy"):
+        admit(control, OLD, "key", "3", accept=False)
+
+
+def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_one():
+    control = begun()
+    told(control, admit(control, NEW, "key", "2", accept=True))
+    assert control.current() == NEW.version
+    assert control.accepted() == [OLD, NEW]
+    with pytest.raises(UsageError, match=f"must be version {NEW.version}, which has been accepted meanwhile"):
+        refuse_superseded(control, OLD)
+    told(control, admit(control, OLD, "key", "2", accept=True))  # and back
+    assert control.accepted() == [NEW, OLD]
+    refuse_superseded(control, OLD)
+
+
+def test_a_source_has_one_ingest_until_that_is_silent():
+    control = Control()
+    session, records = claim(control, "a", PAIRS, 100, now=NOW, take_over=False)
+    told(control, {**records, **sign_of_life("a")})
+    assert session == 100
+    with pytest.raises(UsageError, match=r"source 10.2.0.5 of site dbh: another ingest sends for it.*--take-over"):
+        claim(control, "b", PAIRS[:1], 200, now=NOW + SILENT - 1, take_over=False)
+    assert displaced(control, "a", PAIRS) is None
+    after, records = claim(control, "b", PAIRS[:1], 200, now=NOW + SILENT + 1, take_over=False)
+    assert after == 200
+    assert displaced(told(control, records), "a", PAIRS) == PAIRS[0]
+
+
+def test_an_ingest_that_ended_well_leaves_its_sources_at_once():
+    control = told(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    told(control, sign_of_life("a", alive=False))
+    claim(control, "b", PAIRS, 200, now=NOW, take_over=False)
+
+
+def test_take_over_displaces_an_ingest_that_lives():
+    control = told(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    _, records = claim(control, "b", PAIRS, 200, now=NOW, take_over=True)
+    assert displaced(told(control, records), "a", PAIRS) == PAIRS[0]
+
+
+def test_a_session_is_later_than_any_before_it_also_where_the_clock_went_back():
+    control = told(Control(), claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1])
+    assert claim(control, "b", PAIRS, 40, now=NOW, take_over=False)[0] == 101
+
+
+def test_what_is_no_control_record_is_refused_without_its_content():
+    with pytest.raises(DataError, match="control record policy: must be a JSON object of version 1"):
+        Control().apply("policy/x", b'{"v":2,"secret":1}', 0)

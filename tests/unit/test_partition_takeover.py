@@ -1,0 +1,137 @@
+"""A partition that goes to another owner: under which policy it goes on, and what it takes for its own."""
+
+from __future__ import annotations
+
+import pytest
+from core_ground import SITE, building, laboratory, messages, people, policy_text
+
+from stream.accounting.audit import verify_chain
+from stream.errors import FinalityError, UsageError
+from stream.partition import Emitted, Partition
+from stream.policy import Policy, load_policy
+from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
+
+OLD = building()
+NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))
+NEWEST = load_policy(policy_text().replace('public = "0.5"', 'public = "0.7"'))
+LOG = [encode_message(item) for item in messages(people()[:1500], OLD)]
+CUT = len(LOG) // 2
+
+
+def fed(partition: Partition, first: int, last: int) -> list[Emitted]:
+    return [out for offset in range(first, last) for out in partition.feed(offset, b"s", LOG[offset])]
+
+
+def entries(emitted: list[Emitted]) -> list[bytes]:
+    return [out.value for out in emitted if out.topic == AUDIT]
+
+
+def versions(audit: list[bytes]) -> list[str]:
+    """Return the policy versions in the order in which they come, each once for its run."""
+    told = [str(parse_record(value)["policy_version"]) for value in audit]
+    return [version for place, version in enumerate(told) if place == 0 or told[place - 1] != version]
+
+
+class Ground:
+    """A worker under the old policy: what it had committed, and what it had begun to publish beyond."""
+
+    def __init__(self) -> None:
+        partition = Partition(OLD, laboratory())
+        self.committed = entries(fed(partition, 0, CUT))
+        self.snapshot = partition.snapshot(CUT, 0)
+        self.end = CUT
+        self.begun: list[bytes] = []
+        while len(self.begun) < 6:
+            self.begun += entries(fed(partition, self.end, self.end + 1))
+            self.end += 1
+
+
+GROUND = Ground()
+
+
+def taken(policy: Policy, published: list[bytes], *, accepted: list[Policy] | None = None) -> Partition:
+    partition = Partition(policy, laboratory(), accepted=[OLD, NEW, NEWEST] if accepted is None else accepted)
+    assert partition.restore(GROUND.snapshot) == CUT
+    partition.published(published)
+    return partition
+
+
+def test_an_accepted_policy_begins_at_once_where_nothing_was_begun_under_the_one_before():
+    partition = taken(NEW, GROUND.committed)
+    assert versions(entries(fed(partition, CUT, len(LOG)))) == [NEW.version]
+
+
+@pytest.mark.parametrize("left", range(1, len(GROUND.begun) + 1))
+def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_the_new_one_begin(left):
+    """However many of the window's entries were published before the crash, the chain goes on without a break."""
+    partition = taken(NEW, GROUND.committed + GROUND.begun[:left])
+    after = entries(fed(partition, CUT, len(LOG)))
+    assert after[:left] == GROUND.begun[:left]
+    assert versions(after) == [OLD.version, NEW.version]
+    verify_chain([parse_record(value) for value in GROUND.committed + after], laboratory().audit)
+    whole = [parse_record(value) for value in after]
+    ends = {entry["window_end"] for entry in whole if entry["policy_version"] == OLD.version}
+    assert ends == {parse_record(value)["window_end"] for value in GROUND.begun[:left]}
+    assert not ends & {entry["window_end"] for entry in whole if entry["policy_version"] == NEW.version}
+
+
+def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_after_one_more_change_of_owner():
+    first = taken(NEW, GROUND.begun)
+    out = entries(fed(first, CUT, GROUND.end - 1))
+    second = Partition(NEWEST, laboratory(), accepted=[OLD, NEW, NEWEST])
+    second.restore(first.snapshot(GROUND.end - 1, 0))
+    second.published(GROUND.committed + GROUND.begun)
+    after = out + entries(fed(second, GROUND.end - 1, len(LOG)))
+    assert after[: len(GROUND.begun)] == GROUND.begun
+    assert versions(after) == [OLD.version, NEWEST.version]
+    verify_chain([parse_record(value) for value in GROUND.committed + after], laboratory().audit)
+
+
+def test_windows_begun_under_two_policies_are_finished_under_each_in_turn():
+    between = entries(fed(taken(NEW, GROUND.begun), CUT, len(LOG)))
+    mixed = between[: between.index(next(v for v in between if parse_record(v)["policy_version"] == NEW.version)) + 2]
+    after = entries(fed(taken(NEWEST, mixed), CUT, len(LOG)))
+    assert after[: len(mixed)] == mixed
+    assert versions(after) == [OLD.version, NEW.version, NEWEST.version]
+
+
+def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out():
+    with pytest.raises(UsageError, match=f"policy: {OLD.version} must be known, .*start a worker with that policy"):
+        Partition(NEW, laboratory(), accept_policy=True).published(GROUND.begun)
+
+
+def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused():
+    forged = [GROUND.begun[0].replace(b'"nano":', b'"nano":1')]
+    with pytest.raises(FinalityError):
+        fed(taken(NEW, forged), CUT, len(LOG))
+
+
+# --- whose a message is -----------------------------------------------------------------------------------
+
+
+def test_a_message_of_a_site_of_another_partition_goes_to_quarantine_and_opens_no_books():
+    partition = Partition(OLD, laboratory(), owns=lambda site: site != SITE)
+    emitted = fed(partition, 0, len(LOG))
+    assert {out.topic for out in emitted} == {QUARANTINE}
+    assert {parse_record(out.value)["reason"] for out in emitted} == {"wrong_partition"}
+    assert partition.chains() == {}
+
+
+# --- whether the log is still the same --------------------------------------------------------------------
+
+
+def test_the_state_recognises_the_last_message_it_holds_and_no_other():
+    partition = Partition(OLD, laboratory())
+    fed(partition, 0, CUT)
+    again = Partition(OLD, laboratory())
+    again.restore(partition.snapshot(CUT, 0))
+    assert again.last_read() == CUT - 1
+    assert again.recognises(b"s", LOG[CUT - 1])
+    assert not again.recognises(b"s", LOG[CUT - 2])
+    assert not again.recognises(b"t", LOG[CUT - 1])
+    last = again.snapshot(CUT, 0)
+    assert LOG[CUT - 1] not in last, "its digest alone is kept"
+
+
+def test_a_state_that_has_read_nothing_recognises_anything():
+    assert Partition(OLD, laboratory()).last_read() is None
