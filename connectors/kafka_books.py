@@ -6,8 +6,10 @@ import asyncio
 
 from connectors import kafka as log
 from connectors.books import Books, heads_of, parse_entries
+from connectors.control import read
 from connectors.subscriber import subscribe
-from stream.schemas import AUDIT
+from stream.control import Control
+from stream.schemas import AUDIT, CONTROL
 
 
 def kafka_books(servers: str, *, records: bool = False) -> Books:
@@ -24,6 +26,12 @@ async def _kafka_books(servers: str, *, records: bool) -> Books:
     ]
     snapshots = await log.last_snapshots(servers)
     values = [r.value async for r in log.consume(servers, AUDIT, until_end=True, identity=log.by_sequence)]
+    control = await read(servers) if CONTROL in await log.topics(servers) else Control()
+    documents = [accepted.document for accepted in sorted(control.policies.values(), key=lambda each: each.order)]
     return Books(
-        list(parse_entries(values)), [heads_of(held) for held in snapshots.values()], published, all_kept=False
+        list(parse_entries(values)),
+        [heads_of(held) for held in snapshots.values()],
+        published,
+        all_kept=False,
+        policies=documents,
     )

@@ -26,13 +26,9 @@ QUARANTINE = "tacet.quarantine.v1"
 CONTROL = "tacet.control.v1"
 
 
-PRIVATE = "tacet.private."
-"""With this the name of every private topic begins."""
-
-
 def private_topic(audience: str, release: str) -> str:
     """Return the topic on which an audience reads a release."""
-    return f"{PRIVATE}{audience}.{release}.v1"
+    return f"tacet.private.{audience}.{release}.v1"
 
 
 LATEST: Micros = 1 << 53

@@ -30,7 +30,7 @@ from stream.partition import Partition, fingerprint
 from stream.pipeline import Options
 from stream.records import Micros
 from stream.release import MECHANISMS
-from stream.schemas import LEAKAGE, OBSERVATIONS, PRIVATE
+from stream.schemas import LEAKAGE, OBSERVATIONS
 from stream.settings import Settings
 
 
@@ -71,7 +71,9 @@ def worker(
     assert control.partitions is not None  # noqa: S101
     partitions = control.partitions
     known = {name for each in (policy, *control.accepted()) for name in topic_names(each)}
-    results = tuple(name for name in existing if name in known and (name == LEAKAGE or name.startswith(PRIVATE)))
+    results = tuple(
+        name for name in existing if name in known and (name == LEAKAGE or name.startswith("tacet.private."))
+    )
     config = WorkerConfig(
         servers,
         fence=f"tacet-{control.id}",
