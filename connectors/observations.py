@@ -368,7 +368,9 @@ def shortfall(tally: Tally, dropped: dict[str, int] | None = None) -> DataError 
         told.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own.")
     lost = {"were at access points in no zone of the policy": tally.unknown_access_points}
     for reason, rows in sorted((dropped or {}).items()):
-        if reason != "repeated_batch":
+        if reason == "site_shut" and rows:
+            told.append(f"A site has more devices than its max_devices: it closed, and {rows:,} rows were not taken.")
+        elif reason != "repeated_batch":
             # A run that goes on in a store has had the rows up to its begin.
             more = rows - tally.leading if reason == "late" else rows
             lost[f"were dropped: {reason.replace('_', ' ')}"] = more

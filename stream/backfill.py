@@ -27,7 +27,7 @@ import orjson
 
 from stream.account_stage import by_version, retell
 from stream.budgets import nano
-from stream.errors import FinalityError, KeyFileError, UsageError
+from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.late_release import LateReleases
 from stream.operators import Operator
@@ -130,10 +130,13 @@ class Backfill:
             self._aside[site] = ReleaseState()
 
     def take(self, message: ObservationBatch | Heartbeat) -> None:
-        """Take the next message of the recording."""
+        """Take the next message of the recording; DataError where it has more devices than a site may hold."""
         site = message.site
         (sense, attributes), states = self._sensing[site], self._states[site]
         states[0], outputs = sense.step(states[0], message)
+        if states[0].shut:
+            msg = f"site {site}: the recording has more devices than its max_devices; nothing is released"
+            raise DataError(msg)
         for window in outputs:
             if isinstance(window, OccupancyWindow):
                 states[1], days = attributes.step(states[1], window)

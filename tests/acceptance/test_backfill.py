@@ -5,6 +5,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from core_ground import building, messages, people
 
 from connectors import keyfile, simulation, simulation_policy
 from connectors.commands.backfill import StoreBook
@@ -13,7 +14,7 @@ from connectors.observations import ObservationFile
 from connectors.store import read_outbox, read_topic
 from stream.accounting.audit import verify_chain
 from stream.backfill import Backfill, Backfilled
-from stream.errors import FinalityError, KeyFileError
+from stream.errors import DataError, FinalityError, KeyFileError
 from stream.pipeline import Options
 from stream.policy import Policy, load_policy
 from stream.records import DAY
@@ -143,6 +144,14 @@ def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day, tm
     ]
     assert len(same) > 100
     assert sum(same) < len(same) / 10  # small counts clamped at 0 may come out alike by chance
+
+
+def test_a_recording_with_more_devices_than_a_site_may_hold_settles_nothing(tmp_path):
+    policy, key = building(site="max_devices = 3"), new_key(tmp_path)
+    with opened(policy, key, tmp_path / "s") as (runner, store):
+        settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, StoreBook(store), Options())
+        with pytest.raises(DataError, match=r"^site dbh: the recording has more devices than its max_devices; nothing"):
+            all(settled.take(message) is None for message in messages(people(hours=2), policy))
 
 
 def test_windows_ahead_of_the_live_run_are_left_to_it(day, tmp_path):

@@ -233,6 +233,13 @@ def test_many_bad_rows_are_told_once_for_each_rule_with_the_first_line_and_their
     assert shortfall(read(text(tmp_path, GOOD))[0].tally) is None
 
 
+def test_a_site_that_closed_is_told_however_few_rows_came_after(tmp_path):
+    tally = read(text(tmp_path, *[GOOD] * 500))[0].tally
+    assert shortfall(tally, {"late": 1}) is None
+    problem = str(shortfall(tally, {"site_shut": 1}))
+    assert problem == "A site has more devices than its max_devices: it closed, and 1 rows were not taken."
+
+
 @pytest.mark.parametrize("value", ["[1]", "5", "null", "{}", '"x"', "true", "1e400", "{"])
 @pytest.mark.parametrize("field", COLUMNS)
 def test_a_bad_value_in_json_lines_loses_only_its_row(tmp_path, field, value):
