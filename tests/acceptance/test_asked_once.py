@@ -162,6 +162,7 @@ def test_a_day_that_was_asked_is_not_asked_under_another_name_or_rule(live, late
         )
         assert set(record) == set(attributes(where)[0])
     assert [entry["nano"] for entry in entries(where) if entry["release"] == "office-2"] == [0] * len(audiences)
+    tacet("audit", "verify", "--store", where, "--key-file", key)
     assert made.released == 1
     assert backfill((late_comer, policy), where, key, **span).emitted == []
 
@@ -218,6 +219,7 @@ def test_counts_that_would_say_too_much_of_what_was_asked_are_refused(live, late
     refused = [record for record in records if record["reason"] == "factor"]
     assert {record["spend"] for record in refused} == {"0"}
     assert {record["values"] for record in refused} == {None}
+    tacet("audit", "verify", "--store", where, "--key-file", key)
 
 
 def test_the_factor_with_counts_is_that_of_all_that_was_charged(late_comer, tmp_path):
@@ -236,6 +238,9 @@ def test_the_factor_with_counts_is_that_of_all_that_was_charged(late_comer, tmp_
     told = {r["window_end"]: r["attributes"] for r in leakage(where) if r["kind"] == "attributes"}
     figures = told[rfc3339(end)][f"{ASKED_DAY}/x/arrival"]
     assert figures["with_counts"]["all"] == pytest.approx(math.exp(1 + 3 * 12 * 0.25), rel=1e-6)
+    printed = orjson.loads(tacet("account", "--store", where, "--coalition", "facilities,public", "--json").stdout)
+    again = printed["sites"]["dbh"]["attributes"][f"{ASKED_DAY}/x/arrival"]["with_counts"]
+    assert again == {"facilities+public": figures["with_counts"]["all"]}
 
 
 # --- second releases ----------------------------------------------------------------------------------

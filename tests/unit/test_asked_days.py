@@ -10,6 +10,7 @@ import pytest
 from core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
 from stream.asked import AskedDays, LocalDay, all_zones_asked, decode_asked, encode_asked
+from stream.errors import PolicyError
 from stream.late_release import LateReleases
 from stream.local_time import local_day
 from stream.policy import Policy
@@ -148,3 +149,13 @@ def test_a_day_is_asked_by_all_releases_of_its_zone_together_and_then_no_more(zo
     made = bodies(late(two, state, item), "private")
     assert {record["release"] for record in made if record["reason"] is None} == {"office-day", "more"}
     assert {record["reason"] for record in bodies(late(two, state, item), "private")} == {"asked"}
+
+
+def test_two_releases_that_ask_the_same_attribute_of_a_zone_are_refused_at_load():
+    rule = "an attribute of a zone must belong to one release only"
+    with pytest.raises(PolicyError, match=rule):
+        building(releases=ATTRIBUTES + ATTRIBUTES.replace("office-day", "more"))
+    with pytest.raises(PolicyError, match=rule):
+        building(
+            releases=ATTRIBUTES + ATTRIBUTES.replace("office-day", "more").replace(OFFICES, 'zones = { ids = "x" }')
+        )
