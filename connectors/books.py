@@ -19,7 +19,7 @@ from stream.snapshot import chains
 
 Heads = dict[str, Link]
 UNCHECKED = ("signatures", "head against the mark", "commitments")
-"""What cannot be checked without the key file."""
+"""What cannot be checked without key file and mark; commitments need the true counts too."""
 
 
 @dataclass(slots=True)
@@ -83,10 +83,16 @@ def verified(books: Books) -> list[dict[str, Any]]:
     return books.entries
 
 
+def _unchecked(books: Books, signed: bool, marked: bool) -> list[str]:
+    """Return what could not be checked: without the key, without a mark (Kafka has none), without true counts."""
+    checked = (signed, marked, signed and bool(books.counted))
+    return [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
+
+
 def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str, Any]:
     """Check everything that can be checked; return the findings of ``tacet audit verify``."""
     told: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
-    told |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED) if key_file is None else []}
+    told |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
     try:
         mark, keys = None, None
         if key_file is not None:
@@ -94,6 +100,7 @@ def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str,
             if store is not None:
                 mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
         heads = books.audit(mark, None if keys is None else keys.audit).chains(books.entries)
+        told["unchecked"] = _unchecked(books, keys is not None, mark is not None)
         told["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
         told["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
         if keys is not None:

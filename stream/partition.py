@@ -39,7 +39,7 @@ from stream.release_state import ReleaseState
 from stream.schemas import AUDIT, QUARANTINE, decode_message
 from stream.sensing.occupancy import SenseState
 from stream.sensing.stamp import bounded
-from stream.snapshot import Stages, chain_of, open_site, open_snapshot, seal_site, seal_snapshot
+from stream.snapshot import BEFORE, Stages, chain_of, open_site, open_snapshot, seal_site, seal_snapshot, upgraded
 
 
 class Emitted(NamedTuple):
@@ -136,6 +136,8 @@ class Partition:
         if snapshot is None:
             return None
         body, sites = open_snapshot(snapshot)
+        if self._accept_policy and body["mechanisms"] == BEFORE:
+            body, sites = open_snapshot(upgraded(snapshot))
         self._refuse_differences(body)
         if body["policy"] in self._accepted:  # until it is known what was published under it
             self._use(self._accepted[body["policy"]])
@@ -249,7 +251,7 @@ class Partition:
         if body["mechanisms"] != MECHANISMS:
             msg = (
                 f"mechanism version: must be {body['mechanisms']}, under which this state was made, got {MECHANISMS}; "
-                "'tacet store upgrade' lets it begin with the next window"
+                "'tacet store upgrade', or --accept-policy, lets it begin with the next window"
             )
             raise UsageError(msg)
         if body["policy"] not in self._accepted and not self._accept_policy:

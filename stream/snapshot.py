@@ -12,10 +12,13 @@ from typing import Any
 from cramjam import DecompressionError, zstd
 
 from stream.envelope import Kind, seal, unseal, version_of
-from stream.errors import DataError
+from stream.errors import DataError, UsageError
 from stream.release import MECHANISMS
 from stream.schemas import join_parts, split_parts
 from stream.upgrade import upgraded_stages
+
+BEFORE = "1"
+"""The mechanism version whose states this one can go on from."""
 
 Stages = dict[str, bytes]
 """The byte form of each stage's state, by name."""
@@ -72,11 +75,15 @@ def is_current(snapshot: bytes) -> bool:
 def upgraded(snapshot: bytes) -> bytes:
     """Return a snapshot with which the present mechanism version goes on from the next window.
 
-    Position, presence and books stay; the rest begins anew as under an accepted change of policy.
+    Position, presence and books stay; the rest begins anew as under an accepted change of policy. UsageError where
+    a mechanism version made it that this one cannot go on from.
     """
     if is_current(snapshot):
         return snapshot
     head, sites = open_snapshot(snapshot)
+    if head["mechanisms"] not in {BEFORE, MECHANISMS}:
+        msg = f"mechanism version: must be {BEFORE} or {MECHANISMS} to go on from, got {head['mechanisms']}"
+        raise UsageError(msg)
     head = {name: value for name, value in head.items() if name != "v"}
     if head["mechanisms"] != MECHANISMS:
         head |= {"mechanisms": MECHANISMS, "adopt": True}

@@ -128,6 +128,9 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     account = json.loads(tacet("account", "--kafka", bootstrap, "--json"))["sites"]["dbh"]
     last = json.loads((tmp_path / "out/leakage.jsonl").read_text().splitlines()[-1])
     assert account["last"]["coalition"] == last["coalition"]
+    audit = json.loads(tacet("audit", "verify", "--kafka", bootstrap, "--key-file", str(key), "--json"))
+    entries = len((tmp_path / "out/audit.jsonl").read_text().splitlines())
+    assert (audit["ok"], audit["entries"], audit["records"]) == (True, entries, entries)
     status = json.loads(tacet("status", "--kafka", bootstrap, "--policy", str(policy_file), "--json"))
     assert [part["lag"] for part in status["partitions"] if "dbh" in part["sites"]] == [0]
 

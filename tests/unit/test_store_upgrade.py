@@ -20,6 +20,7 @@ from stream.embedded import Embedded
 from stream.errors import UsageError
 from stream.policy import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
+from stream.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 
 FIXTURE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
 POLICY = load_policy(FIXTURE["policy"])
@@ -115,6 +116,21 @@ def test_a_second_upgrade_changes_nothing(old):
     once = read_snapshot(old)
     assert not upgrade(old)
     assert read_snapshot(old) == once
+
+
+def test_accepting_a_change_upgrades_too(old):
+    with embedded(POLICY, old.parent / "key", old, accept_policy=True) as runner:
+        take_rest(runner)
+    assert verify(store_books(old, records=True), old, old.parent / "key")["ok"]
+    assert not upgrade(old)
+
+
+def test_a_mechanism_version_to_come_is_never_taken_back(old):
+    snapshot, _ = read_snapshot(old)
+    head, sites = open_snapshot(upgraded(snapshot))
+    later = seal_snapshot(head | {"mechanisms": "9"}, {site: seal_site(stages) for site, stages in sites.items()})
+    with pytest.raises(UsageError, match="mechanism version: must be 1 or 2 to go on from, got 9"):
+        upgraded(later)
 
 
 def test_an_upgrade_waits_for_no_run_but_is_refused_while_one_has_the_store(old):
