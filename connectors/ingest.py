@@ -329,12 +329,15 @@ class Ingest:
         return min(due, default=None)
 
     def _serve_simulated(self, state: IngestState, source: str, time: Micros) -> None:
-        """Uptime mode: serve every grid point up to a keep-alive, so that no client's trap moves the grid."""
+        """Uptime mode: serve every grid point up to a keep-alive, so that no client's trap moves the grid.
+
+        A simulated controller is listened to for all of its time: from its first heartbeat on.
+        """
         point = time // GRID * GRID
         served = max(state.simulated.get(source, point - GRID), point - DAY)
         pairs = tuple(pair for pair in self.pairs if pair[1] == source)
         for grid in range(served + GRID, point + GRID, GRID):
-            self._beat(state, pairs, grid - WATERMARK_LAG, self._start or 0)
+            self._beat(state, pairs, grid - WATERMARK_LAG, 0)
             state.simulated[source] = grid
 
     def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros, since: Micros) -> None:

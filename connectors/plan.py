@@ -73,6 +73,7 @@ def _count_row(
     epsilon, charge = release.epsilon[audience], release.charge(audience)
     windows = DAY // policy.site[site].tick
     fit = releases_that_fit(release, audience, windows, policy.privacy.w)
+    expected = expected_quality(policy, site, release, epsilon)
     of_day = whole_day(policy.site[site].tick, policy.site[site].ticks_per_observation, fit)
     person = policy.privacy.devices_per_person
     budgets = [release.w_budget[name] for name in companions(release, audience) if name in release.w_budget]
@@ -97,7 +98,9 @@ def _count_row(
         "w_budget": _decimal(release.w_budget.get(audience)),
         "releases_that_fit": fit,
         "cost": _decimals({"window": charge, "day": charge * fit} | units | most),
-        "expected_mean_absolute_error": round(expected_error(policy, site, release, epsilon), 4),
+        "expected_mean_absolute_error": round(expected.error, 4),
+        "expected_mean_count": round(expected.mean, 4),
+        "worse_than_zero": expected.worse_than_zero,
     }
 
 
@@ -120,8 +123,42 @@ def _paid(release: CountRelease, audience: str, windows: int, w: int) -> int:
     return fit
 
 
+class Quality(NamedTuple):
+    """How good a release is on the simulated day, per value and window."""
+
+    error: float
+    """Mean absolute error."""
+    mean: float
+    """Mean true count: the error of whoever always says 0."""
+
+    @property
+    def worse_than_zero(self) -> bool:
+        """Whether always saying 0 would be nearer to the truth."""
+        return self.error > self.mean
+
+
 def expected_error(policy: Policy, site: str, release: CountRelease, epsilon: Fraction) -> float:
     """Return the mean absolute error per zone and window of a release on the simulated day."""
+    return expected_quality(policy, site, release, epsilon).error
+
+
+Qualities = dict[tuple[str, str, str], Quality]
+"""Site, release and audience -> how good its counts are expected to be."""
+
+
+def qualities(policy: Policy) -> Qualities:
+    """Return how good a policy's count releases are expected to be."""
+    return {
+        (site, release.name, audience): expected_quality(policy, site, release, release.epsilon[audience])
+        for site in policy.site
+        for release in policy.release
+        if isinstance(release, CountRelease) and policy.zones_of(release, site)
+        for audience in audiences_of(release)
+    }
+
+
+def expected_quality(policy: Policy, site: str, release: CountRelease, epsilon: Fraction) -> Quality:
+    """Return error and mean count per value and window of a release on the simulated day."""
     place, counted = policy.site[site], CountPlan(policy, release, site)
     day = simulated_day(place.tick, place.validity)
     rows = day.counts[:, stand_ins(place.zones, day.zones, day.kinds)].tolist()
@@ -139,7 +176,7 @@ def expected_error(policy: Policy, site: str, release: CountRelease, epsilon: Fr
             state, today = mechanism.pause(state), naming.day(end)
         state, [made] = mechanism.step(state, naming.tick(mechanism, end, row))
         errors.append(np.abs(made.values[: len(row)] - row))
-    return float(np.mean(errors))
+    return Quality(float(np.mean(errors)), float(np.mean(exact)))
 
 
 def stand_ins(zones: Sequence[Zone], names: Sequence[str], kinds: Sequence[str]) -> list[int]:

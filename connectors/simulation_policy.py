@@ -51,8 +51,22 @@ mechanism = "pegasus"                # groups alike windows, so that quiet hours
 smoother = "median"
 zones = {{ kind = [{kinds}] }}
 levels = ["zone", "floor", "building"]
-epsilon = {{ facilities = "1", public = "0.1" }}             # per window: less epsilon, more noise
-daily_budget = {{ facilities = "288", public = "28.8" }}     # 288 windows a day; beyond it, nothing is released
+epsilon = {{ facilities = "1" }}       # per window: less epsilon, more noise
+daily_budget = {{ facilities = "288" }}     # 288 windows a day; beyond it, nothing is released
+
+# For a tenth of the price the noise on a room would be larger than its count: floors and the building are
+# worth publishing. A device is on one floor and in the building, so each of the two has half of epsilon.
+# States belong to one site; another building needs a release of its own for them.
+[[release]]
+name = "floors"
+query = "count"
+mechanism = "pegasus"
+zones = {{ kind = [{kinds}] }}
+epsilon = {{ public = "0.1" }}
+daily_budget = {{ public = "28.8" }}
+
+[release.states]
+{states}
 """
 
 _ATTRIBUTES = """
@@ -86,10 +100,28 @@ sensitive = { below = 0.3 }          # share of working hours with somebody in
 def policy_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",)) -> str:
     """Return a policy (TOML) for the simulated building; ``sources`` are its controllers' addresses."""
     public = ", ".join(f'"{kind}"' for kind in dict.fromkeys(simulation.building.kinds) if kind != OFFICE)
-    parts = [site_text(simulation, sources), _COUNTS.format(kinds=public)]
+    parts = [site_text(simulation, sources), _COUNTS.format(kinds=public, states=_states(simulation))]
     if len(simulation.building.of_kind(OFFICE)):
         parts.append(_ATTRIBUTES)
     return "".join(parts)
+
+
+def _states(simulation: Simulation) -> str:
+    """Return each floor's zones but offices, and those of the building."""
+    place = simulation.building
+    rows = zip(place.zones, place.floors, place.kinds, strict=True)
+    public = [(zone, floor) for zone, floor, kind in rows if kind != OFFICE]
+    named = {
+        f"floor-{level}": [zone for zone, floor in public if floor == level]
+        for level in sorted({floor for _, floor in public})
+    } | {"building": [zone for zone, _ in public]}
+    return "\n".join(f"{name} = [{_wrapped(zones)}]" for name, zones in named.items())
+
+
+def _wrapped(zones: Sequence[str], each: int = 12) -> str:
+    quoted = [f'"{zone}"' for zone in zones]
+    lines = [", ".join(quoted[first : first + each]) for first in range(0, len(quoted), each)]
+    return ",\n    ".join(lines)
 
 
 def site_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",)) -> str:

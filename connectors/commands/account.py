@@ -11,9 +11,10 @@ from rich.console import Console
 
 from connectors import kafka as log
 from connectors.books import store_books, verified, with_kept
-from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async
+from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async, working
 from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
+from connectors.commands.units import unit_words
 from connectors.control import checked
 from connectors.kafka_books import kafka_books
 from connectors.store import read_outbox, read_topic
@@ -38,11 +39,12 @@ Records = list[dict[str, Any]]
     "--policy", "policy_files", type=FILE, multiple=True,
     help="A policy under which releases were made, where it has not been kept with them; once per version.",
 )  # fmt: skip
+@click.option("--attributes", "all_rows", is_flag=True, help="Also list the last day's attributes, zone by zone.")
 @json_option
 @click.pass_obj
 def account(
     settings: Settings, *, store: Path | None, kafka: str | None, coalition: str | None, at: Micros | None,
-    policy_files: tuple[Path, ...], as_json: bool,
+    policy_files: tuple[Path, ...], all_rows: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show what all releases together have cost: per audience, coalition and privacy unit.
 
@@ -54,19 +56,25 @@ def account(
     just these readers, each entry by the policy of its version. Books that are not whole are refused.
     """
     servers = one_of(store, kafka, settings)
-    if servers is not None:
-        run_async(checked(servers))
-    books = store_books(store) if store is not None else kafka_books(servers or "")
-    audit = verified(books)
-    if coalition is None:
-        records = _streamed(store, servers)
-    else:
-        policies = with_kept(books.policies, [read_policy(file) for file in policy_files])
-        if not policies:
-            raise click.UsageError("--coalition needs --policy: none is kept with these books")
-        records = _recomputed(store, servers, audit, policies, coalition.split(","), at)
+    with working("reading the books"):
+        if servers is not None:
+            run_async(checked(servers))
+        books = store_books(store) if store is not None else kafka_books(servers or "")
+        audit = verified(books)
+        if coalition is None:
+            records = _streamed(store, servers)
+        else:
+            policies = _policies(books.policies, policy_files)
+            records = _recomputed(store, servers, audit, policies, coalition.split(","), at)
     told = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
-    print_json(told) if as_json else _print_account(told)
+    print_json(told) if as_json else _print_account(told, all_rows=all_rows)
+
+
+def _policies(kept: Sequence[bytes], files: Sequence[Path]) -> list[Policy]:
+    policies = with_kept(kept, [read_policy(file) for file in files])
+    if not policies:
+        raise click.UsageError("--coalition needs --policy: none is kept with these books")
+    return policies
 
 
 def _streamed(store: Path | None, kafka: str | None) -> Records:
@@ -135,20 +143,23 @@ def summary(records: Records) -> dict[str, Any]:
     return {"sites": sites}
 
 
-def _print_account(told: dict[str, Any]) -> None:
+def _print_account(told: dict[str, Any], *, all_rows: bool) -> None:
     console = Console(highlight=False)
     if not told["sites"]:
         console.print("Nothing has been released yet.")
     for name, site in told["sites"].items():
         last = site["last"]
         readers = {**last["audiences"], **({COALITION: last["coalition"]} if last["coalition"] else {})}
-        spent = table(f"{name}: epsilons up to {last['window_end']}", ("privacy unit",), tuple(readers))
+        spent = table(f"{name}: epsilons up to {last['window_end']}", ("what is protected",), tuple(readers))
         for unit in next(iter(readers.values())):
-            spent.add_row(unit.replace("_", " "), *(str(units[unit]) for units in readers.values()))
+            spent.add_row(unit_words(unit), *(str(units[unit]) for units in readers.values()))
         console.print(spent)
         for what, rest in last["left"].items():
             console.print(f"{what}: {rest} more windows of this budget")
-        if site["attributes"]:
+        if site["attributes"] and not all_rows:
+            told_of = len(site["attributes"])
+            console.print(f"{told_of} attributes on the last day; --attributes lists their odds factors")
+        elif site["attributes"]:
             _print_attributes(console, name, site["attributes"], tuple(readers))
 
 

@@ -11,9 +11,11 @@ import click
 from rich.console import Console
 
 from connectors import keyfile
-from connectors.commands.options import FILE, json_option, print_json, read_policy
+from connectors.commands.options import FILE, json_option, print_json, read_policy, working
 from connectors.commands.promises import print_promises
 from connectors.commands.tables import table
+from connectors.commands.units import worse_than_zero
+from connectors.plan import Qualities, qualities
 from connectors.plan import plan as plan_of
 from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
@@ -80,10 +82,12 @@ def check(file: Path, *, as_json: bool) -> None:
 def show(file: Path, *, as_json: bool) -> None:
     """Print what is promised: for every privacy unit, audience and coalition."""
     checked = read_policy(file)
+    with working("errors to expect"):
+        expected = qualities(checked)
     if as_json:
-        print_json(promises(checked))
+        print_json(promises(checked, expected))
     else:
-        print_promises(checked)
+        print_promises(checked, expected)
 
 
 @policy.command("plan")
@@ -94,7 +98,9 @@ def plan(file: Path, *, as_json: bool) -> None:
 
     Errors are those on the day that 'tacet simulate --seed 1' makes.
     """
-    told = plan_of(read_policy(file))
+    checked = read_policy(file)
+    with working("errors to expect"):
+        told = plan_of(checked)
     print_json(told) if as_json else _print_plan(told)
 
 
@@ -103,17 +109,21 @@ def _print_plan(told: dict[str, Any]) -> None:
     counts = table(
         f"A day under policy {told['policy_version']}: counts",
         ("release", "audience"),
-        ("epsilon", "releases\nthat fit", "cost of\na day", "one person,\none day", "mean error\nper zone"),
+        ("epsilon", "windows\nthat fit", "cost of\na day", "one person,\none day", "mean\ncount", "mean\nerror"),
     )
     for row in told["counts"]:
         cost = row["cost"]
         counts.add_row(
             f"{row['site']}/{row['release']}", row["audience"], row["epsilon"],
             f"{row['releases_that_fit']} of {row['windows_per_day']}", cost["day"], cost["person_day"],
-            f"{row['expected_mean_absolute_error']:.2f}",
+            f"{row['expected_mean_count']:.2f}", f"{row['expected_mean_absolute_error']:.2f}",
         )  # fmt: skip
     console.print(counts)
-    console.print("Errors are those on the simulated day of 'tacet simulate --seed 1'.\n")
+    for row in told["counts"]:
+        if row["worse_than_zero"]:
+            error, mean = row["expected_mean_absolute_error"], row["expected_mean_count"]
+            console.print(f"[bold]![/bold] {worse_than_zero(row['release'], row['audience'], error, mean)}")
+    console.print("Counts and errors are those on the simulated day of 'tacet simulate --seed 1'.\n")
     attributes = table("Attributes", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor"))
     for row in told["attributes"]:
         attributes.add_row(
@@ -123,7 +133,7 @@ def _print_plan(told: dict[str, Any]) -> None:
     console.print(attributes)
 
 
-def promises(policy: Policy) -> dict[str, Any]:
+def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
     """Return what ``policy show`` tells, as one object."""
     knowledge = Knowledge.of(policy.privacy)
     return {
@@ -152,6 +162,13 @@ def promises(policy: Policy) -> dict[str, Any]:
                 "habit": {str(days): plain(factor) for days, factor in p.habit.items()},
             }
             for p in attribute_promises(policy)
+        ],
+        "worse_than_zero": [
+            {
+                "site": site, "release": release, "audience": audience,
+                "expected_mean_absolute_error": round(q.error, 4), "expected_mean_count": round(q.mean, 4),
+            }
+            for (site, release, audience), q in expected.items() if q.worse_than_zero
         ],
         "budgets": {
             f"{r.name}/{name}": decimal_string(budget)

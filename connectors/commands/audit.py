@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from connectors.books import store_books, verify
-from connectors.commands.options import FILE, json_option, print_json
+from connectors.commands.options import FILE, json_option, print_json, working
 from connectors.commands.reading import one_of, where_options
 from connectors.kafka_books import kafka_books
 from stream.errors import AuditError
@@ -39,7 +39,8 @@ def verify_command(
     """
     servers = one_of(store, kafka, settings)
     books = store_books(store, records=True) if store is not None else kafka_books(servers or "", records=True)
-    told = verify(books, store, key_file)
+    with working("reading the books"):
+        told = verify(books, store, key_file)
     if as_json:
         print_json(told)
     if not told["ok"]:

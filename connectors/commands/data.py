@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -16,7 +15,6 @@ from connectors.commands.options import (
     FOLDER,
     Address,
     Speed,
-    err,
     json_option,
     key_option,
     on_grid,
@@ -27,6 +25,7 @@ from connectors.commands.options import (
     run_async,
     tell_drops,
     windows_options,
+    working,
 )
 from connectors.counts_file import release_file
 from connectors.observations import ObservationFile, shortfall
@@ -58,14 +57,15 @@ FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 @click.option("--truth", type=FILE, help="Also write every true visit.")
 @click.option("--policy-out", type=FILE, help="Also write a policy for this building.")
 @click.option("--udp", type=Address(), help="Send it as SNMP traps to HOST:PORT.")
+@click.option("--community", default="public", show_default=True, help="Of the traps sent with --udp.")
 @click.option("--speed", type=Speed(), default="max", show_default=True, help="Times real time, or 'max'.")
 @click.option("--faults", default="", help="duplicates,reordering,loss,reboot,unknown-ap,wrong-community,flood,…")
 @click.option("--controllers", type=click.IntRange(1, 64), default=1, show_default=True)
 @json_option
 def simulate(
     *, days: int, seed: int, zones: int, start: Any, timezone: str, site: str, scale: float, out: Path | None,
-    form: str, truth: Path | None, policy_out: Path | None, udp: tuple[str, int] | None, speed: float | None,
-    faults: str, controllers: int, as_json: bool,
+    form: str, truth: Path | None, policy_out: Path | None, udp: tuple[str, int] | None, community: str,
+    speed: float | None, faults: str, controllers: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate a building: people with phones, classrooms, offices, and 64 access points.
 
@@ -82,7 +82,7 @@ def simulate(
     chosen = parse_faults([name for name in faults.split(",") if name])
     settings: dict[str, Any] = {"start": start.date()} if start else {}
     config = SimulatorConfig(days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, **settings)
-    with err.status("simulating …") if err.is_terminal else nullcontext():
+    with working("simulating"):
         made = run_simulation(config)
     told: dict[str, Any] = {"events": len(made.time), "devices": len(made.devices)}
     if out is not None:
@@ -92,7 +92,8 @@ def simulate(
     if policy_out is not None:
         policy_out.write_text(simulation_policy.policy_text(made))
     if udp is not None:
-        schedule = trap_schedule(made, [str(fault) for fault in chosen], seed, controllers)
+        faulty = [str(fault) for fault in chosen]
+        schedule = trap_schedule(made, faulty, seed, controllers, community=community.encode())
         with progress("sending traps", len(schedule)) as tick:
             told["sent"] = run_async(send_schedule(schedule, udp, speed, tick))
         told["traps"] = dict(schedule.counts)

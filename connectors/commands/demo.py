@@ -7,6 +7,7 @@ import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,16 @@ from connectors import keyfile, simulation_policy
 from connectors.commands.account import summary
 from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
 from connectors.commands.tables import table
+from connectors.commands.units import unit_words, worse_than_zero
 from connectors.live import FileSink, embedded, receiver
 from connectors.simulation_traps import TrapSchedule, trap_schedule
 from connectors.snmp.admission import Counters
 from connectors.snmp.receiver import Receiver
 from connectors.store import private_folder, read_outbox, read_topic
+from stream.count_plan import CountPlan
 from stream.pipeline import Options
-from stream.policy import Policy
-from stream.records import SECOND
+from stream.policy import CountRelease, Policy
+from stream.records import MINUTE, SECOND, Micros, OccupancyWindow
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
 from stream.sensing.simulator import SimulatorConfig, simulate
 
@@ -83,10 +86,18 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
         # A simulated day has nothing to lose: what no window holds yet is not kept, so that a slow disk can follow.
         sink = FileSink(runner, asyncio.Event())
         async with receiver(("127.0.0.1", 0), policy, key, sink, (COMMUNITY,), start=simulation.start) as listening:
+            _listened_before(listening, policy, simulation.start)
             with progress("windows released", 288) as tick:
                 traps = trap_schedule(simulation, [], seed, 1)
                 sent = await _send(traps, listening, speed, lambda: tick(runner.partition.counters.windows))
     return Demo(folder, policy, listening.counters, sent)
+
+
+def _listened_before(listening: Receiver, policy: Policy, start: Micros) -> None:
+    """Let the connector vouch also for the window at whose end the simulated day begins: nobody was there yet."""
+    for site in policy.site.values():
+        for source in site.sources:
+            listening.state.simulated[source] = start - site.tick - MINUTE
 
 
 async def _send(traps: TrapSchedule, listening: Receiver, speed: float, tick: Callable[[], None]) -> int:
@@ -119,7 +130,8 @@ def outcome(made: Demo) -> dict[str, Any]:
         audience.name: [parse_record(value) for _, value in read_outbox(store, audience.name, 0)]
         for audience in made.policy.audience
     }
-    counts = {name: _errors(records, truth) for name, records in releases.items()}
+    exact = _exact(made.policy, truth)
+    counts = {name: _errors(records, exact) for name, records in releases.items()}
     account = summary([parse_record(value) for value in read_topic(store, LEAKAGE)])
     return {
         "traps": {
@@ -136,23 +148,47 @@ def outcome(made: Demo) -> dict[str, Any]:
     }
 
 
-def _errors(records: list[dict[str, Any]], truth: dict[str, dict[str, int]]) -> dict[str, Any]:
-    """Compare an audience's counts with the exact ones, which only a laboratory keeps, and for a day."""
+Exact = dict[tuple[str, str], dict[str, int]]
+"""Release and window -> exact count by the names that the release counts."""
+
+
+def _exact(policy: Policy, truth: dict[str, dict[str, int]]) -> Exact:
+    """Return what exact counts would have said, which only a laboratory keeps, and for a day."""
+    [(site, place)] = policy.site.items()
+    plans = [CountPlan(policy, release, site) for release in policy.release if isinstance(release, CountRelease)]
+    windows = {
+        end: OccupancyWindow(site, 0, tuple(counts[zone.id] for zone in place.zones), Fraction(1))
+        for end, counts in truth.items()
+    }
+    return {
+        (plan.release.name, end): dict(zip(plan.names, plan.counts(window).tolist(), strict=True))
+        for plan in plans
+        for end, window in windows.items()
+    }
+
+
+def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
+    """Compare an audience's counts with the exact ones."""
     errors, counts, building = [], [], []
     released = [record for record in records if "values" in record and record["released"]]
-    for record in (record for record in released if record["window_end"] in truth):
-        exact = truth[record["window_end"]]
-        errors += [abs(value - exact[zone]) for zone, value in record["values"].items()]
-        counts += [exact[zone] for zone in record["values"]]
-        if record.get("levels"):
-            building.append(abs(record["levels"]["building"] - sum(exact[zone] for zone in record["values"])))
+    for record in released:
+        known = exact.get((record["release"], record["window_end"]), {})
+        errors += [abs(record["values"][name] - count) for name, count in known.items()]
+        counts += list(known.values())
+        if known and "building" in record["values"]:
+            building.append(abs(record["values"]["building"] - known["building"]))
+        elif known and record.get("levels"):
+            building.append(abs(record["levels"]["building"] - sum(known.values())))
     refused = sum("values" in record and not record["released"] for record in records)
+    mean, error = _mean(counts), _mean(errors)
     return {
+        "releases": sorted({record["release"] for record in released}),
         "released": len(released),
         "refused": refused,
-        "mean_count": _mean(counts),
-        "mean_error": _mean(errors),
+        "mean_count": mean,
+        "mean_error": error,
         "mean_error_building": _mean(building),
+        "worse_than_zero": mean is not None and error is not None and error > mean,
     }
 
 
@@ -179,15 +215,7 @@ def _print(told: dict[str, Any], made: Demo) -> None:
         ("Windows", f"{told['windows']} of five minutes, each released once, empty ones included\n"),
     ):
         console.print(f"{name:<10}{words}")
-    counts = table("Counts, against what an exact count would have said", ("audience",),
-                   ("windows\nreleased", "refused", "mean true\ncount", "mean error\nper zone",
-                    "mean error\nbuilding"))  # fmt: skip
-    for name, row in told["counts"].items():
-        counts.add_row(
-            name, str(row["released"]), str(row["refused"]), str(row["mean_count"]), str(row["mean_error"]),
-            str(row["mean_error_building"]),
-        )  # fmt: skip
-    console.print(counts)
+    _print_counts(console, told["counts"])
     attributes = table("Attributes of the offices' day", ("audience", "attribute"), ("shown", "not shown"))
     for name, rows in told["attributes"].items():
         for attribute, row in rows.items():
@@ -203,16 +231,24 @@ def _print(told: dict[str, Any], made: Demo) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
+def _print_counts(console: Console, told: dict[str, dict[str, Any]]) -> None:
+    columns = ("windows\nreleased", "refused", "mean true\ncount", "mean\nerror", "mean error\nbuilding")
+    counts = table("Counts, against what an exact count would have said", ("audience", "release"), columns)
+    for name, row in told.items():
+        figures = ("released", "refused", "mean_count", "mean_error", "mean_error_building")
+        counts.add_row(name, ", ".join(row["releases"]), *(str(row[figure]) for figure in figures))
+    console.print(counts)
+    for name, row in told.items():
+        if row["worse_than_zero"]:
+            release = ", ".join(row["releases"])
+            console.print(f"[bold]![/bold] {worse_than_zero(release, name, row['mean_error'], row['mean_count'])}")
+
+
 def _print_spend(console: Console, told: dict[str, Any]) -> None:
     for site, account in told["account"].items():
         last = account["last"]
         readers = {**last["audiences"], "all together": last["coalition"]}
         spent = table(f"Spent at {site}, in epsilons", ("what is protected",), tuple(readers))
-        for unit, words in (
-            ("presence_tuple", "one device at one tick"),
-            ("observation", "one trap"),
-            ("device_total", "one device, whole run"),
-            ("person_total", "one person, whole run"),
-        ):
-            spent.add_row(words, *(units[unit] for units in readers.values()))
+        for unit in ("presence_tuple", "observation", "device_total", "person_total"):
+            spent.add_row(unit_words(unit), *(units[unit] for units in readers.values()))
         console.print(spent)

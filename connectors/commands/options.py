@@ -24,6 +24,7 @@ from rich.progress import (
 )
 
 from connectors import keyfile
+from connectors.commands.telling import Came, telling
 from connectors.observations import NO_DROPS
 from connectors.snmp.admission import read_communities
 from stream.errors import UsageError
@@ -187,18 +188,29 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """Show on a terminal how far something has come; gives the function that moves the bar."""
+    """Show how far something has come; gives the function that moves it.
+
+    On a terminal a bar, elsewhere a line every ten seconds.
+    """
+    if not err.is_terminal:
+        came = Came(what, total)
+        with telling(came):
+            yield came.to
+        return
     columns = (
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+    with Progress(*columns, console=err, transient=True) as bars:
         task = bars.add_task(what, total=total)
+        yield lambda done, *_: bars.update(task, completed=done)
 
-        def tick(done: float, of: float | None = total) -> None:
-            bars.update(task, completed=done, total=of)
 
-        yield tick
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show that something goes on which cannot say how far it has come."""
+    with err.status(f"{what} …") if err.is_terminal else telling(Came(what)):
+        yield
 
 
 def bootstrap(settings: Settings, given: str | None) -> str:

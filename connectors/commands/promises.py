@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from textwrap import fill
 
 from rich.console import Console
 from rich.table import Table
 
 from connectors.commands.tables import table
+from connectors.commands.units import unit_words, worse_than_zero
+from connectors.plan import Qualities
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.accounting.knowledge import Knowledge
 from stream.guarantees import AttributePromise, attribute_promises, count_promises
@@ -46,24 +49,19 @@ _WITH_COUNTS = """\
   habit        of somebody who is sensitive on each of so many days
 """
 
-_UNITS = {
-    "presence_tuple": "one\ntick",
-    "observation": "one\ntrap",
-    "device_w_event": "device,\n{w} windows",
-    "person_w_event": "person,\n{w} windows",
-    "device_day": "device,\none day",
-    "person_day": "person,\none day",
-}
+_SHOWN = ("presence_tuple", "observation", "device_w_event", "person_w_event", "device_day", "person_day")
+_HEADS = 8
+"""Letters a line in which the words of a unit stand above a column."""
 
 
-def print_promises(policy: Policy) -> None:
+def print_promises(policy: Policy, expected: Qualities) -> None:
     """Print everything that a policy promises, in the order in which one would ask."""
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
     if any(isinstance(release, CountRelease) for release in policy.release):
         console.print(_COUNTS)
-        for made in (*_counts(policy), *_budgets(policy), *_knowledge(policy)):
+        for made in (*_counts(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):
             console.print(made)
     _print_attributes(console, policy)
     for line in _rest(policy):
@@ -75,12 +73,23 @@ def print_promises(policy: Policy) -> None:
 
 def _counts(policy: Policy) -> Iterator[Table]:
     """Yield, per site, what each reader's counts cost in each unit."""
-    names = tuple(name.format(w=policy.privacy.w) for name in _UNITS.values())
+    names = tuple(fill(unit_words(unit), _HEADS) for unit in _SHOWN)
     for site, promises in groupby(count_promises(policy), lambda p: p.site):
-        made = table(f"Site {site}: epsilons of counts", ("release", "reader"), names)
+        made = table(f"Site {site}: epsilons of counts; w is {policy.privacy.w} windows", ("release", "reader"), names)
+        for column in made.columns[:2]:
+            column.min_width = 10  # names before numbers, where the terminal is narrow
         for p in promises:
-            made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in _UNITS))
+            made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in _SHOWN))
         yield made
+
+
+def _worse(qualities: Qualities) -> Iterator[str]:
+    """Yield a line for each release that is expected to tell less than the number 0 does."""
+    marked = [(release, audience, held) for (_, release, audience), held in qualities.items() if held.worse_than_zero]
+    for release, audience, expected in marked:
+        yield f"[bold]![/bold] {worse_than_zero(release, audience, expected.error, expected.mean)}"
+    if marked:
+        yield "(On the simulated day of 'tacet simulate --seed 1'.)\n"
 
 
 def _budgets(policy: Policy) -> Iterator[Table | str]:

@@ -101,8 +101,12 @@ def test_a_coalition_that_never_streamed_can_be_asked_about(ground):
 def test_for_people_there_are_tables(ground):
     shown = run("account", "--store", ground.store)
     assert shown.code == 0
-    assert "device total" in shown.out
-    assert "arrival" in shown.out
+    assert "one device at one tick" in shown.out
+    assert "one device, in all" in shown.out
+    assert "tuple" not in shown.out
+    assert "arrival" not in shown.out, "a row for each zone and attribute would bury the rest"
+    assert "--attributes lists" in shown.out
+    assert "arrival" in run("account", "--store", ground.store, "--attributes").out
     assert run("account", "--store", ground.store, "--at", "2020-01-01T00:00:00Z").out.startswith("Nothing")
 
 
@@ -206,7 +210,7 @@ def test_the_time_before_a_change_needs_the_policy_of_then_only(change, tmp_path
 
 def test_without_a_model_the_table_shows_what_holds_for_every_model(change):
     told = json.loads(run("account", "--store", change.store, "--json").out)["sites"][SITE]["attributes"]
-    shown = run("account", "--store", change.store).out
+    shown = run("account", "--store", change.store, "--attributes").out
     for name, figures in told.items():
         row = next(line for line in shown.splitlines() if name in line)
         numbers = [figures["bound"][reader] for reader in figures["bound"]]

@@ -45,12 +45,17 @@ def test_every_window_of_the_day_is_released_to_every_audience(demo: Shown) -> N
 
 
 def test_errors_are_what_the_noise_explains(demo: Shown) -> None:
-    # The key is new each time. Over seven runs the errors were 0.88 to 0.91 and 5.0 to 5.2 (standard deviations
-    # below 0.02 and 0.1); noise of twice the scale gave 1.38 and 9.9: the bounds are ten deviations from both.
+    # The key is new each time. Over seven runs the error of facilities was 0.88 to 0.91 (standard deviation below
+    # 0.02); noise of twice the scale gave 1.38. That of public, of floors and building together, is expected to be 15.
     facilities, public = (demo.told["counts"][name] for name in ("facilities", "public"))
     assert 0.65 < facilities["mean_error"] < 1.15
-    assert 3.5 < public["mean_error"] < 7.5
-    assert facilities["mean_count"] == public["mean_count"] > 1
+    assert 10 < public["mean_error"] < 21
+
+
+def test_what_the_demo_publishes_is_nearer_to_the_truth_than_0(demo: Shown) -> None:
+    for name, row in demo.told["counts"].items():
+        assert row["mean_error"] < row["mean_count"], name
+        assert not row["worse_than_zero"]
 
 
 def test_attributes_are_shown_or_not_for_every_office(demo: Shown) -> None:
@@ -68,7 +73,7 @@ def test_account_holds_the_spend_of_every_reader(demo: Shown) -> None:
     assert last["audiences"]["facilities"]["presence_tuple"] == "1"
     assert last["audiences"]["facilities"]["device_total"] == str(windows)
     assert float(last["audiences"]["public"]["device_total"]) == pytest.approx(windows / 10)
-    assert float(last["coalition"]["device_total"]) == pytest.approx(1.02 * windows)
+    assert float(last["coalition"]["device_total"]) == pytest.approx(1.1 * windows)
 
 
 def test_what_it_leaves_is_for_its_owner_only(demo: Shown) -> None:

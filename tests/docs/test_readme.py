@@ -54,7 +54,19 @@ def test_shell_commands_run_as_they_stand(block: str, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     if "tacet subscribe" in block:
-        assert re.search('"release_id":"dbh/(office-day|occupancy)/public/', done.stdout)
+        assert re.search('"release_id":"dbh/(office-day|floors)/public/', done.stdout)
+        _run_program(tmp_path)
+
+
+def _run_program(folder: Path) -> None:
+    """Run the program that subscribes, out of a file, beside the store that the commands have made."""
+    [program] = [block for block in re.findall(r"^```python\n(.*?)^```", README, re.M | re.S) if "subscribe(" in block]
+    (folder / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.match(r"20[-0-9:TZ]+ \{", done.stdout)
 
 
 def test_some_commands_are_run() -> None:

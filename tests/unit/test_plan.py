@@ -54,7 +54,8 @@ def test_every_release_and_audience_has_a_row_with_every_field():
     for each in told["counts"]:
         assert set(each) == {
             "site", "release", "audience", "mechanism", "epsilon", "windows_per_day", "daily_budget", "refresh_days",
-            "w_budget", "releases_that_fit", "cost", "expected_mean_absolute_error",
+            "w_budget", "releases_that_fit", "cost", "expected_mean_absolute_error", "expected_mean_count",
+            "worse_than_zero",
         }  # fmt: skip
         assert {"window", "day", "presence_tuple", "observation", "device_w_event", "device_day", "person_day"} <= set(
             each["cost"]
@@ -134,15 +135,19 @@ def simulated(tmp_path_factory):
     return policy, folder / "out"
 
 
-def errors_of(out, audience, release):
+def errors_of(out, audience, release, policy=None):
     """Return the absolute errors of a replayed release, by window and zone, over the simulated day."""
     truth = defaultdict(dict)
     with (out / "occupancy.csv").open() as file:
         for line in csv.DictReader(file):
             truth[line["window_end"]][line["zone"]] = int(line["count"])
     records = map(orjson.loads, (out / "private" / audience / f"{release}.jsonl").read_bytes().splitlines())
+    states = {} if policy is None else next(r.states for r in policy.release if r.name == release)
     return [
-        [abs(value - truth[record["window_end"]][zone]) for zone, value in record["values"].items()]
+        [
+            abs(value - sum(truth[record["window_end"]][zone] for zone in states.get(name, (name,))))
+            for name, value in record["values"].items()
+        ]
         for record in records
     ][:288]
 
@@ -153,8 +158,20 @@ def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simu
     told = {(r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy)["counts"]}
     for kind in BY_KIND:
         assert told[f"{kind}s", "public"] == pytest.approx(np.mean(errors_of(out, "public", f"{kind}s")), abs=1e-4)
-    for audience in ("facilities", "public"):
-        assert told["occupancy", audience] == pytest.approx(np.mean(errors_of(out, audience, "occupancy")), rel=0.1)
+    for audience, release in (("facilities", "occupancy"), ("public", "floors")):
+        found = np.mean(errors_of(out, audience, release, policy))
+        assert told[release, audience] == pytest.approx(found, rel=0.1)
+
+
+def test_a_release_that_tells_less_than_the_number_0_is_marked():
+    """Laplace noise of scale 1/e errs by about 1/e in the mean, and the simulated halls hold about 3 people."""
+    found = {epsilon: row(count_release(epsilon=epsilon)) for epsilon in ("0.1", "2")}
+    assert found["0.1"]["worse_than_zero"]
+    assert not found["2"]["worse_than_zero"]
+    for each in found.values():
+        exceeds = each["expected_mean_absolute_error"] > each["expected_mean_count"]
+        assert each["worse_than_zero"] == exceeds
+        assert each["expected_mean_count"] == found["2"]["expected_mean_count"] > 0
 
 
 @pytest.mark.parametrize(

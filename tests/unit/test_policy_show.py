@@ -130,3 +130,14 @@ def test_a_large_model_is_cut_off_and_says_so(tmp_path):
 def test_restricted_topics_are_not_passed_over(tmp_path):
     lines = shown(tmp_path, policy_text(COUNTS, head="[restricted]\noccupancy = true\n"))
     assert any(line.startswith("Restricted topics hold the true counts") for line in lines)
+
+
+def test_a_release_that_tells_less_than_the_number_0_is_marked(tmp_path):
+    text = " ".join(shown(tmp_path, policy_text(COUNTS)))
+    assert "! grouped for board: the mean error, " in text
+    assert "Always saying 0 would be nearer to the truth." in text
+    assert "grouped for facilities: the mean error" not in text
+
+
+def test_units_have_the_words_of_the_account(tmp_path):
+    assert "tuple" not in " ".join(shown(tmp_path, policy_text(COUNTS)))

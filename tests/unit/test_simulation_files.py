@@ -131,19 +131,32 @@ class TestPolicy:
 
     def test_offices_are_in_no_count_release_and_in_the_attribute_release(self, run):
         policy = load_policy(policy_text(run))
-        counts, attributes = policy.release
-        assert {zone.kind for zone in policy.zones_of(counts, "dbh")} == {"classroom", "open", "corridor"}
+        rooms, floors, attributes = policy.release
+        for counts in (rooms, floors):
+            assert {zone.kind for zone in policy.zones_of(counts, "dbh")} == {"classroom", "open", "corridor"}
         assert len(policy.zones_of(attributes, "dbh")) == 12
         assert {zone.kind for zone in policy.zones_of(attributes, "dbh")} == {"office"}
         assert set(attributes.attributes) == {"arrival", "departure", "breaks", "occupancy_level"}
 
     def test_a_building_without_offices_has_a_valid_policy_too(self):
         policy = load_policy(policy_text(simulate(SimulatorConfig(zones=2, site="tiny.hall"))))
-        assert [release.name for release in policy.release] == ["occupancy"]
+        assert [release.name for release in policy.release] == ["occupancy", "floors"]
+
+    def test_the_public_gets_floors_and_the_building_and_no_room(self, run):
+        policy = load_policy(policy_text(run))
+        rooms, floors, _ = policy.release
+        assert (set(rooms.epsilon), set(floors.epsilon)) == ({"facilities"}, {"public"})
+        counted = [zone.id for zone in policy.zones_of(floors, "dbh")]
+        assert floors.states["building"] == tuple(counted)
+        assert sorted(zone for name, zones in floors.states.items() if name != "building" for zone in zones) == sorted(
+            counted
+        )
 
     def test_several_buildings_fit_into_one_policy(self, run):
         other = simulate(SimulatorConfig(site="east", zones=8, building=1))
-        policy = load_policy(site_text(other, ("127.0.0.2",)) + policy_text(run))
+        before, _, after = policy_text(run).partition("# For a tenth of the price")
+        rest = after[after.index("# Facts about a room's day") :]  # states are of one site
+        policy = load_policy(site_text(other, ("127.0.0.2",)) + before + rest)
         assert len(policy.access_points()) == 72
 
 

@@ -1,0 +1,56 @@
+"""Progress of commands whose standard error is no terminal."""
+
+import threading
+
+import pytest
+
+from connectors.commands import options
+from connectors.commands.telling import Came, telling
+from connectors.commands.units import UNITS, unit_words
+from stream.guarantees import count_promises
+from stream.policy import load_policy
+
+
+def test_a_line_says_what_is_done_of_how_much_and_since_when():
+    assert Came("rows").line(10) == "tacet: rows: 10 s"
+    assert Came("rows", None, 120_000).line(20.4) == "tacet: rows: 120,000, 20 s"
+    assert Came("windows released", 288, 12).line(30) == "tacet: windows released: 12 of 288, 30 s"
+
+
+def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: pytest.MonkeyPatch):
+    lines, came, enough = list[str](), Came("rows", 8), threading.Event()
+
+    def echo(line: str, *, err: bool) -> None:
+        assert err
+        lines.append(line)
+        if len(lines) == 3:
+            enough.set()
+
+    monkeypatch.setattr("connectors.commands.telling.click.echo", echo)
+    with telling(came, every=0.001):
+        came.to(5)
+        assert enough.wait(60)
+    told = len(lines)
+    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+    assert len(lines) == told
+    assert lines[0].startswith("tacet: rows: ")
+
+
+@pytest.mark.parametrize("piped", [options.progress("rows", 3), options.working("planning")], ids=["counted", "not"])
+def test_short_work_says_nothing(piped, capsys: pytest.CaptureFixture[str]):
+    with piped as tick:
+        if tick is not None:
+            tick(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_every_unit_of_the_account_and_of_promises_has_words():
+    policy = load_policy(
+        'audience = [{ name = "a" }]\n[site.s]\nsources = ["10.0.0.1"]\n[[site.s.zones]]\nid = "z"\ncapacity = 1\n'
+        'access_points = ["02:00:00:00:00:01"]\n[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\n'
+        'epsilon = { a = "1" }\n'
+    )
+    assert all(promise.units.keys() <= UNITS.keys() for promise in count_promises(policy))
+    assert unit_words("presence_tuple") == "one device at one tick"
+    assert unit_words("device_w_event", 12) == "one device, 12 windows"
+    assert not any("tuple" in words for words in UNITS.values())
