@@ -560,6 +560,13 @@ def test_uptime_mode_takes_time_from_the_trap_and_heartbeats_from_keep_alives():
     assert c.core.next_due(c.state) is None
 
 
+def test_in_uptime_mode_the_window_that_ends_at_uptime_0_is_vouched_for():
+    """Nothing can have been missed before it, and a local day that begins there is whole."""
+    c = Connector(ingest(start=MIDNIGHT))
+    c.hear(NOON, trap(b"", kind=Kind.KEEPALIVE, uptime=6_000))
+    assert all(beat.listened_since <= MIDNIGHT - DAY for beat in beats(c.poll(NOON)))
+
+
 def test_in_uptime_mode_no_client_moves_the_grid_and_old_keep_alives_do_nothing():
     c = Connector(ingest(start=NOON))
     for uptime in (6_000, 600, 6_000):

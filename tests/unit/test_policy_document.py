@@ -38,7 +38,7 @@ sensitive = { before = "08:00" }
 
 DOCUMENT = (
     '{"v":1,"version":"VERSION","policy":{"site":{"dbh":{"name":"","timezone":"UTC","tick":300000000,'
-    '"validity":600000000,"lateness":30000000,"max_devices":20000,"working_hours":["08:00","18:00"],'
+    '"validity":600000000,"lateness":30000000,"max_devices":200000,"working_hours":["08:00","18:00"],'
     '"sources":["10.2.0.5"],"zones":[{"id":"2011","floor":"1","kind":"room","capacity":60,"max_count":null,'
     '"access_points":["5c:52:1e:00:20:11"],"base_radio":[],"access_point_names":[]}]}},'
     '"audience":[{"name":"public","description":""}],'
@@ -63,7 +63,7 @@ def test_the_document_writes_out_every_default():
 
 @pytest.mark.parametrize(
     "text",
-    [SMALL, policy_text(), policy_text(site="max_devices = 20000\n"), simulated_policy(simulate(SimulatorConfig()))],
+    [SMALL, policy_text(), policy_text(site="max_devices = 200000\n"), simulated_policy(simulate(SimulatorConfig()))],
     ids=["small", "building", "a default written out", "example"],
 )
 def test_a_policy_is_the_same_when_read_back_from_its_document(text):
