@@ -32,9 +32,10 @@ def oldest_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys
     starts: dict[str, Micros] = {}
     for snapshot in snapshots:
         head, sites = open_snapshot(snapshot)
-        if head["policy"] != policy.version:
+        ours = sites.keys() & policy.site.keys()
+        if ours and head["policy"] != policy.version:
             return None
-        for site in sites.keys() & policy.site.keys():
+        for site in ours:
             pipeline = Pipeline(policy, site, keys)
             states = {
                 stage.name: stage.operator.decode(sites[site][stage.name])

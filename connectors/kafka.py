@@ -280,6 +280,7 @@ class Record(NamedTuple):
     key: bytes
     value: bytes
     timestamp_ms: int
+    topic: str = ""
 
 
 def by_release_id(record: Record) -> Hashable:
@@ -318,6 +319,10 @@ class Following:
         self._once = {at.topic: _Once(identity) for at in ends}
         self._later: list[Any] = []
 
+    def end(self, topic: str) -> int:
+        """Return the furthest end that a partition of a topic had at the beginning."""
+        return max((end for at, end in self._ends.items() if at.topic == topic), default=0)
+
     async def present(self) -> AsyncIterator[list[Record]]:
         """Yield what was there at the beginning, each partition in order."""
         while await _short_of(self._reader, self._ends):
@@ -345,7 +350,7 @@ class Following:
 
     def _first(self, raws: list[Any]) -> list[Record]:
         records = [
-            (raw.topic, Record(raw.partition, raw.offset, raw.key or b"", raw.value or b"", raw.timestamp))
+            (raw.topic, Record(raw.partition, raw.offset, raw.key or b"", raw.value or b"", raw.timestamp, raw.topic))
             for raw in raws
         ]
         return [record for topic, record in records if self._once[topic].first(record)]

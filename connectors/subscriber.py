@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from connectors import kafka as log
+from connectors.cursor import Cursor
 from connectors.store import has_outbox, read_outbox
 from stream.errors import DataError, UsageError
 from stream.schemas import parse_record, parse_time
 
 Release = dict[str, Any]
+_Told = tuple[str, int, Release]
+"""A record on Kafka with its topic and offset."""
 POLL_SECONDS = 0.2
 
 _CAUGHT_UP = None
@@ -35,6 +38,7 @@ async def subscribe(
     release: str | None = None,
     from_start: bool = False,
     after: str | None = None,
+    cursor: Cursor | None = None,
     until_end: bool = False,
 ) -> AsyncGenerator[Release, None]:
     """Yield releases for one audience, from an embedded store or from Kafka.
@@ -48,34 +52,51 @@ async def subscribe(
         kafka: bootstrap servers; give this or ``store``.
         release: only this release; all of the audience's otherwise.
         from_start: begin with the first record kept, not with the next one to come.
-        after: begin behind this release id, at its site; other sites begin at the start.
+        after: begin behind this release id, at its site; other sites begin at the start. On Kafka what other
+            releases have of its window comes too, since it may have arrived later.
+        cursor: on Kafka, begin where it stands; it moves on when the next release is asked for.
         until_end: stop at the end of what is there now.
 
     Raises:
         UsageError: neither or both of ``store`` and ``kafka``; no such store, audience or, on Kafka, release;
-            ``after`` is none of the releases that were there at the beginning.
+            ``after`` is none of the releases that were there at the beginning; ``cursor`` with a store or ``after``.
         FinalityError: a release id came twice with different content.
     """
     if (store is None) == (kafka is None):
         msg = "subscribe: must be given either a store or Kafka's bootstrap servers"
         raise UsageError(msg)
-    whole = from_start or after is not None
+    if cursor is not None and (kafka is None or after is not None):
+        msg = "cursor: must go with Kafka and without after; a store has one order, in which after is exact"
+        raise UsageError(msg)
+    whole = from_start or after is not None or cursor is not None
     if store is not None:
-        source = _from_store(store, audience, whole=whole)
+        source = _behind(_from_store(store, audience, whole=whole), after)
     else:
         assert kafka is not None  # noqa: S101
-        source = _from_kafka(kafka, audience, release, whole=whole, after=after)
+        source = _from_kafka(kafka, audience, release, whole=whole, after=after, cursor=cursor)
+    async with aclosing(source) as records:
+        async for record in records:
+            if record is not _CAUGHT_UP:
+                if release is None or record["release"] == release:
+                    yield record
+            elif until_end:
+                return
+
+
+async def _behind(
+    source: AsyncGenerator[Release | None, None], after: str | None
+) -> AsyncGenerator[Release | None, None]:
+    """Leave out what one order has up to a release, at its site."""
     skipping = after
     async with aclosing(source) as records:
         async for record in records:
             if record is _CAUGHT_UP:
                 _refuse_unfound(skipping)
-                if until_end:
-                    return
+                yield _CAUGHT_UP
             elif skipping is not None and record["site"] == skipping.partition("/")[0]:
                 if record["release_id"] == skipping:
                     skipping = None
-            elif release is None or record["release"] == release:
+            else:
                 yield record
 
 
@@ -125,21 +146,53 @@ def _by_release(records: Iterable[Release]) -> Iterator[Release]:
 
 
 async def _from_kafka(
-    kafka: str, audience: str, release: str | None, *, whole: bool, after: str | None
+    kafka: str, audience: str, release: str | None, *, whole: bool, after: str | None, cursor: Cursor | None
 ) -> AsyncGenerator[Release | None, None]:
     topics = await _private_topics(kafka, audience, release)
     if release is not None and after is None:
-        topics = {release: topics[release]}  # else the others are needed to find out what lies behind ``after``
+        topics = {release: topics[release]}  # else the others are needed to find ``after``
     async with log.following(kafka, [*topics.values()], from_start=whole) as records:
+        for topic in topics.values():
+            if cursor is not None:
+                cursor.refuse_short(topic, records.end(topic))
         with closing(_Waiting()) as waiting:
             async for batch in records.present():
-                waiting.add(record.value for record in batch)
-            for value in waiting:
-                yield parse_record(value)
+                waiting.add(batch)
+            if after is not None:
+                _refuse_unfound(None if waiting.forget_up_to(after) else after)
+            for told in waiting:
+                async for record in _given([told], cursor):
+                    yield record
         yield _CAUGHT_UP
         while True:
-            for record in sorted((parse_record(each.value) for each in await records.coming()), key=_place):
+            async for record in _given(await _coming(records), cursor):
                 yield record
+
+
+async def _coming(records: log.Following) -> list[_Told]:
+    """Return what has come, by window and site, of one topic and site as it lies there."""
+    came = [(record, parse_record(record.value)) for record in await records.coming()]
+    came.sort(key=lambda one: _place(one[1]))
+    return [(record.topic, record.offset, body) for record, body in _as_they_lie(came)]
+
+
+def _as_they_lie(came: list[tuple[log.Record, Release]]) -> Iterator[tuple[log.Record, Release]]:
+    """Keep the places of a topic's and site's records, but fill them in the order of the topic."""
+    of: dict[tuple[str, str], list[tuple[log.Record, Release]]] = {}
+    for record, body in came:
+        of.setdefault((record.topic, body["site"]), []).append((record, body))
+    queues = {name: iter(sorted(own, key=lambda one: one[0].offset)) for name, own in of.items()}
+    for record, body in came:
+        yield next(queues[record.topic, body["site"]])
+
+
+async def _given(told: Iterable[_Told], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
+    """Yield what the cursor has not seen; it moves on when the reader has come back for the next."""
+    for topic, offset, record in told:
+        if cursor is None or cursor.is_behind(topic, record["site"], offset):
+            yield record
+            if cursor is not None:
+                cursor.advance(topic, record["site"], offset)
 
 
 async def _private_topics(kafka: str, audience: str, release: str | None) -> dict[str, str]:
@@ -159,24 +212,50 @@ async def _private_topics(kafka: str, audience: str, release: str | None) -> dic
 class _Waiting:
     """Records of several topics until all are there, then in order; beyond a few MB they wait on disk.
 
-    The topics cannot be merged as they are read: of each, only the order within a site is known.
+    The topics cannot be merged as they are read: of each, only the order within a site is known. A record that
+    was released late stands behind those before it in its topic.
     """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None)  # a file without a name, for this connection alone
-        self._db.execute("CREATE TABLE waiting (time INT, site TEXT, counts INT, release TEXT, value BLOB)")
+        self._db.execute(
+            "CREATE TABLE waiting"
+            " (time INT, site TEXT, counts INT, release TEXT, topic TEXT, at INT, id TEXT, value BLOB)"
+        )
+        self._latest: dict[tuple[str, str], int] = {}
 
-    def add(self, values: Iterable[bytes]) -> None:
-        """Take records of which each site's are in the order of their release's topic."""
-        rows = ((*_place(parse_record(value)), value) for value in values)
+    def add(self, batch: Iterable[log.Record]) -> None:
+        """Take records of which each site's are in the order of their topic."""
         self._db.execute("BEGIN")
-        self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?)", rows)
+        self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(self._row, batch))
         self._db.execute("COMMIT")
 
-    def __iter__(self) -> Iterator[bytes]:
+    def _row(self, record: log.Record) -> tuple[Any, ...]:
+        body = parse_record(record.value)
+        time, site, counts, release = _place(body)
+        time = self._latest[record.topic, site] = max(time, self._latest.get((record.topic, site), time))
+        return time, site, counts, release, record.topic, record.offset, body.get("release_id"), record.value
+
+    def forget_up_to(self, after: str) -> bool:
+        """Forget what was certainly given before a release, and itself; return whether it is there.
+
+        Of its own topic that is what lies before it; of others what belongs to earlier windows, since topics of
+        one window may have arrived apart.
+        """
+        site = after.partition("/")[0]
+        found = self._db.execute("SELECT topic, at, time FROM waiting WHERE id = ? AND site = ?", (after, site))
+        row = found.fetchone()
+        if row is None:
+            return False
+        topic, at, time = row
+        self._db.execute("DELETE FROM waiting WHERE site = ? AND topic = ? AND at <= ?", (site, topic, at))
+        self._db.execute("DELETE FROM waiting WHERE site = ? AND topic <> ? AND time < ?", (site, topic, time))
+        return True
+
+    def __iter__(self) -> Iterator[_Told]:
         """Yield them by window, site, attributes before counts, release; of one release as they lie in its topic."""
-        order = "SELECT value FROM waiting ORDER BY time, site, counts, release, rowid"
-        return (bytes(value) for (value,) in self._db.execute(order))
+        order = "SELECT topic, at, value FROM waiting ORDER BY time, site, counts, release, at"
+        return ((topic, at, parse_record(bytes(value))) for topic, at, value in self._db.execute(order))
 
     def close(self) -> None:
         """Forget them."""

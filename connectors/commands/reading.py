@@ -13,6 +13,7 @@ from rich.console import Console
 from connectors import kafka as log
 from connectors.commands.options import FILE, FOLDER, F, bootstrap, json_option, print_json, read_policy, run_async
 from connectors.commands.tables import table
+from connectors.cursor import Cursor
 from connectors.status import describe
 from connectors.store import given_releases, has_outbox, read_snapshot
 from connectors.subscriber import Release
@@ -20,6 +21,8 @@ from connectors.subscriber import subscribe as follow
 from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
 
+SAVE_EVERY = 1.0
+"""Seconds between two saves of a cursor: after a crash what was shown in between comes again."""
 WHERE = "give either --store or --kafka"
 
 
@@ -42,12 +45,13 @@ def one_of(store: Path | None, kafka: str | None, settings: Settings) -> str | N
 @where_options
 @click.option("--from-start", is_flag=True, help="Begin with the first record kept.")
 @click.option("--after", metavar="RELEASE_ID", help="Begin behind this release.")
+@click.option("--cursor", "cursor_file", type=FILE, help="On Kafka: go on where this file stands, and keep it up.")
 @click.option("--until-end", is_flag=True, help="Stop at the end of what is there now.")
 @json_option
 @click.pass_obj
 def subscribe(
     settings: Settings, *, audience: str, release: str | None, store: Path | None, kafka: str | None,
-    from_start: bool, after: str | None, until_end: bool, as_json: bool,
+    from_start: bool, after: str | None, cursor_file: Path | None, until_end: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print private releases as they come: each once, each site in window order.
 
@@ -56,23 +60,33 @@ def subscribe(
     tacet subscribe --kafka broker:9092 --audience public --json | jq .values
     """
     servers = one_of(store, kafka, settings)
+    cursor = None if cursor_file is None else Cursor(cursor_file)
 
     async def show() -> int:
-        shown = 0
+        shown, saved = 0, time.monotonic()
         releases = follow(
             audience=audience, store=store, kafka=servers, release=release, from_start=from_start,
-            after=after, until_end=until_end,
+            after=after, cursor=cursor, until_end=until_end,
         )  # fmt: skip
         async for record in releases:
             print_json(record) if as_json else click.echo(one_line(record))
             shown += 1
+            if cursor is not None and time.monotonic() - saved > SAVE_EVERY:
+                cursor.save()
+                saved = time.monotonic()
         return shown
 
     if store is not None:
         _note_nothing_yet(store, audience, release)
-    with suppress(KeyboardInterrupt):
-        if not run_async(show()) and not (from_start or after):
-            click.echo("tacet: --until-end without --from-start or --after begins and ends at the present", err=True)
+    try:
+        with suppress(KeyboardInterrupt):
+            if not run_async(show()) and not (from_start or after or cursor):
+                click.echo(
+                    "tacet: --until-end without --from-start or --after begins and ends at the present", err=True
+                )
+    finally:
+        if cursor is not None:
+            cursor.save()
 
 
 def _note_nothing_yet(store: Path, audience: str, release: str | None) -> None:

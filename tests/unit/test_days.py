@@ -3,7 +3,7 @@
 from connectors import keyfile
 from connectors.days import oldest_day_needed
 from stream.partition import Partition
-from stream.policy import load_policy
+from stream.policy import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat
 from stream.schemas import encode_message
 
@@ -33,8 +33,8 @@ HOUR = 60 * MINUTE
 START = 17_600 * DAY
 
 
-def snapshot(keys: keyfile.FileKeys, site: str, until: int) -> bytes:
-    partition = Partition(POLICY, keys)
+def snapshot(keys: keyfile.FileKeys, site: str, until: int, policy: Policy = POLICY) -> bytes:
+    partition = Partition(policy, keys)
     for time in range(START, until + 1, 12 * HOUR):
         partition.feed(0, None, encode_message(Heartbeat(site, "10.0.0.1", 1, time, 0)))
     return partition.snapshot(1, 0)
@@ -53,3 +53,16 @@ def test_no_day_goes_while_a_site_has_not_begun(tmp_path):
     keyfile.create(tmp_path / "key", laboratory=False)
     keys = keyfile.FileKeys(tmp_path / "key")
     assert oldest_day_needed([snapshot(keys, "east", START + 3 * DAY)], POLICY, keys) is None
+
+
+def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_back(tmp_path):
+    """It gets no message any more, so that its state stays as it was under the policy before."""
+    keyfile.create(tmp_path / "key", laboratory=False)
+    keys = keyfile.FileKeys(tmp_path / "key")
+    sites = {"east": POLICY.site["east"]}
+    without = POLICY.model_copy(update={"site": sites})
+    assert without.version != POLICY.version
+    west = snapshot(keys, "west", START + DAY + HOUR)
+    east = snapshot(keys, "east", START + 3 * DAY, without)
+    assert oldest_day_needed([west, east], without, keys) == 17_602
+    assert oldest_day_needed([west], without, keys) is None
