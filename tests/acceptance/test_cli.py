@@ -307,7 +307,8 @@ def test_attribute_record_has_its_fields_and_a_value_only_when_released(day: Day
 
 
 def test_run_and_subscribe_give_the_lines_of_replay(day: Day) -> None:
-    wanted = [(audience, release) for audience in ("facilities", "public") for release in ("occupancy", "office-day")]
+    counts = {"facilities": "occupancy", "public": "floors"}
+    wanted = [(audience, release) for audience in counts for release in (counts[audience], "office-day")]
     printed = together(
         *(
             ["subscribe", "--store", day.store, "--audience", audience, "--release", release, "--from-start",
@@ -321,10 +322,10 @@ def test_run_and_subscribe_give_the_lines_of_replay(day: Day) -> None:
 
 
 def test_subscribe_after_a_release_gives_what_came_behind_it(day: Day) -> None:
-    records = (day.out / "private/public/occupancy.jsonl").read_text().splitlines(keepends=True)
+    records = (day.out / "private/public/floors.jsonl").read_text().splitlines(keepends=True)
     last = json.loads(records[-4])["release_id"]
     done = tacet(
-        "subscribe", "--store", day.store, "--audience", "public", "--release", "occupancy", "--after", last,
+        "subscribe", "--store", day.store, "--audience", "public", "--release", "floors", "--after", last,
         "--until-end", "--json",
     )  # fmt: skip
     assert done.stdout == "".join(records[-3:])
@@ -655,10 +656,12 @@ def test_release_names_a_bad_count_by_line_and_field(world: World, tmp_path: Pat
 
 def test_policy_show_tells_the_promise_of_every_reader(day: Day) -> None:
     told = json.loads(tacet("policy", "show", day.policy, "--json").stdout)
-    counts = {row["reader"]: row["epsilon"] for row in told["counts"]}
-    assert set(counts) == {"facilities", "public", "all"}
-    assert counts["public"]["presence_tuple"] == "0.1"
-    assert counts["all"]["presence_tuple"] == "1.02"  # 0.8 max + 0.2 of each: every epsilon groups for itself
+    counts = {(row["release"], row["reader"]): row["epsilon"]["presence_tuple"] for row in told["counts"]}
+    assert counts == {
+        ("occupancy", "facilities"): "1", ("occupancy", "all"): "1", ("floors", "public"): "0.1",
+        ("floors", "all"): "0.1",
+    }  # fmt: skip
+    assert told["worse_than_zero"] == []
     factors = {(row["attribute"], row["reader"]): row["factor"] for row in told["attributes"]}
     assert factors["arrival", "public"] == pytest.approx(1.2214, abs=1e-4)
 
