@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from connectors.control import decide, read
-from connectors.kafka import PRODUCER, connect, partition_of, read_tail
+from connectors.kafka import connect, partition_of, producer_of, read_tail
 from connectors.writers import close
 from stream.control import BEAT, SILENT, Control, Pair, Records, claim, displaced, sign_of_life
 from stream.errors import TacetError, UsageError
@@ -66,7 +65,7 @@ class Claims:
             UsageError: another ingest lives that sends for one of them; or a recording is older than what they sent.
             ClockApartError: this machine's clock is not the broker's.
         """
-        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **PRODUCER)
+        self._producer = producer_of(self._bootstrap)
         await connect(self._producer, self._bootstrap)
         newest = await self._newest(partitions)
         seen: dict[str, Micros] | None = None

@@ -32,6 +32,8 @@ BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
 COPIES_REMEMBERED = 1 << 17
 """How many of the last distinct records a reader remembers in order to drop their copies."""
+ANSWER_MS = 15_000
+"""Milliseconds after which a request that no broker has answered is sent again, to whoever leads then."""
 LOG_APPEND_TIME = 1
 """Kafka's number for a timestamp that the broker gave."""
 TOGETHER_MS = 100
@@ -51,6 +53,14 @@ PRODUCER: dict[str, Any] = {
 def partition_of(site: str, partitions: int) -> int:
     """Return a site's partition in [0, partitions), as Kafka's default partitioner has it (murmur2)."""
     return int(murmur2(site.encode()) & 0x7FFFFFFF) % partitions
+
+
+def producer_of(bootstrap: str, **options: Any) -> Any:
+    """Return a producer that asks again after ``ANSWER_MS`` and gives up after ``request_timeout_ms``."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **PRODUCER, **options)
+    # aiokafka takes one time for both: a leader that hangs would be waited for as long as a broker that is away.
+    producer.client._request_timeout_ms = ANSWER_MS  # noqa: SLF001
+    return producer
 
 
 class KafkaSink:
@@ -76,7 +86,7 @@ class KafkaSink:
 
     async def start(self) -> None:
         """Connect; UsageError when the topic does not exist."""
-        self._producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, **PRODUCER)
+        self._producer = producer_of(self._bootstrap)
         await connect(self._producer, self._bootstrap)
         self._partitions = len(await partitions_of(self._producer.client, self._topic))
 

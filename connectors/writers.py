@@ -35,11 +35,11 @@ from aiokafka.errors import (
 from connectors.kafka import (
     BROKER_PATIENCE,
     MAX_RECORD,
-    PRODUCER,
     connect,
     first_used,
     last_snapshot,
     partitions_of,
+    producer_of,
     read_one,
     read_range,
 )
@@ -53,6 +53,8 @@ TRANSACTION_TIMEOUT = 60.0
 """Seconds after which the broker ends a transaction by itself, and so fences who had begun it.
 
 Longer than any commit takes; as long may a writer that hangs, and that nobody has fenced, hold readers back."""
+COMMIT_TIMEOUT = 30.0
+"""Seconds after which a transaction that the broker has not ended is given up, to be looked for anew."""
 CLOSE_TIMEOUT = 5.0
 _FENCED = (
     IllegalOperation,  # aiokafka's word for one more send after it was fenced
@@ -81,12 +83,9 @@ async def transactional(bootstrap: str, name: str) -> Any:
 
     TimeoutError when no broker does that in time.
     """
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap,
-        **PRODUCER,
-        transactional_id=name,
-        transaction_timeout_ms=int(TRANSACTION_TIMEOUT * 1000),
-    )
+    producer = producer_of(
+        bootstrap, transactional_id=name, transaction_timeout_ms=int(TRANSACTION_TIMEOUT * 1000)
+    )  # fmt: skip
     try:
         await connect(producer, bootstrap)
     except BaseException:
@@ -104,7 +103,7 @@ async def transaction(producer: Any) -> AsyncIterator[None]:
         InterruptedWriteError: the broker did not say what became of it.
     """
     try:
-        async with asyncio.timeout(TRANSACTION_TIMEOUT):
+        async with asyncio.timeout(COMMIT_TIMEOUT):
             await producer.begin_transaction()
             yield
             await producer.commit_transaction()

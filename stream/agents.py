@@ -48,6 +48,7 @@ def create_app(
         broker=";".join(f"kafka://{broker.strip()}" for broker in brokers.split(",")),
         broker_session_timeout=session_timeout,
         broker_heartbeat_interval=session_timeout / 4,
+        broker_request_timeout=session_timeout + 5.0,  # a leader that hangs is not waited for much longer than a worker
         broker_commit_interval=1.0,
         consumer_max_fetch_size=16 << 20,
         consumer_auto_offset_reset="earliest",
