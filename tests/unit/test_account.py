@@ -28,6 +28,7 @@ from core_ground import (
 )
 
 from stream.account_stage import account_stage
+from stream.accounting.account import Run
 from stream.accounting.charged import coalition_cost
 from stream.pipeline import Pipeline
 from stream.policy import decimal_string, load_policy
@@ -156,6 +157,30 @@ def test_further_charges_of_the_latest_window_add_to_it():
     units = ("presence_tuple", "device_w_event", "device_total")
     found = [[record["audiences"]["facilities"][unit] for unit in units] for record in told]
     assert found == [["0.5", "0.5", "0.5"], ["1", "1", "1"], ["0.5", "1.5", "1.5"]]
+
+
+def test_attempts_of_one_window_that_are_charged_together_add_up():
+    stage = account_stage(building(), SITE, laboratory=True)
+    charge = Charge("plain", "facilities", "laplace", Fraction(1, 2))
+    _, made = stage.step(stage.initial(), Spent(SITE, DAY, (charge, replace(charge, attempt=2))))
+    [record] = bodies(made, LEAKAGE)
+    assert record["audiences"]["facilities"]["presence_tuple"] == "1"
+
+
+def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far():
+    moves = "[privacy.mobility]\nforward = [[0.8, 0.2], [0.4, 0.6]]\n"
+    stage = account_stage(load_policy(policy_text() + moves), SITE, laboratory=True)
+    state, told = stage.initial(), []
+    for number, epsilon in enumerate(("0.5", "0.1")):
+        charge = Charge("plain", "facilities", "laplace", Fraction(epsilon))
+        state, made = stage.step(state, Spent(SITE, DAY + number * MINUTE, (charge,)))
+        told += [body["audiences"]["facilities"]["temporal"] for body in bodies(made, LEAKAGE)]
+    assert told[0] == told[1] > 0.5
+
+
+@pytest.mark.parametrize(("windows", "epsilons"), [(1, 1), (3, 1), (4, 2), (6, 2), (7, 3)])
+def test_windows_of_a_w_event_release_cost_an_epsilon_for_every_w_begun(windows, epsilons):
+    assert Run(Fraction(1), w=3).cost(windows) == epsilons
 
 
 def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper():

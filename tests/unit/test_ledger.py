@@ -146,6 +146,23 @@ def test_any_change_of_an_entry_is_found(field):
         verify_chain(entries)
 
 
+def made_to_fit(entries):
+    """Entries whose hashes fit what they say now, as one without the audit key can make them."""
+    return [entry | {"hash": chain_hash(entry)} for entry in entries]
+
+
+def test_an_entry_that_fits_itself_but_names_another_before_it_is_found():
+    first, second = ENTRIES[:2]
+    with pytest.raises(AuditError, match="entry 1 must be there and follow"):
+        verify_chain([first, *made_to_fit([second | {"previous": "0" * 64}])])
+
+
+def test_entries_linked_over_one_that_was_taken_out_are_found():
+    first, _, third = ENTRIES[:3]
+    with pytest.raises(AuditError, match="entry 1 must be there"):
+        verify_chain([first, *made_to_fit([third | {"previous": first["hash"]}])])
+
+
 def test_entries_taken_out_put_in_swapped_or_made_up_are_found():
     for wrong in (ENTRIES[1:5], ENTRIES[:2] + ENTRIES[3:6], [ENTRIES[0], ENTRIES[2], ENTRIES[1]], ENTRIES[:2] * 2):
         with pytest.raises(AuditError, match="must be there and follow"):

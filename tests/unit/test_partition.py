@@ -56,6 +56,15 @@ def snapshot() -> bytes:
     return partition.snapshot(CUT, 17)
 
 
+def test_of_each_message_the_charges_come_before_the_records_they_pay_for():
+    partition, closed = Partition(POLICY, laboratory()), 0
+    for offset, value in enumerate(LOG[:CUT]):
+        topics = [out.topic == AUDIT for out in partition.feed(offset, None, value)]
+        assert topics == sorted(topics, reverse=True)
+        closed += any(topics) and not all(topics)
+    assert closed > 10
+
+
 # --- restart -------------------------------------------------------------------------------------------
 
 

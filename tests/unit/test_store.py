@@ -77,9 +77,10 @@ def test_everything_in_a_store_is_for_its_owner_only(tmp_path, key):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path.name
 
 
-def test_a_folder_that_others_may_enter_is_refused(tmp_path):
-    (tmp_path / "open").mkdir(mode=0o755)
-    (tmp_path / "open").chmod(0o755)
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o705, 0o710, 0o701])
+def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(mode)
     with pytest.raises(UsageError, match="mode 0700"):
         private_folder(tmp_path / "open")
 

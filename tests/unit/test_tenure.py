@@ -226,6 +226,23 @@ async def test_messages_are_folded_in_while_a_checkpoint_is_written_and_the_next
     assert tenure.acknowledged == 3 * EVERY + 1
 
 
+async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowledged_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 30.0)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.gate.clear()
+    await feed(tenure, 2 * EVERY)
+    journal.gate.set()
+    async with asyncio.timeout(10):
+        while tenure.acknowledged is None:
+            await asyncio.sleep(0.01)
+    assert tenure.acknowledged == orjson.loads(journal.snapshots[0])["next"] == EVERY
+    await held.close()
+
+
 async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 0.2)
     journal = FakeJournal()

@@ -66,6 +66,11 @@ def test_a_withheld_attribute_alone_has_the_factor_of_theorem_1_everywhere():
     assert found == dict.fromkeys(("theorem_1", "bound", "with_counts"), pytest.approx(math.exp(0.7)))
 
 
+def test_what_two_releases_asked_of_one_attribute_adds_up():
+    twice = [charge("arrival", "0.7"), charge("arrival", "0.4", of="renamed")]
+    assert figures(books(), twice, "arrival")["bound"] == pytest.approx(math.exp(1.1))
+
+
 def test_a_shown_attribute_has_factor_zero():
     found = figures(books(PAIR), [charge("arrival", "0.7", shown=True)], "arrival")
     assert set(found.values()) == {0}

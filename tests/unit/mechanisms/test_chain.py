@@ -8,7 +8,7 @@ from stream.errors import UsageError
 from stream.mechanisms.chain import chain, keep
 from stream.mechanisms.irrational import evaluate
 from stream.mechanisms.labels import Context
-from stream.mechanisms.noise import discrete_laplace, pmf
+from stream.mechanisms.noise import bernoulli, discrete_laplace, pmf
 
 F = Fraction
 KEY = b"k" * 32
@@ -28,6 +28,15 @@ def test_finer_noise_plus_step_has_the_coarser_law(coarser: str, finer: str, _: 
     step = step_pmf(F(finer), F(coarser), z)
     both = np.convolve(pmf(F(finer), z), step)[900:-900]
     assert np.abs(both - pmf(F(coarser), z))[300:-300].max() < 1e-15
+
+
+def test_each_coarser_value_is_that_of_the_next_finer_one_where_its_coin_says_so() -> None:
+    n, epsilons = 400, [F("1"), F("0.9"), F("0.8"), F("0.7")]
+    noise = chain(KEY, CONTEXT, DIGEST, epsilons, n)
+    for finer, coarser in pairwise(epsilons):
+        kept = bernoulli(KEY, CONTEXT.label("chain-keep", finer, coarser, digest=DIGEST), keep(finer, coarser), n)
+        assert kept.sum() > n // 2
+        assert (noise[coarser] == noise[finer])[kept].all()
 
 
 def step_pmf(finer: Fraction, coarser: Fraction, z: np.ndarray) -> np.ndarray:

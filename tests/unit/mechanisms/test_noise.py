@@ -181,6 +181,12 @@ def test_ladder_leaves_to_exact_digits_what_floats_cannot_tell(epsilon: Fraction
             assert drawn[0] == truth
 
 
+def test_ladder_draws_further_digits_where_the_first_are_too_few() -> None:
+    epsilon, few = F(1, 3000), noise._FEW
+    _, unsure = noise._by_ladder(np.array([1, 1000, few // 3, few - 1]), noise._ladder(epsilon))
+    assert unsure.all(), "63 digits, of which so few are not 0, give no relative error of 2**-42"
+
+
 def test_sign_is_the_top_bit() -> None:
     low = words(KEY, b"sign", 1000) >> np.uint64(1)
     positive = invert(low, F("0.3"), never)

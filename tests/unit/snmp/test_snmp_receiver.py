@@ -389,6 +389,39 @@ async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkey
     assert watermark > sink.rows[0].time
 
 
+class Hands:
+    """A clock that a test moves."""
+
+    def __init__(self, time):
+        self.time = time
+
+    def now(self):
+        return self.time
+
+
+async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_them(monkeypatch):
+    monkeypatch.setattr("connectors.snmp.receiver.CHUNK", 2)
+    sink, hands = Log(), Hands(1_700_000_000 * SECOND)
+    ingest = Ingest(
+        access_points={RADIOS[0]: ("dbh", "zone0")},
+        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000)},
+        pseudonyms=Pseudonyms.daily(bytes(32)),
+    )
+    receiver = Receiver(
+        ("127.0.0.1", 0), ingest=ingest, sink=sink, allow=AllowList(["127.0.0.1"]), communities=[b"c0mm"], clock=hands
+    )
+    received = hands.time
+    for n in range(1, 4):
+        receiver._take(received, encode_associate(client(n), OCTETS[0], **BASE), ("127.0.0.1", 1))
+    hands.time += 20 * SECOND
+    assert await receiver._chunk()
+    assert all(m.watermark < received for m in sink.messages if isinstance(m, Heartbeat))
+    assert not await receiver._chunk()
+    assert max(m.watermark for m in sink.messages if isinstance(m, Heartbeat)) > received
+    last_row = max(place for place, m in enumerate(sink.messages) if isinstance(m, ObservationBatch))
+    assert all(m.watermark < received for m in sink.messages[:last_row] if isinstance(m, Heartbeat))
+
+
 async def test_a_clock_that_was_set_stops_the_receiver():
     wall = [0]
     stepping = AnchoredClock(lambda: time.time_ns() // 1000 + wall[0], lambda: time.monotonic_ns() // 1000)
