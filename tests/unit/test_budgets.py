@@ -9,6 +9,7 @@ import pytest
 from core_ground import SITE, account_of, audit_of, bodies, building, laboratory
 
 from stream.account_stage import account_stage
+from stream.accounting.ledger import LedgerState, spent_around, spent_on
 from stream.errors import PolicyError
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release import Releases
@@ -202,3 +203,21 @@ def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_be
         outcomes += paid([out for out in made if isinstance(out, Published)], "facilities")
     assert max(sum(outcomes[n : n + 60]) for n in range(61)) == 44
     assert outcomes.index(False) == 44
+
+
+# --- sums of the ledger ----------------------------------------------------------------------------------
+
+
+def test_all_days_of_a_period_are_paid_by_its_budget():
+    ledger = LedgerState(spent={"r/a": {2: 1, 3: 10, 4: 100, 5: 1000, 6: 10_000}})
+    assert spent_on(ledger, "r/a", range(3, 6)) == 1110
+    assert spent_on(ledger, "r/b", range(3, 6)) == 0
+
+
+def test_both_ends_of_a_span_belong_to_it_also_after_a_late_window():
+    ledger = LedgerState()
+    for end, spent in ((10, 1), (20, 10), (30, 100)):
+        ledger.remember("r/a", 0, end, spent)
+    assert spent_around(ledger, "r/a", 10, 10) == 11
+    assert spent_around(ledger, "r/a", 20, 10) == 110
+    assert spent_around(ledger, "r/a", 20, 9) == 10

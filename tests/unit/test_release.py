@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from core_ground import SITE, bodies, building, laboratory, messages, outputs_of, people
+from core_ground import ATTRIBUTES, SITE, bodies, building, laboratory, messages, outputs_of, people
 
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, key_day
@@ -55,6 +55,43 @@ def records_of(
     tick, first = policy.site[SITE].tick, 20_000 * DAY
     items = [OccupancyWindow(SITE, first + n * tick, row, Fraction(coverage)) for n, row in enumerate(counts)]
     return bodies(scan(stage_of(policy, keys), items)[1], "private")
+
+
+# --- open groups ----------------------------------------------------------------------------------------
+
+
+def groups_after(policy: Policy, first: int, windows: int) -> list[list[int]]:
+    """Sizes of the open groups after each of some windows of equal counts."""
+    stage, tick = stage_of(policy), policy.site[SITE].tick
+    state, sizes = stage.initial(), []
+    counts = (5,) * len(policy.site[SITE].zones)
+    for n in range(windows):
+        state, _ = stage.step(state, OccupancyWindow(SITE, first + n * tick, counts, Fraction(1)))
+        sizes += [held.size.tolist() for held in state.smoothing.values()]
+    return sizes
+
+
+def test_open_groups_close_where_the_key_day_ends() -> None:
+    policy = one_release("pegasus", 'board = "100"')
+    tick = policy.site[SITE].tick
+    before, last, first, after = groups_after(policy, 20_000 * DAY - tick, 4)
+    assert set(before) == set(first) == {1}
+    assert 2 in last, "the window that ends at midnight still belongs to the day before"
+    assert 2 in after
+
+
+def test_a_window_that_is_refused_closes_the_open_groups_and_enters_none() -> None:
+    policy = one_release("pegasus", 'board = "100"', 'daily_budget = { board = "200" }')
+    first, second, third = groups_after(policy, 20_000 * DAY + policy.site[SITE].tick, 3)
+    assert set(first) == {1}
+    assert 2 in second
+    assert set(third) == {0}
+
+
+def test_a_second_attempt_asks_no_attributes() -> None:
+    policy, seen = building(releases=ATTRIBUTES), people(hours=29)
+    assert bodies(outputs_of(policy, seen), "private")
+    assert not bodies(outputs_of(policy, seen, attempt=2), "private")
 
 
 # --- the record ----------------------------------------------------------------------------------------
