@@ -60,7 +60,7 @@ def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
 
 
 def store_of(path: Path) -> str | None:
-    """Return the embedded store that a key serves, "" where that is not known any more, None before its first use.
+    """Return the store (or ``cluster ID``) that a key serves, "" where that is not known, None before its first use.
 
     A key made before keys knew their store has been used once it knows a day.
     """
@@ -76,6 +76,25 @@ def store_of(path: Path) -> str | None:
 def bind(path: Path, store: str) -> None:
     """Let a key say for ever which store it serves; whoever calls has the folder ``locked``."""
     replace(path, _read(path) | {"store": store})
+
+
+def serve(path: Path, cluster: str) -> None:
+    """Let a production key serve one cluster from now on; UsageError when it serves a store or another cluster."""
+    with locked(path.parent):
+        bound = store_of(path)
+        if bound and bound != f"cluster {cluster}":
+            raise other_ledger(path, bound, f"cluster {cluster}")
+        if not bound:
+            bind(path, f"cluster {cluster}")
+
+
+def other_ledger(path: Path, bound: str, home: str) -> KeyFileError:
+    """Return the error of a production key that belongs elsewhere: it would draw fresh noise for a second ledger."""
+    mine = bound if bound.startswith("cluster ") else f"store {bound}"
+    return KeyFileError(
+        f"{path}: this production key belongs to {mine}, got {home}: its releases are final, so a new ledger needs a "
+        "new key"
+    )
 
 
 def pseudonym_key(path: Path) -> bytes:

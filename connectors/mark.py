@@ -54,11 +54,7 @@ def _refuse_other(key_file: Path, marks: Iterable[str], store: str) -> None:
     bound = keyfile.store_of(key_file)
     others = sorted({*marks, *([bound] if bound else [])} - {store})
     if others:
-        msg = (
-            f"{key_file}: this production key belongs to store {others[0]}, got store {store}: "
-            "its releases are final, so a new store needs a new key"
-        )
-        raise UsageError(msg)
+        raise keyfile.other_ledger(key_file, others[0], f"store {store}")
     if bound is not None and store not in marks:
         msg = (
             f"{mark_path(key_file)}: must be there, since this production key has been used: without it nobody can "

@@ -17,7 +17,7 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.control import join, read
+from connectors.control import checked, join, read
 from connectors.days import forget_past_days
 from connectors.kafka import partition_of, topics
 from connectors.live import refuse_unknown, tell_shut
@@ -67,6 +67,8 @@ def worker(
     servers = bootstrap(settings, kafka)
     existing = run_async(topics(servers))
     refuse_missing(existing, policy)
+    if not keys.laboratory:
+        keyfile.serve(key_file, str(run_async(checked(servers)).id))
     control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy))
     assert control.partitions is not None  # noqa: S101
     partitions = control.partitions

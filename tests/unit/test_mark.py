@@ -10,7 +10,7 @@ import pytest
 
 from connectors import keyfile
 from connectors.mark import MarkFile, mark_path
-from stream.errors import UsageError
+from stream.errors import KeyFileError, UsageError
 
 
 @pytest.fixture
@@ -102,6 +102,20 @@ def test_a_copy_made_before_the_first_use_cannot_be_told_from_its_original(produ
     copy = copied(production, tmp_path / "elsewhere")
     MarkFile(production, "one", laboratory=False)
     MarkFile(copy, "other", laboratory=False)
+
+
+def test_a_key_serves_one_home_be_it_a_store_or_a_cluster(production, tmp_path):
+    """A second home would be a second ledger, with fresh noise for the same ids."""
+    unused = copied(production, tmp_path / "elsewhere")
+    MarkFile(production, "one", laboratory=False)
+    with pytest.raises(KeyFileError, match="belongs to store one, got cluster c1"):
+        keyfile.serve(production, "c1")
+    keyfile.serve(unused, "c1")
+    keyfile.serve(unused, "c1")
+    with pytest.raises(KeyFileError, match="belongs to cluster c1, got cluster c2"):
+        keyfile.serve(unused, "c2")
+    with pytest.raises(KeyFileError, match="belongs to cluster c1, got store one"):
+        MarkFile(unused, "one", laboratory=False)
 
 
 def older(key, day):
