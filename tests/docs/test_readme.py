@@ -22,6 +22,7 @@ from verb_tree import all_verbs
 from connectors.cli import tacet
 from connectors.commands.admin import promises
 from connectors.commands.options import read_policy
+from connectors.plan import qualities
 from connectors.simulation_policy import site_text
 from stream import schemas
 from stream.policy import Policy
@@ -268,7 +269,8 @@ def test_examples_of_releases_make_a_policy_that_keeps_its_promises(tmp_path: Pa
     site = site_text(simulate(SimulatorConfig(seed=1)))
     file = tmp_path / "policy.toml"
     file.write_text("\n".join([site, audiences, *policy_examples()]))
-    told = promises(read_policy(file))
+    policy = read_policy(file)
+    told = promises(policy, qualities(policy))
     entrance = next(row for row in told["counts"] if row["release"] == "entrance")
     assert entrance["epsilon"]["device_w_event"] == "1.2"
     model = told["models"]["office-habits"]
