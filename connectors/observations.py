@@ -293,12 +293,14 @@ class ObservationFile:
             del self._ticks[name]
 
     def _beat(self, name: str, watermark: Micros) -> Iterator[Heartbeat]:
-        """Yield a heartbeat of every source: a recording vouches for the windows from ``since`` on.
+        """Yield a heartbeat of every source: a recording vouches for all its windows, the first of them whole.
 
-        Without one it vouches for what follows its first row.
+        That is the first from ``since`` on; without one, which a laboratory alone may leave out, the first from
+        its first row on.
         """
         site, first = self._policy.site[name], self.first or 0
-        vouched = first if self._since is None else self._since - site.tick
+        begin = first if self._since is None else self._since
+        vouched = -(-begin // site.tick) * site.tick - site.tick
         for source in site.sources:
             yield Heartbeat(name, source, first, watermark, vouched)
 
