@@ -138,6 +138,11 @@ def test_heartbeats_of_a_range_lie_on_its_grid_and_say_when_listening_began(tmp_
     assert {item.listened_since for item in log if isinstance(item, Heartbeat)} == {SINCE - TICK}
 
 
+def test_in_a_laboratory_a_recording_vouches_from_the_window_of_its_first_row_on(tmp_path):
+    log = messages(tmp_path / "o.csv", [Seen(EVENING + MINUTE, mac(1), access_point("a"))])
+    assert {item.listened_since for item in log if isinstance(item, Heartbeat)} == {EVENING}
+
+
 def test_a_range_that_begins_before_the_rows_has_its_empty_windows(tmp_path):
     log = messages(tmp_path / "o.csv", people(hours=4), since=EVENING - 2 * TICK)
     first = min(parse_record(r.value)["window_end"] for r in published(log, EVENING - 2 * TICK) if r.topic == AUDIT)
