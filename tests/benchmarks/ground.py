@@ -128,7 +128,7 @@ def _traps(one: Simulation, first: Micros, last: Micros) -> Iterator[tuple[Micro
         for moment, device, point in zip(*columns, strict=True):
             yield (
                 moment,
-                Trap(Kind.ASSOCIATE, "airespace", "", clients[device], points[point], b"", False, 0, 2, False, 0, b""),
+                Trap(Kind.ASSOCIATE, "airespace", "", clients[device], points[point], b"", False, 0, 2, False, 0),
             )
 
 

@@ -280,7 +280,7 @@ NOON, BEFORE_MIDNIGHT = T0 + DAY // 2, T0 - 2 * TICK
 def trap(zone: str) -> Trap:
     radio = bytes.fromhex(RADIOS[zone].replace(":", ""))
     client = bytes.fromhex("020000000001")
-    return Trap(Kind.ASSOCIATE, "", "", client, radio, b"", False, None, 2, False, 1, b"")
+    return Trap(Kind.ASSOCIATE, "", "", client, radio, b"", False, None, 2, False, 1)
 
 
 TRAPS = {zone: trap(zone) for zone in ZONES}
