@@ -81,7 +81,7 @@ def tell_shut(site: str) -> None:
     """Raise the alarm for a site that has shut at ``max_devices``."""
     log.error(
         "site closed", site=site,
-        reason="more devices than max_devices: 'tacet recover --reopen' (on Kafka 'tacet worker --reopen') lets it go on",
+        reason="more devices than max_devices: 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') lets it go on",
     )  # fmt: skip
 
 
