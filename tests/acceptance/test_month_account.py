@@ -27,9 +27,9 @@ from stream.schemas import LEAKAGE
 from stream.sensing.simulator import SimulatorConfig, simulate
 
 DAYS, TICK, W, DEVICES = 30, 15, 12, 3
-MECHANISM = {"occupancy": "pegasus", "plain": "laplace"}
+MECHANISM = {"occupancy": "pegasus", "floors": "pegasus", "plain": "laplace"}
 BUDGET = {("plain", "facilities"): Decimal(30), ("occupancy", "facilities"): Decimal(288)}
-BUDGET[("occupancy", "public")] = Decimal("28.8")
+BUDGET[("floors", "public")] = Decimal("28.8")
 READERS = {"facilities": {"facilities"}, "public": {"public"}, "all": {"facilities", "public"}}
 ATTRIBUTES = ("arrival", "departure", "breaks", "occupancy_level")
 CLASSES = ("012", "01", "01", "01")
