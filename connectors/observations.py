@@ -1,8 +1,9 @@
 """Files of observations: rows of time, device, access point and site, as messages of the log.
 
 A file stands for every source of every site in the policy. It is read whole, its rows are named and sorted,
-and only then is anything given out; so the order of the rows decides nothing, and none is late. Rows of the
-same time keep their order. A file that cannot be read to its end is refused: it might lack rows anywhere.
+and only then is anything given out; so the order of the rows decides nothing, and none is late. Of rows of
+one device and time the one at the access point that comes last in the policy decides. A file that cannot be
+read to its end is refused: it might lack rows anywhere.
 
 Which heartbeats there are follows from the range. Under a production key the verbs ask for both
 its ends, so that no row decides which windows are released. In a laboratory the range may come from
@@ -202,7 +203,7 @@ class ObservationFile:
             return
         self.tally.locally_administered += is_locally_administered(address)
         name = bytes.fromhex(self._names.name(address, self._names.epoch(time)))
-        self._rows.add((time, line, place, self._identity(address), name))
+        self._rows.add((time, place, name, line, self._identity(address)))
         day = self._days.get(time // DAY)
         if day is None:
             self._days[time // DAY] = _Day(time, time, 1)
@@ -230,7 +231,7 @@ class ObservationFile:
                     self._progress(number, self._rows.rows)
                 yield None
             if not low <= row[0] <= last:
-                self.tally.note(row[1], _STRAY)
+                self.tally.note(row[3], _STRAY)
                 self.tally.strays += 1
                 continue
             self.tally.leading += self._since is not None and row[0] <= first
@@ -241,7 +242,7 @@ class ObservationFile:
         yield from self._finish(last)
 
     def _take(self, row: Packed, session: int) -> Iterator[ObservationBatch]:
-        time, _, place, device, name = row
+        time, place, name, _, device = row
         radio, site = self._points[place]
         epoch = self._names.epoch(time)
         rows, seen = self._open.setdefault(site, []), self._seen[site]

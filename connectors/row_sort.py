@@ -1,4 +1,4 @@
-"""Sorting more rows than memory holds: by time, and of equal times by line.
+"""Sorting more rows than memory holds: by time, and of equal times by place and name, so that no order is left open.
 
 Rows have a fixed width. They are sorted in runs; where there is more than one, runs go to a temporary file
 and are merged from there. Runs that follow one another already are joined, so that a file in order is
@@ -33,11 +33,13 @@ RUN_ROWS = 1 << 17
 BLOCK_ROWS = 1 << 10
 """Rows of a run that are read back at once."""
 
-Packed = tuple[Micros, int, int, int, bytes]
-"""(time, line, place, device, name) of a row."""
+Packed = tuple[Micros, int, bytes, int, int]
+"""(time, place, name, line, device) of a row; rows are in the order of these, and lines are distinct."""
 
-_ROW = struct.Struct("<qqIq8s")
-_KEYS = np.dtype({"names": ["time", "line"], "formats": ["<i8", "<i8"], "offsets": [0, 8], "itemsize": _ROW.size})
+_ROW = struct.Struct("<qI8sqq")
+_KEYS = np.dtype(
+    {"names": ["time", "place", "name"], "formats": ["<i8", "<u4", ">u8"], "offsets": [0, 8, 12], "itemsize": _ROW.size}
+)
 
 
 class _Run(NamedTuple):
@@ -45,7 +47,7 @@ class _Run(NamedTuple):
 
     offset: int
     rows: int
-    last: tuple[Micros, int]
+    last: Packed
 
 
 class RowSort:
@@ -72,10 +74,10 @@ class RowSort:
             self._spill()
 
     def sorted(self) -> Iterator[Packed]:
-        """Yield all rows by time and line; to be called once, after the last ``add``."""
+        """Yield all rows in their order; to be called once, after the last ``add``."""
         if self._lanes and self._held:
             self._spill()
-        yield from _ROW.iter_unpack(self._sorted_run()[0])
+        yield from _ROW.iter_unpack(self._sorted_run())
         yield from heapq.merge(*(chain.from_iterable(map(self._read, lane)) for lane in self._lanes))
         self.close()
 
@@ -85,19 +87,16 @@ class RowSort:
         if self._file is not None:
             self._file.close()
 
-    def _sorted_run(self) -> tuple[bytes, tuple[Micros, int]]:
-        """Return what is held, sorted, and the time and line of its last row; nothing is held any more."""
+    def _sorted_run(self) -> bytes:
+        """Return what is held, sorted; nothing is held any more."""
         rows = np.frombuffer(self._held, dtype=_KEYS)
         self._held = bytearray()
-        order = np.argsort(rows["time"], kind="stable")  # lines come in ascending order
-        if not len(order):
-            return b"", (0, 0)
-        last = rows[order[-1]]
-        return rows.view(np.dtype((np.void, _ROW.size)))[order].tobytes(), (int(last["time"]), int(last["line"]))
+        order = np.lexsort((rows["name"], rows["place"], rows["time"]))  # stable, and lines come in ascending order
+        return rows.view(np.dtype((np.void, _ROW.size)))[order].tobytes()
 
     def _spill(self) -> None:
-        data, last = self._sorted_run()
-        first = _ROW.unpack_from(data)[:2]
+        data = self._sorted_run()
+        first, last = _ROW.unpack_from(data), _ROW.unpack_from(data, len(data) - _ROW.size)
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives until the last row has been given
