@@ -450,3 +450,10 @@ async def ends(bootstrap: str, topic: str) -> dict[int, int]:
     async with _reader(bootstrap) as reader:
         places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
         return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}
+
+
+async def begins(bootstrap: str, topic: str) -> dict[int, int]:
+    """Return, per partition of a topic, the offset of its first record that is kept."""
+    async with _reader(bootstrap) as reader:
+        places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
+        return {at.partition: begin for at, begin in (await reader.beginning_offsets(places)).items()}

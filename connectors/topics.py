@@ -73,6 +73,12 @@ def topic_names(policy: Policy) -> list[str]:
     return [CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT, LEAKAGE, QUARANTINE, PRESENCE, OCCUPANCY, *private]
 
 
+def result_topics(existing: Iterable[str], policies: Iterable[Policy]) -> tuple[str, ...]:
+    """Return those topics in which releases made under some policies, and their account, lie: these have books."""
+    known = {name for policy in policies for name in topic_names(policy)}
+    return tuple(name for name in existing if name in known and (name == LEAKAGE or name.startswith("tacet.private.")))
+
+
 def _published(release: Release) -> list[str]:
     queries = release.queries if isinstance(release, CountRelease) else ()
     return [release.name, *(query.name for query in queries)]

@@ -7,13 +7,17 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy
+from connectors.commands.reading import one_of
+from connectors.kafka_recovery import kafka_findings
 from connectors.live import embedded, refuse_unknown
 from connectors.recovery import Finding, rebuild_mark, store_findings
 from stream.policy import Policy
+from stream.settings import Settings
 
 
 @click.command()
-@click.option("--store", type=FOLDER, required=True, help="Folder of an embedded store.")
+@click.option("--store", type=FOLDER, help="Folder of an embedded store.")
+@click.option("--kafka", help="Or bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @click.option("--key-file", type=FILE, help="Also look at the key and the mark beside it.")
 @click.option("--policy", "policy_file", type=FILE, help="Also look whether the store was made under this policy.")
 @click.option(
@@ -21,8 +25,10 @@ from stream.policy import Policy
 )
 @click.option("--reopen", multiple=True, metavar="SITE", help="Let a site that closed at max_devices go on.")
 @json_option
+@click.pass_obj
 def recover(
-    *, store: Path, key_file: Path | None, policy_file: Path | None, heads: Path | None, reopen: tuple[str, ...],
+    settings: Settings, *, store: Path | None, kafka: str | None, key_file: Path | None, policy_file: Path | None,
+    heads: Path | None, reopen: tuple[str, ...],
     as_json: bool,
 ) -> None:  # fmt: skip
     """Say what keeps a run from going on, and every way out with its price; change nothing unless told to.
@@ -31,9 +37,17 @@ def recover(
     tacet recover --store store --key-file key --policy policy.toml
     tacet recover --store store --key-file key --heads verified.json
     tacet recover --store store --key-file key --policy policy.toml --reopen east
+    tacet recover --kafka broker:9092 --key-file key --policy policy.toml
 
     No way out publishes a window twice with different noise, or writes a ledger entry over another.
     """
+    servers = one_of(store, kafka, settings)
+    if store is None:
+        if heads is not None or reopen:
+            raise click.UsageError("--heads, --reopen: must go with --store; on Kafka 'tacet worker --reopen' reopens")
+        policy = None if policy_file is None else read_policy(policy_file)
+        _tell(kafka_findings(servers or "", key_file, policy), as_json=as_json)
+        return
     if heads is not None:
         if key_file is None:
             raise click.UsageError("--heads needs --key-file")

@@ -21,7 +21,7 @@ from connectors.control import checked, join, read
 from connectors.days import forget_past_days
 from connectors.kafka import partition_of, topics
 from connectors.live import refuse_unknown, tell_shut
-from connectors.topics import refuse_missing, topic_names
+from connectors.topics import refuse_missing, result_topics
 from connectors.worker import WorkerConfig, run_worker
 from connectors.writers import EngineTopics
 from stream.control import refuse_superseded
@@ -30,7 +30,7 @@ from stream.partition import Partition, fingerprint
 from stream.pipeline import Options
 from stream.records import Micros
 from stream.release import MECHANISMS
-from stream.schemas import LEAKAGE, OBSERVATIONS
+from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 
 
@@ -72,10 +72,7 @@ def worker(
     control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy))
     assert control.partitions is not None  # noqa: S101
     partitions = control.partitions
-    known = {name for each in (policy, *control.accepted()) for name in topic_names(each)}
-    results = tuple(
-        name for name in existing if name in known and (name == LEAKAGE or name.startswith("tacet.private."))
-    )
+    results = result_topics(existing, (policy, *control.accepted()))
     config = WorkerConfig(
         servers,
         fence=f"tacet-{control.id}",

@@ -151,6 +151,12 @@ def test_a_zombie_that_wakes_writes_nothing_whatever_policy_its_heir_has(
     assert {entry["policy_version"] for entry in entries} <= {load_policy(text).version for text in (POLICY, CHANGED)}
 
 
+def test_nothing_keeps_a_whole_cluster_from_going_on(ground: Ground) -> None:
+    ground.worker(*ground.words())
+    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+    assert findings(ground) == []
+
+
 def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(ground: Ground) -> None:
     first = ground.worker(*ground.words())
     wait_until(lambda: all_out(ground.kafka), "the first must work")
@@ -186,6 +192,13 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(ground: Groun
         ["account", "--kafka", ground.kafka.bootstrap],
     ):
         assert said in tacet(*line, code=2).stderr
+    (found,) = findings(ground)
+    assert found["what"].startswith(f"topic {OBSERVATIONS}: has 8 partitions, the cluster 4")
+    assert "--accept-loss" in found["ways"][0]["do"]
+
+
+def findings(ground: Ground) -> list[dict[str, Any]]:
+    return list(orjson.loads(tacet("recover", *ground.words(), "--json").stdout)["findings"])
 
 
 async def misplace(kafka: Broker) -> None:
@@ -217,6 +230,9 @@ def test_books_are_never_begun_anew_beside_what_they_have_released(ground: Groun
     done = tacet("worker", *ground.words(), code=2)
     assert "fresh books would release windows again; 'tacet recover --kafka'" in done.stderr.splitlines()[-1]
     assert len(bodies(ground.kafka, PRIVATE)) == released
+    told = findings(ground)
+    assert any("audit and snapshot hold none" in found["what"] for found in told)
+    assert all("new ledger" in found["ways"][-1]["do"] for found in told)
 
 
 def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:
@@ -232,3 +248,9 @@ def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:
     tacet("ingest", *ground.words(), "--observations", ground.folder / "more.csv")
     done = tacet("worker", *ground.words(), code=1)
     assert "holds another message than the one that was read there; the topic was made anew" in done.stderr
+    assert any("they were made anew" in found["what"] for found in findings(ground))
+    again = ground.worker(*ground.words(), "--accept-loss")
+    later = {(site, "2026-03-02T11:30:00Z") for site in SITES}
+    wait_until(lambda: later <= {(b["site"], b["window_end"]) for b in bodies(ground.kafka, PRIVATE)}, "it must go on")
+    assert again.poll() is None
+    assert_one_history(ground.kafka)
