@@ -16,6 +16,7 @@ import click
 from pydantic import ValidationError
 
 from connectors import logs
+from connectors.broker_errors import broker_error
 from stream.errors import DataError, TacetError, UsageError
 from stream.refusals import rule_of, shown
 from stream.settings import Settings
@@ -105,7 +106,7 @@ def main() -> None:
     except (TacetError, OSError) as error:
         _fail(_disk_full(error) or str(error), OTHER)
     except Exception as error:
-        _fail(_fault(error), OTHER)
+        _fail(broker_error(error) or _fault(error), OTHER)
 
 
 def _run() -> None:

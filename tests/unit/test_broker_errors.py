@@ -1,0 +1,42 @@
+"""An error of the broker is named as the broker's, and tells nothing of what was sent."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, TopicAuthorizationFailedError
+
+from connectors import cli
+from connectors.broker_errors import broker_error
+
+SECRET = "5c:52:1e:00:20:11"
+
+
+@pytest.mark.parametrize("kind", [KafkaConnectionError, MessageSizeTooLargeError, TopicAuthorizationFailedError])
+def test_a_brokers_error_is_told_by_kind_alone(kind: type[Exception]) -> None:
+    told = broker_error(kind(SECRET))
+    assert told is not None
+    assert told.startswith(f"Kafka: {kind.__name__}")
+    assert SECRET not in told
+
+
+def test_any_other_error_is_not_the_brokers() -> None:
+    assert broker_error(RuntimeError("x")) is None
+
+
+def test_the_command_line_blames_the_broker_and_not_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> None:
+        raise TopicAuthorizationFailedError(SECRET)
+
+    monkeypatch.setattr(cli, "_run", refused)
+    monkeypatch.setattr(sys, "argv", ["tacet", "topics"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "Kafka: TopicAuthorizationFailedError" in said
+    assert "fault of this program" not in said
+    assert SECRET not in said
