@@ -6,13 +6,13 @@ says by a factor of at most e^(k E). E is added up from what was charged, whatev
 under whatever policy, at whatever attempt and however late:
 
     E = sum of the n largest window costs of the zone within the day
-        + sum over w-event releases of ceil(min(n, windows charged) / w) epsilon
+        + sum over w-event releases of epsilons_for(n, windows charged) times epsilon
 
 The cost of a window is the sum over lines, a line being a release under one name, policy version and attempt:
 each has noise of its own. Readers of one line pay together what ``coalition_cost`` says. Any n windows of a day
-cost at most the n largest; of a w-event release, whose epsilon pays for any w windows one after another, a
-line begun anew (another name, policy or attempt) pays for itself. A day with fewer charged windows costs less
-than a policy promises, and never more.
+cost at most the n largest. Of a w-event release an epsilon pays for any w windows one after another, but the n ticks
+may lie apart, each where the release spends all it has (``epsilons_for``); a line begun anew (another name, policy or
+attempt) pays for itself. A day with fewer charged windows costs less than a policy promises, and never more.
 """
 
 from __future__ import annotations
@@ -47,6 +47,23 @@ def _cost(mechanism: str, distinct: frozenset[Fraction]) -> Fraction:
     if mechanism == "pegasus":
         return PERTURBER_SHARE * max(distinct) + GROUPER_SHARE * sum(distinct)
     return max(distinct)
+
+
+def epsilons_for(mechanism: str, w: int, ticks: int, windows: int) -> int:
+    """Return how many epsilons that pay for any w windows one after another pay for some ticks, wherever they lie.
+
+    ``uniform`` spends the w-th part at each of them. What ``sample`` and ``ba`` spend may all fall on the ticks: up to
+    an epsilon at each, and no more than one for every w windows that there are.
+
+    Args:
+        mechanism: of the release.
+        w: 1 where every window is paid for.
+        ticks: how many.
+        windows: of the release, one after another, among which the ticks are.
+    """
+    if mechanism == "uniform":
+        return -(-min(ticks, windows) // w)
+    return min(ticks, -(-windows // w))
 
 
 class Line(NamedTuple):
@@ -150,7 +167,8 @@ class ChargedWindows:
     def _run(self, name: str, runs: Mapping[tuple[str, Fraction], int], ticks: int) -> Fraction:
         """Return what up to ``ticks`` windows of a w-event line cost."""
         each = {cost: number for (line, cost), number in runs.items() if line == name}
-        return -(-min(ticks, sum(each.values())) // self.lines[name].w) * max(each)
+        line = self.lines[name]
+        return epsilons_for(line.mechanism, line.w, ticks, sum(each.values())) * max(each)
 
 
 def _dearest(costs: Mapping[Fraction, int], n: int) -> Fraction:

@@ -10,7 +10,7 @@ from core_ground import ATTRIBUTES, building, policy_text
 
 from connectors.simulation_policy import policy_text as simulated_policy
 from stream.errors import PolicyError
-from stream.guarantees import attribute_promises, check_attribute_logic, check_promises, count_promises
+from stream.guarantees import attribute_promises, check_attribute_logic, check_promises, count_promises, counts_exponent
 from stream.policy import load_policy
 from stream.sensing.simulator import SimulatorConfig, simulate
 
@@ -52,6 +52,20 @@ def test_the_factor_is_epsilon_plus_devices_times_ticks_times_counts():
     refusal(counting_offices("0.34", "ticks_per_attribute = 2"))
     check_promises(load_policy(counting_offices("0.16", "devices_per_person = 1")))
     refusal(counting_offices("0.17", "devices_per_person = 1"))
+
+
+@pytest.mark.parametrize(("mechanism", "exponent"), [("uniform", 1), ("sample", 12), ("ba", 12)])
+def test_a_w_event_release_may_spend_all_it_has_at_each_of_the_ticks(mechanism, exponent):
+    """Counts one hour apart cost sample all of epsilon each time: 1 + 3 devices * 12 ticks * 0.05 = 2.8 at most."""
+    text = counting_offices("0.05").replace(
+        'mechanism = "laplace"\nzones = { kind = ["office"',
+        f'mechanism = "{mechanism}"\nw = 4\nzones = {{ kind = ["office"',
+    )
+    policy = load_policy(text)
+    check_promises(policy)
+    epsilon = Fraction("0.05")
+    together = counts_exponent(policy, "dbh", "x", frozenset(["board"]))
+    assert together == 3 * exponent * epsilon * (3 if mechanism == "uniform" else 1)
 
 
 def test_a_coalition_of_readers_who_see_only_one_each_is_bounded_too():

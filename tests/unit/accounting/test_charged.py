@@ -61,8 +61,18 @@ def test_readers_of_one_line_pay_what_their_coalition_costs():
 
 
 @pytest.mark.parametrize(("n", "windows", "cost"), [(12, 288, 3), (13, 288, 4), (12, 4, 1), (1, 288, 1)])
-def test_a_w_event_release_costs_one_epsilon_for_every_w_of_the_ticks(n, windows, cost):
-    state = charged(("r/v/1", Line("sample", 4, ("x",)), range(windows), {"a": "1"}))
+def test_uniform_costs_one_epsilon_for_every_w_of_the_ticks(n, windows, cost):
+    state = charged(("r/v/1", Line("uniform", 4, ("x",)), range(windows), {"a": "1"}))
+    assert exponent(state, n=n) == cost
+
+
+@pytest.mark.parametrize("mechanism", ["sample", "ba"])
+@pytest.mark.parametrize(
+    ("n", "windows", "cost"), [(12, 288, 12), (80, 288, 72), (12, 4, 1), (12, 5, 2), (1, 288, 1), (288, 288, 72)]
+)
+def test_what_spends_all_at_once_may_do_so_at_each_of_the_ticks(mechanism, n, windows, cost):
+    """The ticks by which a value differs may be those at which it publishes, w windows apart."""
+    state = charged(("r/v/1", Line(mechanism, 4, ("x",)), range(windows), {"a": "1"}))
     assert exponent(state, n=n) == cost
 
 
