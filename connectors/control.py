@@ -6,8 +6,9 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from connectors.kafka import partition_counts, read_keyed
+from connectors.kafka import BROKER_PATIENCE, partition_counts, read_keyed
 from connectors.writers import close, transaction, transactional
 from stream.control import Control, Records, admit, found, refuse_other_counts
 from stream.errors import TacetError, UsageError
@@ -33,7 +34,7 @@ async def decide(bootstrap: str, rule: Callable[[Control], Records]) -> Control:
     Nobody else writes between reading and writing: who came later has fenced this one, which then reads again.
     """
     for _ in range(TRIES):
-        producer = await transactional(bootstrap, FENCE)
+        producer = await _taken(bootstrap)
         try:
             control = await read(bootstrap)
             records = rule(control)
@@ -51,6 +52,17 @@ async def decide(bootstrap: str, rule: Callable[[Control], Records]) -> Control:
             await close(producer)
     msg = "control topic: must be free to write to, but others were writing all the time"
     raise TacetError(msg)
+
+
+async def _taken(bootstrap: str) -> Any:
+    try:
+        return await asyncio.wait_for(transactional(bootstrap, FENCE), BROKER_PATIENCE)
+    except TimeoutError:
+        msg = (
+            f"Kafka: must be able to begin a transaction within {BROKER_PATIENCE:.0f} s; are there as many brokers as "
+            "transaction.state.log.replication.factor asks for?"
+        )
+        raise TacetError(msg) from None
 
 
 async def found_cluster(bootstrap: str, partitions: int) -> Control:
