@@ -35,6 +35,7 @@ from stream.errors import DataError
 from stream.policy import Policy
 from stream.policy_fields import base_range
 from stream.records import DAY, Heartbeat, Micros, ObservationBatch, Row
+from stream.schemas import LATEST
 from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
 
 COLUMNS = ("time", "device", "access_point", "site")
@@ -198,7 +199,7 @@ class ObservationFile:
     def _keep(self, line: int, time: Micros, address: bytes, place: int) -> None:
         site = self._points[place][1]
         early = self._since is not None and time <= self._since - self._policy.site[site].validity
-        if early or (self._until is not None and time > self._until):
+        if early or time > self._last_of(site):
             self.tally.outside += 1
             return
         self.tally.locally_administered += is_locally_administered(address)
@@ -209,6 +210,17 @@ class ObservationFile:
             self._days[time // DAY] = _Day(time, time, 1)
         else:
             day.add(time)
+
+    def _last_of(self, site: str) -> Micros:
+        """Return the last time that a row of a site may have: its own last tick, so that no batch is cut there.
+
+        A run that goes on knows batches by their number: one that was given in part would be taken for a copy.
+        """
+        return (
+            LATEST
+            if self._until is None
+            else self._until // self._policy.site[site].tick * self._policy.site[site].tick
+        )
 
     def _range(self) -> tuple[Micros, Micros] | None:
         """Return when the range begins, and the last time that a row of it may have."""
@@ -284,7 +296,7 @@ class ObservationFile:
     def _finish(self, last: Micros) -> Iterator[Message]:
         # A window is closed by the first instant after its lateness.
         ends = {
-            name: site.lateness + (last + site.validity if self._until is None else last + 1)
+            name: site.lateness + (last + site.validity if self._until is None else self._last_of(name) + 1)
             for name, site in self._policy.site.items()
         }
         for end, name in sorted((end, name) for name, end in ends.items()):

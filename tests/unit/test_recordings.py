@@ -156,6 +156,30 @@ def test_who_was_seen_shortly_before_the_range_is_there_when_it_begins(tmp_path)
     assert [row.time for item in log if isinstance(item, ObservationBatch) for row in item.rows] == [SINCE - V + 1]
 
 
+@pytest.mark.parametrize("minutes", [20, 35, 45, 50])
+def test_a_recording_in_parts_gives_every_site_the_batches_of_the_whole(tmp_path, minutes):
+    """A run that goes on knows a batch by its number; a tick of one site lies within a window of another."""
+    other = policy_text(sites=("dbh1",)).partition("[[audience]]")[0].replace('"15min"', '"20min"', 1)
+    policy = load_policy(policy_text(head=other.replace("02:00:", "02:01:")))
+    rows = [
+        *people(hours=2),
+        *(
+            Seen(row.time, row.device, row.access_point.replace("02:00:", "02:01:"), "dbh1")
+            for row in people(2, hours=2)
+        ),
+    ]
+    part, whole = (
+        batches(messages(tmp_path / "o.csv", rows, policy, since=EVENING, until=EVENING + until * MINUTE))
+        for until in (minutes, 120)
+    )
+    assert {site for site, _ in part} == {SITE, "dbh1"}
+    assert part.items() <= whole.items()
+
+
+def batches(log: Sequence[Any]) -> dict[tuple[str, int], tuple[Any, ...]]:
+    return {(item.site, item.sequence): item.rows for item in log if isinstance(item, ObservationBatch)}
+
+
 def beats(log: Sequence[Any]) -> list[tuple[str, Micros]]:
     return [(item.source, item.watermark) for item in log if isinstance(item, Heartbeat)]
 
