@@ -16,9 +16,9 @@ import click
 from pydantic import ValidationError
 
 from connectors import logs
-from connectors.broker_errors import broker_error
+from connectors.kafka.broker_errors import broker_error
 from stream.errors import DataError, TacetError, UsageError
-from stream.refusals import rule_of, shown
+from stream.policy.refusals import rule_of, shown
 from stream.settings import Settings
 
 USAGE, DATA, OTHER = 2, 3, 1
@@ -43,7 +43,7 @@ VERBS = {
     "ingest": "connectors.commands.running",
     "worker": "connectors.commands.worker",
     "leakage": "connectors.commands.learning",
-    "optimise": "connectors.leakage",
+    "optimise": "connectors.commands.leakage",
 }
 """Verb -> the module that has it, in the order in which somebody new needs them."""
 

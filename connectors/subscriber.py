@@ -15,9 +15,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from connectors import kafka as log
-from connectors.cursor import Cursor
-from connectors.store import has_outbox, read_outbox
+from connectors.embedded.store import has_outbox, read_outbox
+from connectors.kafka import client as log
+from connectors.kafka.cursor import Cursor
 from stream.errors import DataError, UsageError
 from stream.schemas import parse_record, parse_time
 

@@ -20,11 +20,10 @@ from typing import Any
 
 import orjson
 
-from stream.account_stage import account_stage
 from stream.accounting.account import Account
 from stream.keys import Keys
 from stream.operators import Operator
-from stream.policy import AttributeRelease, Policy
+from stream.policy.document import AttributeRelease, Policy
 from stream.records import (
     DayClosed,
     Heartbeat,
@@ -36,7 +35,8 @@ from stream.records import (
     Spent,
     Stay,
 )
-from stream.release import Releases
+from stream.release.account_stage import account_stage
+from stream.release.stage import Releases
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
 from stream.sensing.attributes import DayAttributes
 from stream.sensing.occupancy import Sense

@@ -11,7 +11,7 @@ import orjson
 
 from stream.keys import LaboratoryKeys
 from stream.pipeline import Options, Pipeline
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
 

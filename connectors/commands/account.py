@@ -9,22 +9,22 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors import kafka as log
-from connectors.books import store_books, verified, with_kept
 from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async, working
 from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
 from connectors.commands.units import unit_words
-from connectors.control import checked
-from connectors.kafka_books import kafka_books
-from connectors.store import read_outbox, read_topic
+from connectors.embedded.store import read_outbox, read_topic
+from connectors.kafka import client as log
+from connectors.kafka.books import kafka_books
+from connectors.kafka.control import checked
+from connectors.reports.books import store_books, verified, with_kept
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
-from stream.account_stage import past_account
 from stream.accounting.account import COALITION
 from stream.errors import UsageError
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import Micros
+from stream.release.account_stage import past_account
 from stream.schemas import LEAKAGE, parse_record, parse_time
 from stream.settings import Settings
 

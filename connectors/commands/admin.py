@@ -15,12 +15,12 @@ from connectors.commands.options import FILE, json_option, print_json, read_poli
 from connectors.commands.promises import print_promises
 from connectors.commands.tables import table
 from connectors.commands.units import worse_than_zero
-from connectors.plan import Qualities, qualities
-from connectors.plan import plan as plan_of
+from connectors.reports.plan import Qualities, qualities
+from connectors.reports.plan import plan as plan_of
 from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
-from stream.guarantees import attribute_promises, count_promises
-from stream.policy import AttributeRelease, CountRelease, Policy, decimal_string
+from stream.policy.document import AttributeRelease, CountRelease, Policy, decimal_string
+from stream.release.promises import attribute_promises, count_promises
 
 
 @click.group()

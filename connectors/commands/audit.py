@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from connectors.books import store_books, verify
 from connectors.commands.options import FILE, json_option, print_json, working
 from connectors.commands.reading import one_of, where_options
-from connectors.kafka_books import kafka_books
+from connectors.kafka.books import kafka_books
+from connectors.reports.books import store_books, verify
 from stream.errors import AuditError
 from stream.settings import Settings
 

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from connectors import keyfile
-from connectors.books import with_kept
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -21,13 +20,14 @@ from connectors.commands.options import (
     read_policy,
     windows_options,
 )
-from connectors.live import opened
-from connectors.observations import ObservationFile, shortfall
-from connectors.store import SqliteStore, read_policies
-from stream.backfill import Backfill, Price
+from connectors.embedded.runner import opened
+from connectors.embedded.store import SqliteStore, read_policies
+from connectors.files.observations import ObservationFile, shortfall
+from connectors.reports.books import with_kept
 from stream.pipeline import Options
-from stream.policy import decimal_string
+from stream.policy.document import decimal_string
 from stream.records import Micros
+from stream.runners.backfill import Backfill, Price
 from stream.schemas import AUDIT, parse_record
 
 

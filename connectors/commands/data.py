@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import click
 
-from connectors import keyfile, simulation, simulation_policy
+from connectors import keyfile
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -27,18 +27,20 @@ from connectors.commands.options import (
     windows_options,
     working,
 )
-from connectors.counts_file import release_file
-from connectors.observations import ObservationFile, shortfall
-from connectors.replay import replay as run_replay
-from connectors.simulation_faults import parse_faults
-from connectors.simulation_send import send_schedule
-from connectors.simulation_traps import trap_schedule
+from connectors.files.counts import release_file
+from connectors.files.observations import ObservationFile, shortfall
+from connectors.files.replay import replay as run_replay
+from connectors.simulation import files as simulation
+from connectors.simulation import policy as simulation_policy
+from connectors.simulation.faults import parse_faults
+from connectors.simulation.send import send_schedule
+from connectors.simulation.traps import trap_schedule
 from stream.errors import UsageError
 from stream.pipeline import Options
-from stream.policy import SMALLEST_PEGASUS, decimal_string, parse_epsilon
+from stream.policy.document import SMALLEST_PEGASUS, decimal_string, parse_epsilon
 from stream.records import Micros
-from stream.sensing.simulator import SimulatorConfig
-from stream.sensing.simulator import simulate as run_simulation
+from stream.simulator.events import SimulatorConfig
+from stream.simulator.events import simulate as run_simulation
 
 FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 """First days of a simulation whose times all lie between 1970 and 2255, in any time zone."""

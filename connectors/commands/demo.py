@@ -14,22 +14,23 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors import keyfile, simulation_policy
+from connectors import keyfile
 from connectors.commands.account import summary
 from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
 from connectors.commands.tables import table
 from connectors.commands.units import unit_words, worse_than_zero
-from connectors.live import FileSink, embedded, receiver
-from connectors.simulation_traps import TrapSchedule, trap_schedule
+from connectors.embedded.runner import FileSink, embedded, receiver
+from connectors.embedded.store import private_folder, read_outbox, read_topic
+from connectors.simulation import policy as simulation_policy
+from connectors.simulation.traps import TrapSchedule, trap_schedule
 from connectors.snmp.admission import Counters
 from connectors.snmp.receiver import Receiver
-from connectors.store import private_folder, read_outbox, read_topic
-from stream.count_plan import CountPlan
 from stream.pipeline import Options
-from stream.policy import CountRelease, Policy
+from stream.policy.document import CountRelease, Policy
 from stream.records import MINUTE, SECOND, Micros, OccupancyWindow
+from stream.release.count_plan import CountPlan
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.simulator.events import SimulatorConfig, simulate
 
 COMMUNITY = b"public"
 SPEED = 1900

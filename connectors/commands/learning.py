@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from connectors.commands.leakage import leakage
 from connectors.commands.options import FILE, FOLDER, json_option, policy_option, print_json, read_policy
-from connectors.history import read_history
-from connectors.leakage import leakage
-from connectors.learning import NOTICE, States, report_of, write_report
+from connectors.files.history import read_history
+from connectors.reports.learning import NOTICE, States, report_of, write_report
 
 
 @click.command()

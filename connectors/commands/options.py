@@ -25,12 +25,12 @@ from rich.progress import (
 
 from connectors import keyfile
 from connectors.commands.telling import Came, telling
-from connectors.observations import NO_DROPS
+from connectors.files.observations import NO_DROPS
 from connectors.snmp.admission import read_communities
 from stream.errors import UsageError
-from stream.guarantees import check_attribute_logic, check_knowledge, check_promises
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import Micros
+from stream.release.promises import check_attribute_logic, check_knowledge, check_promises
 from stream.schemas import parse_time
 from stream.settings import Settings
 

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from connectors.commands.tables import table
 from connectors.commands.units import unit_words, worse_than_zero
-from connectors.plan import Qualities
+from connectors.reports.plan import Qualities
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.accounting.knowledge import Knowledge
-from stream.guarantees import AttributePromise, attribute_promises, count_promises
-from stream.policy import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
+from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
+from stream.release.promises import AttributePromise, attribute_promises, count_promises
 
 MOST_ROWS = 16
 """Patterns of a joint distribution that are printed; --json has all."""

@@ -10,12 +10,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors import kafka as log
 from connectors.commands.options import FILE, FOLDER, F, bootstrap, json_option, print_json, read_policy, run_async
 from connectors.commands.tables import table
-from connectors.cursor import Cursor
-from connectors.status import describe
-from connectors.store import given_releases, has_outbox, read_snapshot
+from connectors.embedded.store import given_releases, has_outbox, read_snapshot
+from connectors.kafka import client as log
+from connectors.kafka.cursor import Cursor
+from connectors.reports.status import describe
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
 from stream.schemas import OBSERVATIONS, parse_time

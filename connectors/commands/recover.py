@@ -8,10 +8,10 @@ import click
 
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy
 from connectors.commands.reading import one_of
-from connectors.kafka_recovery import kafka_findings
-from connectors.live import embedded, refuse_unknown
-from connectors.recovery import Finding, rebuild_mark, store_findings
-from stream.policy import Policy
+from connectors.embedded.runner import embedded, refuse_unknown
+from connectors.kafka.recovery import kafka_findings
+from connectors.reports.recovery import Finding, rebuild_mark, store_findings
+from stream.policy.document import Policy
 from stream.settings import Settings
 
 

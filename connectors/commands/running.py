@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from connectors import keyfile, logs
-from connectors.claims import Claims
-from connectors.clock import wall_clock
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -36,10 +34,7 @@ from connectors.commands.options import (
     tell_drops,
     windows_options,
 )
-from connectors.control import checked
-from connectors.ingest import UNKNOWN_ACCESS_POINT, Ingest, most_unknown
-from connectors.kafka import KafkaSink
-from connectors.live import (
+from connectors.embedded.runner import (
     FileSink,
     LiveSink,
     check_uptime_clock,
@@ -54,14 +49,19 @@ from connectors.live import (
     until_stopped,
     within,
 )
-from connectors.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.files.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.files.text_rows import Tally
+from connectors.kafka.claims import Claims
+from connectors.kafka.client import KafkaSink
+from connectors.kafka.control import checked
+from connectors.snmp.clock import wall_clock
+from connectors.snmp.ingest import UNKNOWN_ACCESS_POINT, Ingest, most_unknown
 from connectors.snmp.port import Port
 from connectors.snmp.receiver import Receiver
-from connectors.text_rows import Tally
-from stream.embedded import Embedded
 from stream.pipeline import Options
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import Micros
+from stream.runners.embedded import Embedded
 from stream.settings import Settings
 
 SOURCES = "give either --udp or --observations"

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import FOLDER, json_option, print_json
-from connectors.store import SqliteStore, require_store
-from stream.release import MECHANISMS
+from connectors.embedded.store import SqliteStore, require_store
+from stream.release.stage import MECHANISMS
 
 
 @click.group()

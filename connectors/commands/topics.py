@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
-from connectors.control import found_cluster
-from connectors.topics import Created, create_topics, topic_names
+from connectors.kafka.control import found_cluster
+from connectors.kafka.topics import Created, create_topics, topic_names
 from stream.settings import Settings
 
 

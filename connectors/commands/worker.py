@@ -17,19 +17,19 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.control import checked, join, read
-from connectors.days import forget_past_days
-from connectors.kafka import partition_of, topics
-from connectors.live import refuse_unknown, tell_shut
-from connectors.topics import refuse_missing, result_topics
-from connectors.worker import WorkerConfig, run_worker
-from connectors.writers import EngineTopics
-from stream.control import refuse_superseded
+from connectors.embedded.runner import refuse_unknown, tell_shut
+from connectors.kafka.client import partition_of, topics
+from connectors.kafka.control import checked, join, read
+from connectors.kafka.key_retirement import forget_past_days
+from connectors.kafka.topics import refuse_missing, result_topics
+from connectors.kafka.worker import WorkerConfig, run_worker
+from connectors.kafka.writers import EngineTopics
 from stream.errors import UsageError
-from stream.partition import Partition, fingerprint
 from stream.pipeline import Options
 from stream.records import Micros
-from stream.release import MECHANISMS
+from stream.release.stage import MECHANISMS
+from stream.runners.agreement import refuse_superseded
+from stream.runners.partition import Partition, fingerprint
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 

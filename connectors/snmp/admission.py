@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from connectors.ingest import INGEST_REASONS
 from connectors.snmp.addresses import sender
 from connectors.snmp.ber import MALFORMED_REASONS
+from connectors.snmp.ingest import INGEST_REASONS
 from connectors.snmp.traps import IGNORED_REASONS
 from stream.errors import KeyFileError, UsageError
 

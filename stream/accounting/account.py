@@ -43,7 +43,7 @@ from stream.accounting.device_day import Cells, cost_of_days, days_of
 from stream.accounting.exposure import AttributeAccount, CountExponents
 from stream.accounting.habit import Habits, habit_rows, habits_of
 from stream.accounting.knowledge import Knowledge
-from stream.policy import decimal_string
+from stream.policy.document import decimal_string
 from stream.records import WAITING, Charge, Micros, Published, Spent
 from stream.schemas import LEAKAGE, rfc3339
 

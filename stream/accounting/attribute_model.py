@@ -16,12 +16,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.accounting.dependence import exp, implications, log_factors
-from stream.accounting.guard import ROUNDING
-from stream.accounting.information import attribute_information, bits
-from stream.accounting.value_patterns import asked, class_shown, log_worst_outcomes, unasked
+from stream.accounting.leakage.dependence import exp, implications, log_factors
+from stream.accounting.leakage.guard import ROUNDING
+from stream.accounting.leakage.information import attribute_information, bits
+from stream.accounting.leakage.value_patterns import asked, class_shown, log_worst_outcomes, unasked
 from stream.errors import UsageError
-from stream.policy import AttributeRelease
+from stream.policy.document import AttributeRelease
 
 Floats = NDArray[np.float64]
 Value = str | int | float

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from stream.accounting.ledger import GENESIS, chain_hash
 from stream.errors import AuditError
-from stream.policy import NANO
+from stream.policy.document import NANO
 
 Entry = Mapping[str, Any]
 

@@ -29,8 +29,8 @@ from fractions import Fraction
 from typing import Any
 
 from stream.accounting.attribute_model import DayModel, Value
-from stream.accounting.exclusion import exp_or_inf
 from stream.accounting.habit import HabitOf, Habits, add_day
+from stream.accounting.leakage.exclusion import exp_or_inf
 from stream.records import Charge
 
 Told = float | str | None

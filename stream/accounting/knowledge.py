@@ -17,10 +17,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from stream.accounting.mobility import reversed_in_time, stationary
-from stream.accounting.prior import group_leakage
-from stream.accounting.temporal import Loss, loss, total_supremum
-from stream.policy import Meeting, Mobility, Privacy
+from stream.accounting.leakage.mobility import reversed_in_time, stationary
+from stream.accounting.leakage.prior import group_leakage
+from stream.accounting.leakage.temporal import Loss, loss, total_supremum
+from stream.policy.document import Meeting, Mobility, Privacy
 
 
 @dataclass(frozen=True)

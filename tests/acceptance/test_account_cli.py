@@ -15,8 +15,8 @@ from acceptance.command_line import run, tacet
 from core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 
 from connectors import keyfile
-from connectors.live import opened
-from stream.policy import load_policy
+from connectors.embedded.runner import opened
+from stream.policy.document import load_policy
 
 KNOWN = """
 [privacy.mobility]

@@ -9,9 +9,9 @@ from acceptance.command_line import tacet
 from acceptance.test_backfill import backfill, new_key, run
 from acceptance.test_backfill_books import entries, leakage
 
-from connectors.store import read_outbox
+from connectors.embedded.store import read_outbox
 from stream.errors import UsageError
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE
 from stream.schemas import parse_time, rfc3339
 

@@ -17,11 +17,11 @@ from acceptance.command_line import TIMEOUT, Done, command, run
 from core_ground import COUNTS, SITE, messages, people, policy_text, write_csv
 
 from connectors import keyfile
-from connectors.live import opened
-from connectors.store import read_topic
+from connectors.embedded.runner import opened
+from connectors.embedded.store import read_topic
 from stream.accounting.ledger import chain_hash
 from stream.envelope import Kind, seal, unseal
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 
 TEXT = policy_text(COUNTS, head="[restricted]\noccupancy = true\n")

@@ -7,19 +7,21 @@ import orjson
 import pytest
 from core_ground import building, messages, people
 
-from connectors import keyfile, simulation, simulation_policy
+from connectors import keyfile
 from connectors.commands.backfill import StoreBook
-from connectors.live import opened
-from connectors.observations import ObservationFile
-from connectors.store import read_outbox, read_topic
+from connectors.embedded.runner import opened
+from connectors.embedded.store import read_outbox, read_topic
+from connectors.files.observations import ObservationFile
+from connectors.simulation import files as simulation
+from connectors.simulation import policy as simulation_policy
 from stream.accounting.audit import verify_chain
-from stream.backfill import Backfill, Backfilled
 from stream.errors import DataError, FinalityError, KeyFileError
 from stream.pipeline import Options
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY
+from stream.runners.backfill import Backfill, Backfilled
 from stream.schemas import AUDIT, parse_time
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.simulator.events import SimulatorConfig, simulate
 
 NOON = parse_time("2018-02-01T20:00:00Z")
 

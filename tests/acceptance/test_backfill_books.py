@@ -10,12 +10,12 @@ import pytest
 from acceptance.test_backfill import backfill, new_key, run
 
 from connectors.commands.account import in_order
-from connectors.store import read_outbox, read_topic
-from stream.account_stage import past_account
+from connectors.embedded.store import read_outbox, read_topic
 from stream.accounting.account import readers_of
 from stream.errors import UsageError
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE
+from stream.release.account_stage import past_account
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
 
 TICK = 5 * MINUTE

@@ -34,19 +34,19 @@ from core_ground import (
 )
 
 from connectors import keyfile, logs
-from connectors.live import embedded
-from connectors.observations import ObservationFile, shortfall
-from connectors.replay import replay
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import read_outbox, read_topic
+from connectors.files.observations import ObservationFile, shortfall
+from connectors.files.replay import replay
 from connectors.snmp.ber import IP_ADDRESS, tlv
 from connectors.snmp.profiles import ENTERPRISES
 from connectors.snmp.sender import encode_associate, encode_keepalive, encode_notification, octets, send, varbind
-from connectors.store import read_outbox, read_topic
 from stream.errors import TacetError
 from stream.keys import subkey
-from stream.partition import Partition
 from stream.pipeline import Options, Pipeline
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow
+from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, encode_message, parse_record
 from stream.sensing.pseudonyms import Pseudonyms
 

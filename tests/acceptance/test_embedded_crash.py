@@ -31,20 +31,21 @@ from core_ground import (
     write_csv,
 )
 
-from connectors import keyfile, store
-from connectors.live import embedded
-from connectors.mark import MarkFile
-from connectors.observations import ObservationFile
-from connectors.replay import replay
+from connectors import keyfile
+from connectors.embedded import store
+from connectors.embedded.rollback_mark import MarkFile
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import SqliteStore, read_outbox, read_snapshot, read_topic
+from connectors.files.observations import ObservationFile
+from connectors.files.replay import replay
 from connectors.snmp.sender import encode_associate, send
-from connectors.store import SqliteStore, read_outbox, read_snapshot, read_topic
 from stream.accounting.audit import verify_chain
 from stream.envelope import Kind, unseal
 from stream.pipeline import Options
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import MINUTE
+from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, LEAKAGE, parse_record
-from stream.snapshot import open_snapshot
 
 RELEASES = (
     COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0]

@@ -18,9 +18,9 @@ from acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
 from integration.kafka_ground import Broker, delete_topics
 
 from connectors import keyfile
+from connectors.kafka.topics import topic_names
 from connectors.snmp.sender import encode_associate
-from connectors.topics import topic_names
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 
 KNOWN = bytes.fromhex("020000000e01")
 CLIENT = "3c0000000"

@@ -18,14 +18,16 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from integration.kafka_ground import Broker, delete_topics
 
-from connectors import keyfile, simulation, simulation_policy
-from connectors.observations import ObservationFile
-from connectors.replay import replay
+from connectors import keyfile
+from connectors.files.observations import ObservationFile
+from connectors.files.replay import replay
+from connectors.kafka.topics import topic_names
+from connectors.simulation import files as simulation
+from connectors.simulation import policy as simulation_policy
 from connectors.snmp.sender import encode_associate, send
-from connectors.topics import topic_names
 from stream.pipeline import Options
-from stream.policy import load_policy
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.policy.document import load_policy
+from stream.simulator.events import SimulatorConfig, simulate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 TACET = [sys.executable, "-m", "connectors"]

@@ -19,8 +19,8 @@ from aiokafka import AIOKafkaProducer
 from integration.kafka_ground import Broker, delete_topics
 
 from connectors import keyfile, logs
-from connectors.topics import topic_names
-from stream.policy import load_policy
+from connectors.kafka.topics import topic_names
+from stream.policy.document import load_policy
 from stream.schemas import OBSERVATIONS as TOPIC
 
 CLOSED = "127.0.0.1:1"

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 from core_ground import audit_of, bodies, laboratory, run
 
-from connectors.simulation_policy import policy_text
+from connectors.simulation.policy import policy_text
 from stream.pipeline import Pipeline
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 from stream.schemas import LEAKAGE
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.simulator.events import SimulatorConfig, simulate
 
 DAYS, TICK, W, DEVICES = 30, 15, 12, 3
 MECHANISM = {"occupancy": "pegasus", "floors": "pegasus", "plain": "laplace"}

@@ -128,8 +128,8 @@ def test_a_replay_that_fails_while_it_writes_leaves_things_as_they_were(
 ) -> None:
     from click.testing import CliRunner
 
-    from connectors import replay
     from connectors.cli import tacet as verbs
+    from connectors.files import replay
 
     out = ground.folder / "out"
     if there:

@@ -16,13 +16,13 @@ import pytest
 from core_ground import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
 
 from connectors import keyfile
-from connectors.ingest import Ingest
-from connectors.live import embedded
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import read_outbox, read_topic
+from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import encode_associate
 from connectors.snmp.traps import decode
-from connectors.store import read_outbox, read_topic
-from stream.partition import Emitted
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
+from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, LEAKAGE
 
 POLICY = building(

@@ -31,17 +31,17 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from connectors.kafka import partition_of
-from connectors.strict import StrictTransport
-from connectors.topics import create_topics, topic_names
-from connectors.writers import KafkaJournal
-from stream.agents import create_app
+from connectors.kafka.client import partition_of
+from connectors.kafka.strict_consumer import StrictTransport
+from connectors.kafka.topics import create_topics, topic_names
+from connectors.kafka.writers import KafkaJournal
 from stream.keys import LaboratoryKeys
-from stream.partition import Partition
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.runners.faust_app import create_app
+from stream.runners.partition import Partition
+from stream.runners.tenure import Engine, Tenures
 from stream.schemas import AUDIT, OBSERVATIONS, encode_message
-from stream.tenure import Engine, Tenures
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from integration.kafka_ground import Broker, delete_topics, find_broker

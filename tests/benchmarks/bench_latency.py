@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from connectors import keyfile
-from connectors.ingest import Message
-from connectors.live import embedded
-from connectors.store import read_outbox
-from stream.embedded import Embedded
-from stream.policy import Policy
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import read_outbox
+from connectors.snmp.ingest import Message
+from stream.policy.document import Policy
 from stream.records import MINUTE, Micros
+from stream.runners.embedded import Embedded
 from tests.benchmarks.ground import Figure, by_window, cpu, log, policy, quick, simulations, tell
 
 AUDIENCES = ("facilities", "public")

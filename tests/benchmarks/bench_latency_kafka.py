@@ -19,11 +19,11 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer
 
 from connectors import keyfile
-from connectors.ingest import Message
-from connectors.kafka import KafkaSink
-from connectors.simulation_policy import site_text
-from connectors.topics import create_topics, topic_names
-from stream.policy import Policy
+from connectors.kafka.client import KafkaSink
+from connectors.kafka.topics import create_topics, topic_names
+from connectors.simulation.policy import site_text
+from connectors.snmp.ingest import Message
+from stream.policy.document import Policy
 from stream.records import MINUTE
 from stream.schemas import private_topic
 from tests.benchmarks.ground import RELEASE, SOURCE, Figure, by_window, log, policy, quick, simulations, tell

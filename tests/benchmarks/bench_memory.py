@@ -14,9 +14,9 @@ import tracemalloc
 from pathlib import Path
 
 from connectors import keyfile
-from connectors.live import embedded
-from connectors.simulation_policy import policy_text
-from stream.policy import load_policy
+from connectors.embedded.runner import embedded
+from connectors.simulation.policy import policy_text
+from stream.policy.document import load_policy
 from stream.records import DAY, Heartbeat
 from tests.benchmarks.ground import SOURCE, Figure, cpu, log, quick, simulations, tell
 

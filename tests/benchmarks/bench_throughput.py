@@ -13,8 +13,8 @@ from collections import deque
 
 import orjson
 
-from stream.partition import Partition
 from stream.records import SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.runners.partition import Partition
 from stream.schemas import decode_message, encode_message
 from tests.benchmarks.ground import KEYS, SOURCE, Figure, cpu, policy, quick, simulations, tell
 

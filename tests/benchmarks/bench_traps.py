@@ -18,9 +18,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-from connectors.clock import AnchoredClock
-from connectors.ingest import Ingest, Message, SiteLimits
 from connectors.snmp.admission import AllowList
+from connectors.snmp.clock import AnchoredClock
+from connectors.snmp.ingest import Ingest, Message, SiteLimits
 from connectors.snmp.receiver import Receiver
 from connectors.snmp.sender import encode_associate, send
 from stream.sensing.pseudonyms import Pseudonyms

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from heapq import merge
 
-from connectors.ingest import Ingest, Message
-from connectors.simulation_policy import site_text
+from connectors.simulation.policy import site_text
+from connectors.snmp.ingest import Ingest, Message
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.keys import LaboratoryKeys
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import Heartbeat, Micros
-from stream.sensing.simulator import Simulation, SimulatorConfig, simulate
+from stream.simulator.events import Simulation, SimulatorConfig, simulate
 
 SOURCE = "127.0.0.1"
 KEYS = LaboratoryKeys(b"r" * 32, "0123456789abcdef", b"a" * 32)

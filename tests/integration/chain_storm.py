@@ -18,8 +18,8 @@ from integration.chain_engine import Topics, chain
 from integration.kafka_ground import Broker
 from integration.storm import Plan, Report, Worker, exactly_once, records, storm
 
-from connectors.kafka import by_release_id, last_snapshots, partition_of
-from connectors.topics import create_topics
+from connectors.kafka.client import by_release_id, last_snapshots, partition_of
+from connectors.kafka.topics import create_topics
 
 SITES = [f"site-{number}" for number in range(10)]
 PARTITIONS = 4

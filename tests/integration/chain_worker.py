@@ -8,8 +8,8 @@ import sys
 
 from integration.chain_engine import ChainEngine, Topics
 
-from connectors.worker import WorkerConfig, run_worker
-from connectors.writers import EngineTopics
+from connectors.kafka.worker import WorkerConfig, run_worker
+from connectors.kafka.writers import EngineTopics
 
 
 def main() -> int:

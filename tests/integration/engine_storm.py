@@ -21,16 +21,16 @@ from integration.chain_storm import PARTITIONS
 from integration.kafka_ground import Broker, delete_topics
 from integration.storm import Plan, Report, Worker, exactly_once, records, storm
 
-from connectors.kafka import KafkaSink, Record, by_release_id, by_sequence
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import read_outbox, read_topic
+from connectors.kafka.client import KafkaSink, Record, by_release_id, by_sequence
+from connectors.kafka.topics import create_topics, topic_names
 from connectors.keyfile import FileKeys, create
-from connectors.live import embedded
-from connectors.store import read_outbox, read_topic
-from connectors.topics import create_topics, topic_names
 from stream.accounting.audit import verify_chain
-from stream.embedded import Chains, Embedded
-from stream.partition import Emitted, Partition
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.runners.embedded import Chains, Embedded
+from stream.runners.partition import Emitted, Partition
 from stream.schemas import AUDIT, LEAKAGE, private_topic
 
 START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes

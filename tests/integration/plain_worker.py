@@ -13,9 +13,9 @@ from typing import Any
 from faust.transport.drivers import aiokafka as driver
 from integration import chain_worker
 
-from connectors import worker
-from connectors.strict import StrictThread
-from stream.tenure import Tenures
+from connectors.kafka import worker
+from connectors.kafka.strict_consumer import StrictThread
+from stream.runners.tenure import Tenures
 
 
 class PlainConsumer(driver.Consumer):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from integration.kafka_ground import Broker
 
-from connectors.kafka import Record, by_offset, consume
+from connectors.kafka.client import Record, by_offset, consume
 
 Worker = subprocess.Popen[bytes]
 

@@ -13,12 +13,12 @@ from acceptance.command_line import POLICY, command
 from integration.kafka_ground import Broker, delete_topics
 
 from connectors import keyfile
-from connectors.claims import Claims, ClockApartError, DisplacedError, wall
-from connectors.control import found_cluster
-from connectors.kafka import KafkaSink
-from connectors.topics import create_topics, topic_names
+from connectors.kafka.claims import Claims, ClockApartError, DisplacedError, wall
+from connectors.kafka.client import KafkaSink
+from connectors.kafka.control import found_cluster
+from connectors.kafka.topics import create_topics, topic_names
 from stream.errors import UsageError
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
@@ -28,7 +28,7 @@ PARTITIONS = 4
 
 @pytest.fixture
 async def bootstrap(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
-    monkeypatch.setattr("connectors.claims.BEAT", 500_000)
+    monkeypatch.setattr("connectors.kafka.claims.BEAT", 500_000)
     names = topic_names(load_policy(POLICY))
     await delete_topics(kafka.bootstrap, names)
     await create_topics(kafka.bootstrap, names, partitions=PARTITIONS)

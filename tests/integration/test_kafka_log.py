@@ -13,7 +13,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from integration.kafka_ground import Broker
 from integration.storm import records
 
-from connectors.kafka import (
+from connectors.kafka.client import (
     KafkaSink,
     by_offset,
     consume,
@@ -22,11 +22,11 @@ from connectors.kafka import (
     partition_of,
     read_range,
 )
-from connectors.topics import create_topics, topic_config
+from connectors.kafka.topics import create_topics, topic_config
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat
+from stream.runners.tenure import LossError
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic
-from stream.tenure import LossError
 
 # Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
 MURMUR2 = {

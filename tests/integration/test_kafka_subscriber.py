@@ -13,15 +13,15 @@ from aiokafka import AIOKafkaProducer
 from integration.kafka_ground import Broker
 from integration.storm import records
 
-from connectors.cursor import Cursor
-from connectors.kafka import partition_of
-from connectors.store import SqliteStore
+from connectors.embedded.store import SqliteStore
+from connectors.kafka.client import partition_of
+from connectors.kafka.cursor import Cursor
+from connectors.kafka.topics import create_topics
+from connectors.kafka.writers import KafkaJournal
 from connectors.subscriber import subscribe
-from connectors.topics import create_topics
-from connectors.writers import KafkaJournal
 from stream.errors import DataError, FinalityError, UsageError
-from stream.partition import Emitted
 from stream.records import DAY, MINUTE
+from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
 
 pytestmark = pytest.mark.kafka

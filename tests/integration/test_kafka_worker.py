@@ -21,9 +21,9 @@ from integration.kafka_ground import Broker, delete_topics
 from integration.storm import Report, records
 
 from connectors import keyfile
-from connectors.kafka import Record, partition_of
-from connectors.topics import create_topics, topic_names
-from stream.policy import load_policy
+from connectors.kafka.client import Record, partition_of
+from connectors.kafka.topics import create_topics, topic_names
+from stream.policy.document import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic
 
 pytestmark = pytest.mark.kafka

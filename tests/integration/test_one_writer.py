@@ -27,10 +27,10 @@ from integration.kafka_ground import Broker, delete_topics
 from integration.storm import records
 
 from connectors import keyfile
-from connectors.kafka import partition_of
-from connectors.topics import create_topics, topic_names
+from connectors.kafka.client import partition_of
+from connectors.kafka.topics import create_topics, topic_names
 from stream.accounting.audit import verify_chain
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import Heartbeat
 from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message, private_topic
 

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from connectors.clock import AnchoredClock
-from connectors.ingest import Ingest, SiteLimits
 from connectors.snmp.admission import AllowList
+from connectors.snmp.clock import AnchoredClock
+from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.profiles import PROFILES
 from connectors.snmp.receiver import Receiver
 from stream.records import DAY, MINUTE, ObservationBatch

@@ -18,10 +18,10 @@ from integration.chain_storm import PARTITIONS, Worker, start
 from integration.kafka_ground import Broker
 from integration.storm import records
 
-from connectors.kafka import partition_of
-from connectors.strict import HOLE_TRIES, StrictConsumer
-from connectors.topics import create_topics
-from stream.tenure import LossError
+from connectors.kafka.client import partition_of
+from connectors.kafka.strict_consumer import HOLE_TRIES, StrictConsumer
+from connectors.kafka.topics import create_topics
+from stream.runners.tenure import LossError
 
 # --- delivery, without a broker -------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from connectors.ingest import GRID, Ingest, SiteLimits
+from connectors.snmp.ingest import GRID, Ingest, SiteLimits
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.records import DAY, MINUTE, SECOND, OccupancyWindow

@@ -9,9 +9,9 @@ from fractions import Fraction
 import pytest
 from core_ground import SITE, Seen, access_point, building, mac, outputs_of
 
-from stream.guarantees import count_promises
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import DAY, MINUTE
+from stream.release.promises import count_promises
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 
 PLAIN = """

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import pytest
 from core_ground import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
 
-from connectors.ingest import Ingest
+from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import encode_associate
 from connectors.snmp.traps import decode
-from stream.partition import Partition
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Micros
+from stream.runners.partition import Partition
 from stream.schemas import OCCUPANCY, QUARANTINE, encode_message, parse_record
 
 RELEASE = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\nzones = { kind = "hall" }\n'

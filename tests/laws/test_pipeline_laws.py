@@ -25,16 +25,16 @@ from core_ground import (
     write_csv,
 )
 
-from connectors.observations import ObservationFile
-from connectors.replay import replay
+from connectors.files.observations import ObservationFile
+from connectors.files.replay import replay
 from stream.accounting.audit import verify_chain
 from stream.keys import subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts
 from stream.operators import scan
-from stream.partition import Partition
 from stream.pipeline import Options, Pipeline
 from stream.records import MINUTE, DayClosed, OccupancyWindow
+from stream.runners.partition import Partition
 from stream.schemas import AUDIT, PRESENCE, encode_message, parse_record, split_parts
 
 POLICY = building()

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import pytest
 
-from connectors.ingest import Ingest, SiteLimits
+from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.operators import scan
@@ -24,7 +24,7 @@ from stream.sensing.attributes import DayAttributes
 from stream.sensing.occupancy import Sense
 from stream.sensing.presence import stays
 from stream.sensing.pseudonyms import Pseudonyms
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.simulator.events import SimulatorConfig, simulate
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE

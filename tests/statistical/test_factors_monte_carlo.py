@@ -24,13 +24,13 @@ import orjson
 import pytest
 from scipy.stats import beta
 
-import stream.attribute_release
-from stream.account_stage import account_stage
+import stream.release.attribute_plan
 from stream.keys import LaboratoryKeys
 from stream.mechanisms import osdprr
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, Published, Spent
-from stream.release import Releases
+from stream.release.account_stage import account_stage
+from stream.release.stage import Releases
 from stream.schemas import parse_time, rfc3339
 
 ALPHA = 1e-8
@@ -207,7 +207,7 @@ def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch):
     def own_coins(key, *, site, zone, attribute, day, epsilon):
         return osdprr.released(key, site=site, zone=f"{zone}/{epsilon}", attribute=attribute, day=day, epsilon=epsilon)
 
-    monkeypatch.setattr(stream.attribute_release, "released", own_coins)
+    monkeypatch.setattr(stream.release.attribute_plan, "released", own_coins)
     policy = policy_of(TWO, zones=60)
     wrong, _ = misses(observe(policy, days_of(policy, by_pattern(TWO), days=60, seed=1)), TWO, ALPHA)
     assert wrong
@@ -218,6 +218,6 @@ def test_one_coin_for_all_attributes_would_be_seen(monkeypatch):
     def one_coin(key, *, site, zone, attribute, day, epsilon):
         return osdprr.released(key, site=site, zone=zone, attribute="any", day=day, epsilon=epsilon)
 
-    monkeypatch.setattr(stream.attribute_release, "released", one_coin)
+    monkeypatch.setattr(stream.release.attribute_plan, "released", one_coin)
     policy = policy_of(TWO, zones=60)
     assert misses(observe(policy, days_of(policy, by_pattern(TWO), days=60, seed=1)), TWO, ALPHA)[0]

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from stream.count_plan import CountPlan
 from stream.mechanisms.counts import Naming
-from stream.policy import load_policy
-from stream.query_plan import QueryPlan
+from stream.policy.document import load_policy
 from stream.records import MINUTE, OccupancyWindow
+from stream.release.count_plan import CountPlan
+from stream.release.query_plan import QueryPlan
 
 STREAMS = 500
 COUNTS = (400, 300, 500)

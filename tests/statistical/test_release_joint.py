@@ -18,7 +18,7 @@ from core_ground import SITE, laboratory
 from scipy.stats import binomtest, chi2
 
 from stream.pipeline import Pipeline
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
 
 ALARM = 1e-7

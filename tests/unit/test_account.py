@@ -27,12 +27,12 @@ from core_ground import (
     run,
 )
 
-from stream.account_stage import account_stage
 from stream.accounting.account import Run
 from stream.accounting.charged import coalition_cost
 from stream.pipeline import Pipeline
-from stream.policy import decimal_string, load_policy
+from stream.policy.document import decimal_string, load_policy
 from stream.records import DAY, MINUTE, Charge, Spent
+from stream.release.account_stage import account_stage
 from stream.schemas import LEAKAGE, parse_time
 
 SEEN = people()

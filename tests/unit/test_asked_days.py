@@ -9,16 +9,16 @@ import orjson
 import pytest
 from core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
-from stream.asked import AskedDays, LocalDay, all_zones_asked, decode_asked, encode_asked
 from stream.errors import PolicyError
-from stream.late_release import LateReleases
 from stream.local_time import local_day
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, Published
-from stream.release import Releases
-from stream.release_state import ReleaseState
+from stream.release.asked import AskedDays, LocalDay, all_zones_asked, decode_asked, encode_asked
+from stream.release.late import LateReleases
+from stream.release.stage import Releases
+from stream.release.state import ReleaseState
+from stream.release.upgrade import upgraded_stages
 from stream.schemas import join_parts, split_parts
-from stream.upgrade import upgraded_stages
 
 LOS_ANGELES = "America/Los_Angeles"
 OFFICES = 'zones = { kind = "office" }'

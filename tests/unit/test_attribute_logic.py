@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from stream.attribute_logic import _Day, implications
-from stream.policy import AttributeRelease, Site
+from stream.policy.document import AttributeRelease, Site
+from stream.release.attribute_logic import _Day, implications
 
 SITE = Site.model_validate(
     {

@@ -9,12 +9,12 @@ from itertools import product
 import pytest
 from core_ground import SITE, audit_of, bodies, building, laboratory
 
-import stream.attribute_release
-from stream.account_stage import account_stage
-from stream.attribute_release import AttributePlan
+import stream.release.attribute_plan
 from stream.operators import scan
 from stream.records import DayAttribute, DayClosed, Spent
-from stream.release import Releases
+from stream.release.account_stage import account_stage
+from stream.release.attribute_plan import AttributePlan
+from stream.release.stage import Releases
 from stream.schemas import LEAKAGE, parse_time
 
 ARRIVAL = {"0": "07:30", "1": "09:00", "2": "11:00"}
@@ -60,7 +60,7 @@ def closed(values, day="2026-03-03", zones=("x",)):
 
 def outcomes(plan, values, coins, monkeypatch):
     """Return (reason, shown value or None) of arrival and level when the coins fall like this."""
-    monkeypatch.setattr(stream.attribute_release, "released", lambda *_, attribute, **__: coins[attribute])
+    monkeypatch.setattr(stream.release.attribute_plan, "released", lambda *_, attribute, **__: coins[attribute])
     made = list(plan.outcomes(closed(values), parse_time("2026-03-03T00:00:00-08:00"), {}))
     return {record.attribute: (outcome.reason, outcome.public) for record, outcome in made}
 

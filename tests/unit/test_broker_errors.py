@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError, TopicAuthorizationFailedError
 
 from connectors import cli
-from connectors.broker_errors import broker_error
+from connectors.kafka.broker_errors import broker_error
 
 SECRET = "5c:52:1e:00:20:11"
 

@@ -8,11 +8,11 @@ from fractions import Fraction
 import pytest
 from core_ground import SITE, account_of, audit_of, bodies, building, laboratory
 
-from stream.account_stage import account_stage
 from stream.accounting.ledger import LedgerState, spent_around, spent_on
 from stream.errors import PolicyError
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
-from stream.release import Releases
+from stream.release.account_stage import account_stage
+from stream.release.stage import Releases
 from stream.schemas import parse_time
 
 TICK = 15 * MINUTE

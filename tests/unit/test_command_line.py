@@ -16,10 +16,10 @@ from core_ground import building, policy_text
 
 from connectors import cli, keyfile
 from connectors.commands.options import Address, Speed, read_policy, windows_options
-from connectors.live import check_uptime_clock
-from connectors.sqlite_file import StoreError
+from connectors.embedded.runner import check_uptime_clock
+from connectors.embedded.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 
 SECRET = "a4:00:00:00:00:01"
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from core_ground import building, policy_text
 
-from stream.control import (
+from stream.errors import DataError, UsageError
+from stream.policy.document import load_policy
+from stream.records import SECOND
+from stream.runners.agreement import (
     SILENT,
     Control,
     Records,
@@ -17,9 +20,6 @@ from stream.control import (
     refuse_superseded,
     sign_of_life,
 )
-from stream.errors import DataError, UsageError
-from stream.policy import load_policy
-from stream.records import SECOND
 
 OLD = building()
 NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))

@@ -15,7 +15,7 @@ from core_ground import laboratory
 
 from connectors import keyfile
 from connectors.cli import tacet
-from connectors.counts_file import LARGEST_COUNT, Table, read_table, release_file
+from connectors.files.counts import LARGEST_COUNT, Table, read_table, release_file
 from stream.errors import DataError, UsageError
 from stream.schemas import rfc3339
 

@@ -1,10 +1,10 @@
 """On Kafka a day's key goes when every site of the policy is past it, wherever the site is processed."""
 
 from connectors import keyfile
-from connectors.days import oldest_day_needed
-from stream.partition import Partition
-from stream.policy import Policy, load_policy
+from connectors.kafka.key_retirement import oldest_day_needed
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat
+from stream.runners.partition import Partition
 from stream.schemas import encode_message
 
 POLICY = load_policy(

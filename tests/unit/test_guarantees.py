@@ -8,11 +8,17 @@ from fractions import Fraction
 import pytest
 from core_ground import ATTRIBUTES, building, policy_text
 
-from connectors.simulation_policy import policy_text as simulated_policy
+from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
-from stream.guarantees import attribute_promises, check_attribute_logic, check_promises, count_promises, counts_exponent
-from stream.policy import load_policy
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.policy.document import load_policy
+from stream.release.promises import (
+    attribute_promises,
+    check_attribute_logic,
+    check_promises,
+    count_promises,
+    counts_exponent,
+)
+from stream.simulator.events import SimulatorConfig, simulate
 
 OFFICES = 'zones = { kind = "office" }'
 

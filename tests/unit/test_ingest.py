@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.clock import AnchoredClock, ClockStepError
-from connectors.ingest import (
+from connectors.snmp.clock import AnchoredClock, ClockStepError
+from connectors.snmp.ingest import (
     BATCH_DELAY,
     COLLAPSED,
     FOREIGN_SOURCE,
@@ -24,7 +24,7 @@ from connectors.ingest import (
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.errors import TacetError, UsageError
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
 from stream.schemas import encode_message
 from stream.sensing.occupancy import Sense

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from core_ground import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
 
 from connectors.commands.learning import learn as verb
-from connectors.history import read_history
-from connectors.learning import FALSE_ALARM, day_attributes, moves, report_of, write_report
-from stream.accounting import leakage
+from connectors.files.history import read_history
+from connectors.reports.learning import FALSE_ALARM, day_attributes, moves, report_of, write_report
+from stream.accounting.leakage import questions as leakage
 from stream.errors import DataError, UsageError
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 
@@ -238,7 +238,7 @@ def test_a_file_system_that_cannot_keep_it_private_gets_nothing(tmp_path, monkey
         mode, *rest = real(handle)
         return os.stat_result((mode | 0o044, *rest))
 
-    monkeypatch.setattr("connectors.learning.os.fstat", loose)
+    monkeypatch.setattr("connectors.reports.learning.os.fstat", loose)
     with pytest.raises(UsageError, match="0600"):
         write_report({"restricted": True}, tmp_path / "report.json")
     assert list(tmp_path.iterdir()) == []

@@ -37,9 +37,9 @@ from stream.accounting.ledger import (
 from stream.errors import AuditError, FinalityError
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
-from stream.release import Releases
+from stream.release.stage import Releases
 from stream.schemas import AUDIT, parse_record, parse_time
 
 SEEN = people()

@@ -11,8 +11,7 @@ import pytest
 from core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, laboratory, people, policy_text, run, write_csv
 
 from connectors import keyfile
-from connectors.ingest import Ingest
-from connectors.live import (
+from connectors.embedded.runner import (
     LiveSink,
     embedded,
     newest_session,
@@ -20,15 +19,16 @@ from connectors.live import (
     sensing_counters,
     within,
 )
-from connectors.observations import ObservationFile
+from connectors.embedded.store import read_topic
+from connectors.files.observations import ObservationFile
+from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import encode_associate
 from connectors.snmp.traps import decode
-from connectors.store import read_topic
-from stream.embedded import Embedded
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Published
+from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, rfc3339
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
 

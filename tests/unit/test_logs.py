@@ -16,6 +16,7 @@ import structlog
 from connectors import logs
 
 SECRET = "5c:52:1e:00:20:11"
+TENURE = "stream.runners.tenure"
 Lines = Callable[[], list[dict[str, Any]]]
 
 
@@ -55,16 +56,20 @@ def broken() -> None:
 
 def test_structlog_and_the_standard_library_write_lines_of_one_shape(lines: Lines) -> None:
     structlog.get_logger("tacet.run").info("listening", port=162)
-    logging.getLogger("stream.tenure").warning("partition %d opened", 3)
+    logging.getLogger(TENURE).warning("partition %d opened", 3)
     first, second = lines()
     assert (first["event"], first["level"], first["logger"], first["port"]) == ("listening", "info", "tacet.run", 162)
-    assert (second["event"], second["level"], second["logger"]) == ("partition 3 opened", "warning", "stream.tenure")
+    assert (second["event"], second["level"], second["logger"]) == (
+        "partition 3 opened",
+        "warning",
+        TENURE,
+    )
     assert {"event", "level", "logger", "timestamp"} == set(second)
 
 
 def test_a_field_that_is_not_listed_is_taken_out_of_every_line(lines: Lines) -> None:
     structlog.get_logger("tacet.run").info("listening", device=SECRET)
-    logging.getLogger("connectors.kafka").info("read", extra={"device": SECRET})
+    logging.getLogger("connectors.kafka.client").info("read", extra={"device": SECRET})
     assert all(set(line) <= logs.FIELDS for line in lines())
 
 
@@ -86,7 +91,11 @@ def test_a_library_is_quoted_by_place_and_kind_of_error_never_by_text(library: s
 
 
 def test_of_an_exception_the_type_is_kept_and_neither_text_nor_stack(lines: Lines) -> None:
-    for log in (logging.getLogger("stream.tenure"), logging.getLogger("faust.app"), structlog.get_logger("tacet.run")):
+    for log in (
+        logging.getLogger(TENURE),
+        logging.getLogger("faust.app"),
+        structlog.get_logger("tacet.run"),
+    ):
         try:
             broken()
         except ValueError:
@@ -99,7 +108,7 @@ def test_of_an_exception_the_type_is_kept_and_neither_text_nor_stack(lines: Line
 
 def test_our_own_line_whose_arguments_do_not_fit_is_withheld_and_prints_no_stack(lines: Lines) -> None:
     without_pytest()
-    logging.getLogger("stream.tenure").error("at %d", SECRET)
+    logging.getLogger(TENURE).error("at %d", SECRET)
     (line,) = lines()
     assert line["event"] == logs.WITHHELD
     assert SECRET not in str(line)
@@ -119,7 +128,7 @@ def test_text_lines_go_through_the_same_list(capfd: pytest.CaptureFixture[str]) 
     with logs_configured("info", json=False):
         structlog.get_logger("tacet.run").info("listening", port=162, device=SECRET)
         logging.getLogger("aiokafka.client").error("sent %s", SECRET)
-        logging.getLogger("stream.tenure").warning("partition %d opened", 3)
+        logging.getLogger(TENURE).warning("partition %d opened", 3)
     err = capfd.readouterr().err
     assert SECRET not in err
     assert "port=162" in err
@@ -128,7 +137,7 @@ def test_text_lines_go_through_the_same_list(capfd: pytest.CaptureFixture[str]) 
 
 def test_configured_twice_a_line_is_written_once(lines: Lines) -> None:
     logs.configure("debug", json=True)
-    logging.getLogger("stream.tenure").warning("once")
+    logging.getLogger(TENURE).warning("once")
     assert [line["event"] for line in lines()] == ["once"]
 
 

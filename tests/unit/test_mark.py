@@ -9,7 +9,7 @@ import stat
 import pytest
 
 from connectors import keyfile
-from connectors.mark import MarkFile, mark_path
+from connectors.embedded.rollback_mark import MarkFile, mark_path
 from stream.errors import KeyFileError, UsageError
 
 

@@ -28,8 +28,8 @@ from core_ground import (
     write_csv,
 )
 
-from connectors import text_rows
-from connectors.observations import COLUMNS, ObservationFile, shortfall
+from connectors.files import text_rows
+from connectors.files.observations import COLUMNS, ObservationFile, shortfall
 from stream.errors import DataError, UsageError
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
@@ -372,7 +372,7 @@ def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(t
         file = opened(path)
         return SimpleNamespace(readline=lambda size: held.append(line := real(file, size)) or line)
 
-    monkeypatch.setattr("connectors.observations.open_text", lambda path: nullcontext(watched(path)))
+    monkeypatch.setattr("connectors.files.observations.open_text", lambda path: nullcontext(watched(path)))
     file, made = read(path)
     assert (len(rows_of(made)), file.tally.problems) == (2, [f"line {len(lines) + 1}: must be at most 1 MiB long"])
     assert max(map(len, held)) <= (1 << 20) + 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.store import SqliteStore, read_outbox
-from stream.partition import Emitted
+from connectors.embedded.store import SqliteStore, read_outbox
+from stream.runners.partition import Emitted
 from stream.schemas import private_topic
 
 

@@ -19,13 +19,13 @@ from core_ground import (
     policy_text,
 )
 
-from stream import partition as module
 from stream.accounting.audit import verify_chain
 from stream.errors import FinalityError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day
-from stream.partition import Emitted, Partition
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
+from stream.runners import partition as module
+from stream.runners.partition import Emitted, Partition
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record, parse_time
 
 POLICY = building()

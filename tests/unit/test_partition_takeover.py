@@ -7,8 +7,8 @@ from core_ground import SITE, building, laboratory, messages, people, policy_tex
 
 from stream.accounting.audit import verify_chain
 from stream.errors import FinalityError, UsageError
-from stream.partition import Emitted, Partition
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
+from stream.runners.partition import Emitted, Partition
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
 
 OLD = building()

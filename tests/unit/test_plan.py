@@ -15,17 +15,17 @@ from click.testing import CliRunner
 from core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 
 from connectors.commands.admin import policy as policy_verbs
-from connectors.observations import ObservationFile
-from connectors.plan import KEY, plan, simulated_day, stand_ins
-from connectors.replay import replay
-from connectors.simulation import write_csv
-from connectors.simulation_policy import policy_text as simulated_policy
+from connectors.files.observations import ObservationFile
+from connectors.files.replay import replay
+from connectors.reports.plan import KEY, plan, simulated_day, stand_ins
+from connectors.simulation.files import write_csv
+from connectors.simulation.policy import policy_text as simulated_policy
 from stream.keys import LaboratoryKeys
 from stream.pipeline import Options
-from stream.policy import Zone, load_policy
+from stream.policy.document import Zone, load_policy
 from stream.records import MINUTE, OccupancyWindow
-from stream.release import Releases
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.release.stage import Releases
+from stream.simulator.events import SimulatorConfig, simulate
 
 
 def count_release(mechanism="laplace", epsilon="1", more="", name="r"):

@@ -9,12 +9,12 @@ from fractions import Fraction
 import pytest
 from core_ground import COUNTS, policy_text
 
-from connectors.simulation_policy import policy_text as simulated_policy
+from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
-from stream.guarantees import check_promises
-from stream.policy import decimal_string, load_policy, parse_duration, parse_epsilon
+from stream.policy.document import decimal_string, load_policy, parse_duration, parse_epsilon
 from stream.records import DAY, MINUTE, SECOND
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.release.promises import check_promises
+from stream.simulator.events import SimulatorConfig, simulate
 
 TEXT = policy_text()
 

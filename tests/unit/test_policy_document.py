@@ -6,10 +6,10 @@ import orjson
 import pytest
 from core_ground import policy_text
 
-from connectors.simulation_policy import policy_text as simulated_policy
+from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import DataError
-from stream.policy import Policy, load_policy
-from stream.sensing.simulator import SimulatorConfig, simulate
+from stream.policy.document import Policy, load_policy
+from stream.simulator.events import SimulatorConfig, simulate
 
 SMALL = """
 [site.dbh]

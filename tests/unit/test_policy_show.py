@@ -8,8 +8,8 @@ from core_ground import ATTRIBUTES, COUNTS, policy_text
 
 from connectors.commands.admin import policy as policy_verbs
 from stream.accounting.knowledge import Knowledge
-from stream.guarantees import attribute_promises, count_promises
-from stream.policy import decimal_string, load_policy
+from stream.policy.document import decimal_string, load_policy
+from stream.release.promises import attribute_promises, count_promises
 
 MODEL = """
 [release.model]

@@ -7,8 +7,8 @@ import pytest
 from connectors.commands import options
 from connectors.commands.telling import Came, telling
 from connectors.commands.units import UNITS, unit_words
-from stream.guarantees import count_promises
-from stream.policy import load_policy
+from stream.policy.document import load_policy
+from stream.release.promises import count_promises
 
 
 def test_a_line_says_what_is_done_of_how_much_and_since_when():

@@ -23,9 +23,9 @@ from core_ground import (
     write_csv,
 )
 
-from connectors.observations import ObservationFile
+from connectors.files.observations import ObservationFile
 from stream.pipeline import Options, Pipeline
-from stream.policy import Policy, load_policy
+from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published
 from stream.schemas import AUDIT, parse_record, rfc3339
 

@@ -14,10 +14,10 @@ from acceptance.command_line import run
 from core_ground import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
 
 from connectors import keyfile
-from connectors.live import embedded
-from connectors.mark import mark_path
-from connectors.recovery import rebuild_mark, store_findings
-from connectors.store import read_outbox
+from connectors.embedded.rollback_mark import mark_path
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import read_outbox
+from connectors.reports.recovery import rebuild_mark, store_findings
 from stream.errors import AuditError, FinalityError, UsageError
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 

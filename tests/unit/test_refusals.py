@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from connectors.cli import _setting
 from stream.errors import PolicyError
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.settings import Settings
 
 WHOLE: dict[str, Any] = {

@@ -16,7 +16,7 @@ from stream.mechanisms.levels import sum_half_width_95
 from stream.mechanisms.noise import half_width_95
 from stream.operators import scan
 from stream.pipeline import Pipeline
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
 from stream.schemas import AUDIT, parse_time
 

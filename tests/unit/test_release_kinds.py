@@ -7,7 +7,6 @@ import numpy as np
 import orjson
 import pytest
 
-from stream.account_stage import account_stage
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.filter import LARGEST_CAPACITY
@@ -15,11 +14,12 @@ from stream.mechanisms.levels import sum_half_width_95
 from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95
 from stream.mechanisms.pegasus import SENSITIVITY
 from stream.operators import scan
-from stream.policy import LARGEST_STATE, SMALLEST_PEGASUS, Policy, load_policy
-from stream.policy_releases import SMALLEST_PART
-from stream.query_plan import pruned_half_widths, repeated_half_widths
+from stream.policy.document import LARGEST_STATE, SMALLEST_PEGASUS, Policy, load_policy
+from stream.policy.releases import SMALLEST_PART
 from stream.records import MINUTE, OccupancyWindow, Published, Spent
-from stream.release import Releases
+from stream.release.account_stage import account_stage
+from stream.release.query_plan import pruned_half_widths, repeated_half_widths
+from stream.release.stage import Releases
 from stream.schemas import AUDIT
 
 TICK = 5 * MINUTE

@@ -11,19 +11,19 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from connectors.ingest import Ingest
-from connectors.simulation import timeticks, write_csv, write_jsonl, write_snmptrapd, write_truth
-from connectors.simulation_counts import expected_fates
-from connectors.simulation_faults import LATE_WITHIN, SILENCE, Fault, Kind
-from connectors.simulation_policy import policy_text, site_text
-from connectors.simulation_traps import WRONG_COMMUNITY, TrapSchedule, trap_schedule
+from connectors.simulation.counts import expected_fates
+from connectors.simulation.faults import LATE_WITHIN, SILENCE, Fault, Kind
+from connectors.simulation.files import timeticks, write_csv, write_jsonl, write_snmptrapd, write_truth
+from connectors.simulation.policy import policy_text, site_text
+from connectors.simulation.traps import WRONG_COMMUNITY, TrapSchedule, trap_schedule
 from connectors.snmp.admission import AllowList, is_known
+from connectors.snmp.ingest import Ingest
 from connectors.snmp.profiles import Kind as Meaning
 from connectors.snmp.traps import decode
 from stream.errors import UsageError
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import MINUTE, SECOND
-from stream.sensing.simulator import Simulation, SimulatorConfig, simulate
+from stream.simulator.events import Simulation, SimulatorConfig, simulate
 
 FLOOD = 50_000
 
@@ -319,7 +319,7 @@ class TestFaults:
         assert sum(expected_fates(schedule).values()) == schedule.counts["sent"]
 
     def test_fates_hold_where_most_traps_overtake_each_other(self, run, monkeypatch):
-        monkeypatch.setattr("connectors.simulation_faults.LATE_SHARE", 0.7)
+        monkeypatch.setattr("connectors.simulation.faults.LATE_SHARE", 0.7)
         schedule = trap_schedule(run, "reordering,enhanced", 3)
         policy = load_policy(policy_text(run))
         found = fates(schedule, Ingest.of_policy(policy, b"k" * 32, start=run.start), policy.site["dbh"].sources)

@@ -8,11 +8,11 @@ import pytest
 
 from stream.errors import UsageError
 from stream.records import DAY, MINUTE, SECOND
-from stream.sensing.simulator import Simulation, SimulatorConfig, simulate
-from stream.sensing.simulator_building import building
-from stream.sensing.simulator_calendar import calendar, day_factor, is_teaching
-from stream.sensing.simulator_population import DeviceClass
-from stream.sensing.simulator_visits import Manner, Visits, occupancy
+from stream.simulator.building import building
+from stream.simulator.calendar import calendar, day_factor, is_teaching
+from stream.simulator.events import Simulation, SimulatorConfig, simulate
+from stream.simulator.population import DeviceClass
+from stream.simulator.visits import Manner, Visits, occupancy
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
 V = 10 * MINUTE

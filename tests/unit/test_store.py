@@ -14,16 +14,16 @@ import pytest
 from core_ground import COUNTS, building, messages, people, policy_text, write_csv
 
 from connectors import keyfile
-from connectors.live import embedded
-from connectors.mark import MarkFile
-from connectors.observations import ObservationFile
-from connectors.store import SYNC_EVERY, SqliteStore, private_folder, read_outbox, read_snapshot, read_topic
+from connectors.embedded.rollback_mark import MarkFile
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import SYNC_EVERY, SqliteStore, private_folder, read_outbox, read_snapshot, read_topic
+from connectors.files.observations import ObservationFile
 from connectors.subscriber import subscribe
-from stream.embedded import Embedded
 from stream.errors import FinalityError, KeyFileError, UsageError
-from stream.partition import Emitted
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE
+from stream.runners.embedded import Embedded
+from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
 
 POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])

@@ -10,10 +10,10 @@ import pytest
 from core_ground import COUNTS, building, messages, people
 
 from connectors import keyfile
-from connectors.live import embedded
-from connectors.store import SqliteStore, read_outbox, read_topic
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import SqliteStore, read_outbox, read_topic
 from stream.errors import TacetError
-from stream.partition import Emitted
+from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, LEAKAGE, encode_message, private_topic
 
 POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])

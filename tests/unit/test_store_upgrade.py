@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from core_ground import messages, people
 
-from connectors.books import store_books, verify
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import SqliteStore, private_folder, read_outbox, read_policies, read_snapshot, read_topic
 from connectors.keyfile import replace
-from connectors.live import embedded
-from connectors.status import describe
-from connectors.store import SqliteStore, private_folder, read_outbox, read_policies, read_snapshot, read_topic
+from connectors.reports.books import store_books, verify
+from connectors.reports.status import describe
 from stream.accounting.audit import verify_chain
-from stream.embedded import Embedded
 from stream.errors import UsageError
-from stream.policy import load_policy
+from stream.policy.document import load_policy
+from stream.runners.embedded import Embedded
+from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
-from stream.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 
 FIXTURE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
 POLICY = load_policy(FIXTURE["policy"])

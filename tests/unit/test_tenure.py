@@ -10,7 +10,7 @@ import pytest
 from integration.chain_engine import EVERY, ChainEngine, Topics, chain
 
 from stream.errors import FinalityError, UsageError
-from stream.tenure import (
+from stream.runners.tenure import (
     Bounds,
     DeliveryError,
     FencedError,
@@ -27,7 +27,7 @@ TOPICS = Topics.of("t")
 @pytest.fixture(autouse=True)
 def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots follow each other at once, unless a test says otherwise."""
-    monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 0.0)
+    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.0)
 
 
 class FakeJournal:
@@ -195,7 +195,7 @@ async def test_an_interrupted_commit_ends_the_tenure_and_the_next_finds_out_what
 
 
 async def test_feeding_and_stopping_do_not_fail_on_a_partition_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.tenure.PENDING_LIMIT", 2)
+    monkeypatch.setattr("stream.runners.tenure.PENDING_LIMIT", 2)
     journal = FakeJournal()
     held = tenures(journal)
     tenure = await held.open(0, bounds(0, 100))
@@ -229,7 +229,7 @@ async def test_messages_are_folded_in_while_a_checkpoint_is_written_and_the_next
 async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowledged_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 30.0)
+    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 30.0)
     journal = FakeJournal()
     held = tenures(journal)
     tenure = await held.open(0, bounds(0, 100))
@@ -244,7 +244,7 @@ async def test_what_was_folded_in_while_a_checkpoint_was_written_is_not_acknowle
 
 
 async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 0.2)
+    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.2)
     journal = FakeJournal()
     held = tenures(journal)
     tenure = await held.open(0, bounds(0, 100))
@@ -257,7 +257,7 @@ async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(mon
     assert journal.happened.count("publish t.private") == 3
     assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 3 * EVERY]
     await feed(tenure, 1, 3 * EVERY)
-    monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 3600.0)
+    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 3600.0)
     await held.checkpoint()
     await feed(tenure, 1, 3 * EVERY + 1)
     await asyncio.wait_for(held.checkpoint(last=True), 60)  # the end of work does not wait
@@ -265,7 +265,7 @@ async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(mon
 
 
 async def test_too_much_held_back_makes_the_input_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.tenure.PENDING_LIMIT", 4)
+    monkeypatch.setattr("stream.runners.tenure.PENDING_LIMIT", 4)
     journal = FakeJournal()
     tenure = await tenures(journal).open(0, bounds(0, 100))
     journal.gate.clear()

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 from core_ground import COUNTS, EVENING, SITE, SOURCES, building, laboratory
 
-from stream.partition import Partition
 from stream.records import DAY, Heartbeat
+from stream.runners.partition import Partition
+from stream.runners.tenure import Output, Tenure
 from stream.schemas import AUDIT, encode_message
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
-from stream.tenure import Output, Tenure
 
 POLICY = building(releases=COUNTS)
 WINDOWS = 2 * DAY // POLICY.site[SITE].tick
@@ -44,7 +44,7 @@ class MemoryWriter:
 
 @pytest.fixture(autouse=True)
 def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stream.tenure.SNAPSHOT_SPACING", 0.0)
+    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.0)
 
 
 async def opened(writer: MemoryWriter) -> Tenure:

@@ -4,13 +4,13 @@ from fractions import Fraction
 
 import pytest
 
-from connectors.topics import refuse_missing, topic_names
+from connectors.kafka.topics import refuse_missing, topic_names
 from stream.errors import UsageError
 from stream.keys import LaboratoryKeys
 from stream.operators import scan
-from stream.policy import load_policy
+from stream.policy.document import load_policy
 from stream.records import MINUTE, OccupancyWindow, Published
-from stream.release import Releases
+from stream.release.stage import Releases
 
 POLICY = load_policy("""
 [site.dbh]

@@ -8,9 +8,10 @@ import pytest
 import structlog
 from core_ground import building
 
-from connectors import live, troubles
+from connectors.embedded import runner as live
+from connectors.snmp import troubles
 from connectors.snmp.sender import encode_associate
-from connectors.troubles import KERNEL, Troubles
+from connectors.snmp.troubles import KERNEL, Troubles
 
 UNKNOWN = "5c:52:1e:ff:ff:01"
 

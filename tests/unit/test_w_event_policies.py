@@ -18,20 +18,20 @@ from core_ground import (
     policy_text,
 )
 
-from stream.account_stage import account_stage, retell
 from stream.accounting.account import readers_of
 from stream.accounting.habit import Habit, HabitOf
 from stream.errors import DataError
-from stream.late_release import LateReleases
 from stream.operators import scan
 from stream.pipeline import Pipeline
-from stream.policy import Policy, load_policy
-from stream.policy_releases import LONGEST_W
+from stream.policy.document import Policy, load_policy
+from stream.policy.releases import LONGEST_W
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
-from stream.release import Releases
-from stream.release_state import ReleaseState
+from stream.release.account_stage import account_stage, retell
+from stream.release.late import LateReleases
+from stream.release.stage import Releases
+from stream.release.state import ReleaseState
+from stream.release.upgrade import upgraded_stages
 from stream.schemas import AUDIT, LEAKAGE, join_parts, split_parts
-from stream.upgrade import upgraded_stages
 
 TICK, START, KEYS = 15 * MINUTE, 20_000 * DAY, laboratory()
 COUNTS = {"a": 51, "b": 7, "c": 30, "d": 0, "x": 0, "y": 0}

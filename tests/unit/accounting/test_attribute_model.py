@@ -9,10 +9,10 @@ import pytest
 from pydantic import ValidationError
 
 from stream.accounting.attribute_model import asked_attributes, class_sensitivity, day_model
-from stream.accounting.guard import may_ask, permitted
-from stream.accounting.patterns import pattern_factors
-from stream.accounting.value_patterns import asked, log_outcome_factors, unasked
-from stream.policy import AttributeRelease
+from stream.accounting.leakage.guard import may_ask, permitted
+from stream.accounting.leakage.patterns import pattern_factors
+from stream.accounting.leakage.value_patterns import asked, log_outcome_factors, unasked
+from stream.policy.document import AttributeRelease
 
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
 ATTRIBUTES = {

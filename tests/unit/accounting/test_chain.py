@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from stream.accounting.chain import edge_value, fast_search, full_search, increment_ratio
-from stream.accounting.prior import exact_leakage, exact_leakages, tuples
+from stream.accounting.leakage.chain_rule import edge_value, fast_search, full_search, increment_ratio
+from stream.accounting.leakage.prior import exact_leakage, exact_leakages, tuples
 from stream.errors import UsageError
 
 BINARY = [0, 1]

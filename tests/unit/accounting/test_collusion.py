@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.accounting.collusion import (
+from stream.accounting.leakage.collusion import (
     coalition_epsilon,
     colluding_factor,
     composed_factor,
@@ -14,8 +14,8 @@ from stream.accounting.collusion import (
     habit_factor,
     pairwise_factors,
 )
-from stream.accounting.dependence import factors
-from stream.accounting.joint import declared
+from stream.accounting.leakage.dependence import factors
+from stream.accounting.leakage.joint import declared
 from stream.errors import UsageError
 
 TRIPLE = declared(

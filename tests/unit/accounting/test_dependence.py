@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.accounting.collusion import colluding_factor
-from stream.accounting.dependence import deltas, factors, implications, prior_odds, value_factors
-from stream.accounting.exclusion import (
+from stream.accounting.leakage.collusion import colluding_factor
+from stream.accounting.leakage.dependence import deltas, factors, implications, prior_odds, value_factors
+from stream.accounting.leakage.exclusion import (
     dependent_release_factor,
     dependent_suppression_factor,
     suppression_factor,
 )
-from stream.accounting.joint import declared
+from stream.accounting.leakage.joint import declared
 from stream.errors import UsageError
 
 PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})

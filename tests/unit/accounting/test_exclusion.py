@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from stream.accounting.exclusion import (
+from stream.accounting.leakage.exclusion import (
     dependent_release_factor,
     dependent_suppression_factor,
     posterior_odds,

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from stream.accounting.dependence import factors
-from stream.accounting.guard import may_ask, permitted, releasable
-from stream.accounting.joint import declared
-from stream.accounting.patterns import worst_factors
+from stream.accounting.leakage.dependence import factors
+from stream.accounting.leakage.guard import may_ask, permitted, releasable
+from stream.accounting.leakage.joint import declared
+from stream.accounting.leakage.patterns import worst_factors
 from stream.errors import UsageError
 
 XOR = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})

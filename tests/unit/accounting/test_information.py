@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from stream.accounting.information import (
+from stream.accounting.leakage.information import (
     Channel,
     attribute_curve,
     attribute_information,
@@ -17,7 +17,7 @@ from stream.accounting.information import (
     limit_information,
     mutual_information,
 )
-from stream.accounting.joint import declared
+from stream.accounting.leakage.joint import declared
 
 PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})
 TRIPLE = declared(

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from stream.accounting.knowledge import Knowledge
 from stream.errors import UsageError
-from stream.policy import Privacy
+from stream.policy.document import Privacy
 
 STAY = [[0.95, 0.05], [0.05, 0.95]]
 PRESENCE = [[0.995, 0.005], [0.05, 0.95]]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from connectors.leakage import leakage, optimise
-from stream.accounting import leakage as questions
+from connectors.commands.leakage import leakage, optimise
+from stream.accounting.leakage import questions
 from stream.errors import UsageError
 
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}

@@ -7,10 +7,16 @@ from decimal import Context, Decimal, localcontext
 import numpy as np
 import pytest
 
-from stream.accounting.epsilon_sum import CELLS, Curve, _convolve, maximise_epsilon
-from stream.accounting.information import Channel, attribute_curve, attribute_information, channel, limit_information
-from stream.accounting.joint import declared
-from stream.accounting.optimiser import optimise
+from stream.accounting.leakage.epsilon_sum import CELLS, Curve, _convolve, maximise_epsilon
+from stream.accounting.leakage.information import (
+    Channel,
+    attribute_curve,
+    attribute_information,
+    channel,
+    limit_information,
+)
+from stream.accounting.leakage.joint import declared
+from stream.accounting.leakage.optimiser import optimise
 from stream.errors import UsageError
 
 TRIPLE = declared(

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from stream.accounting.dependence import deltas, factors
-from stream.accounting.joint import declared
-from stream.accounting.partial import factor_bounds
+from stream.accounting.leakage.dependence import deltas, factors
+from stream.accounting.leakage.joint import declared
+from stream.accounting.leakage.partial import factor_bounds
 from stream.errors import UsageError
 
 NONE = np.array([0, 0, 0])

@@ -18,15 +18,15 @@ from core_ground import (
     people,
 )
 
-from stream.account_stage import past_account
 from stream.accounting.account import readers_of
 from stream.errors import UsageError
 from stream.operators import scan
 from stream.pipeline import Pipeline
-from stream.policy import Policy
+from stream.policy.document import Policy
 from stream.records import DayAttribute, DayClosed
-from stream.release import Releases
-from stream.release_state import ReleaseState
+from stream.release.account_stage import past_account
+from stream.release.stage import Releases
+from stream.release.state import ReleaseState
 from stream.schemas import parse_record, parse_time
 
 MODEL = """

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from stream.accounting import prior
-from stream.accounting.prior import exact_leakage, exact_leakages, gaussian_leakages, group_leakage, tuples
+from stream.accounting.leakage import prior
+from stream.accounting.leakage.prior import exact_leakage, exact_leakages, gaussian_leakages, group_leakage, tuples
 from stream.errors import UsageError
 
 BINARY = [0, 1]

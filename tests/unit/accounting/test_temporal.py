@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from stream.accounting.mobility import learn_transitions, reversed_in_time, stationary
-from stream.accounting.temporal import (
+from stream.accounting.leakage.mobility import learn_transitions, reversed_in_time, stationary
+from stream.accounting.leakage.temporal import (
     NONE,
     backward_leakage,
     constant_allocation,

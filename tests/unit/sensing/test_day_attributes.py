@@ -7,10 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stream.attribute_logic import _Day
 from stream.errors import DataError, UsageError
 from stream.operators import scan as scan_days
 from stream.records import MINUTE, DayAttribute, OccupancyWindow
+from stream.release.attribute_logic import _Day
 from stream.sensing.attributes import ATTRIBUTES, BREAK, DayAttributes
 
 TICK = 5 * MINUTE

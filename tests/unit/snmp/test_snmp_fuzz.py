@@ -8,8 +8,8 @@ import re
 import sys
 from collections import Counter
 
-from connectors.ingest import INGEST_REASONS, UNKNOWN_LISTED, Ingest, SiteLimits
 from connectors.snmp.ber import MALFORMED_REASONS, MalformedTrap, encode_integer, tlv
+from connectors.snmp.ingest import INGEST_REASONS, UNKNOWN_LISTED, Ingest, SiteLimits
 from connectors.snmp.profiles import PROFILES
 from connectors.snmp.sender import encode_notification, octets, varbind
 from connectors.snmp.traps import IGNORED_REASONS, decode, envelope, respond

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 
-from connectors.clock import AnchoredClock, ClockStepError
-from connectors.ingest import Ingest, SiteLimits
 from connectors.snmp.admission import AllowList
+from connectors.snmp.clock import AnchoredClock, ClockStepError
+from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.receiver import Receiver
 from connectors.snmp.sender import (
     encode_associate,
@@ -357,7 +357,7 @@ async def test_an_inform_with_a_wrong_community_is_not_answered(controller):
 
 
 async def test_heartbeats_come_on_the_grid_without_any_trap(monkeypatch):
-    monkeypatch.setattr("connectors.ingest.GRID", 100_000)
+    monkeypatch.setattr("connectors.snmp.ingest.GRID", 100_000)
     sink = Log()
     async with receiving(sink):
         await until(lambda: len(sink.messages) >= 4)
@@ -368,8 +368,8 @@ async def test_heartbeats_come_on_the_grid_without_any_trap(monkeypatch):
 
 
 async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkeypatch):
-    monkeypatch.setattr("connectors.ingest.GRID", 20_000)
-    monkeypatch.setattr("connectors.ingest.WATERMARK_LAG", 0)
+    monkeypatch.setattr("connectors.snmp.ingest.GRID", 20_000)
+    monkeypatch.setattr("connectors.snmp.ingest.WATERMARK_LAG", 0)
     monkeypatch.setattr("connectors.snmp.receiver.CHUNK", 7)
     sink = Log()
     async with receiving(sink) as receiver:

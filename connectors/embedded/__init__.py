@@ -1,0 +1,1 @@
+"""One process and one folder as the home of the log."""

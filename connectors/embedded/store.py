@@ -1,0 +1,367 @@
+"""The embedded store: one SQLite file that only its owner can read, and one outbox file per audience.
+
+The store holds observations not yet consumed, the state, the ledger and everything given out except
+private records, which move to their audience's outbox. Subscribers open outboxes only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from connectors.embedded.sqlite_file import connect, identity, refuse_replaced, told, transaction
+from stream.envelope import Kind, seal, unseal
+from stream.errors import FinalityError, UsageError
+from stream.records import Micros
+from stream.runners.partition import Emitted
+from stream.runners.snapshot import is_current, upgraded
+from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS observations (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, value BLOB NOT NULL, stamp INTEGER);
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY CHECK (one = 1), value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS policies (version TEXT PRIMARY KEY, document BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS outputs (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, key BLOB NOT NULL,
+    value BLOB NOT NULL, time INTEGER NOT NULL, id TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS by_topic ON outputs (topic, id);
+"""
+
+_DAY_MS = 86_400_000
+_KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
+"""How long restricted and operators' records are kept, in event time."""
+
+_RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
+"""Topics of true stays and counts, whose records lie in an envelope."""
+
+FORMAT = "2"
+"""Form of the store; 1, which did not say so, had no envelopes and kept no policies."""
+
+_OUTBOX = """
+CREATE TABLE IF NOT EXISTS records (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, release TEXT NOT NULL,
+    site TEXT NOT NULL, time INTEGER NOT NULL, value BLOB NOT NULL);
+"""
+
+
+SYNC_EVERY = 12
+"""Windows after which the outboxes are written through to disk."""
+
+
+class SqliteStore:
+    """The store in a folder: ``store.sqlite`` and ``private/<audience>.sqlite``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._outboxes = private_folder(private_folder(folder) / "private")
+        self._lock = _lock(folder)
+        self._path = folder / "store.sqlite"
+        self._boxes: dict[str, sqlite3.Connection] = {}
+        self._delivered = self._synced = self._deliveries = 0
+        with told(self._path):
+            self._db = connect(self._path, _SCHEMA)
+            self._add_stamps()
+            self.id = self._identity()
+            refuse_later(folder, self._db)
+            self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
+
+    def _add_stamps(self) -> None:
+        """Bring a store of the first version up to date: its messages have no receive time."""
+        if "stamp" not in {name for _, name, *_ in self._db.execute("PRAGMA table_info(observations)")}:
+            self._db.execute("ALTER TABLE observations ADD COLUMN stamp INTEGER")
+
+    def _identity(self) -> str:
+        self._db.execute("INSERT OR IGNORE INTO meta VALUES ('id', ?)", (secrets.token_hex(8),))
+        ((name,),) = self._db.execute("SELECT value FROM meta WHERE name = 'id'")
+        return str(name)
+
+    def _refuse_replaced(self) -> None:
+        for path, opened in self._opened.items():
+            refuse_replaced(path, opened)
+
+    def prepare(self, audiences: Iterable[str]) -> None:
+        """Make the outboxes of audiences that have none yet: who has none is no audience of this store."""
+        for audience in audiences:
+            self._box(audience)
+
+    def append(self, value: bytes, stamp: Micros | None = None) -> int:
+        """Keep one message and its receive time durably; return its position, counting up from 0."""
+        self._refuse_replaced()
+        row = seal(Kind.MESSAGE, value), stamp
+        with told(self._path):
+            cursor = self._db.execute("INSERT INTO observations (value, stamp) VALUES (?, ?)", row)
+        return int(cursor.lastrowid or 0) - 1
+
+    def snapshot(self) -> bytes | None:
+        """Return the last committed state."""
+        with told(self._path):
+            row = self._db.execute("SELECT value FROM state").fetchone()
+        return None if row is None else bytes(row[0])
+
+    def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
+        """Return the messages kept at ``start`` and later, with their receive times."""
+        with told(self._path):
+            rows = self._db.execute(
+                "SELECT position - 1, value, stamp FROM observations WHERE position > ? ORDER BY position", (start,)
+            ).fetchall()
+        return ((position, unseal(Kind.MESSAGE, value), stamp) for position, value, stamp in rows)
+
+    def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
+        """Write outputs and state in one transaction, delete consumed messages, cut the log file."""
+        self._refuse_replaced()
+        with told(self._path), transaction(self._db):
+            self._db.executemany(
+                "INSERT INTO outputs (topic, key, value, time, id) VALUES (?, ?, ?, ?, ?)",
+                ((out.topic, out.key, _as_kept(out), out.timestamp_ms, out.id) for out in outputs),
+            )
+            self._db.execute("INSERT OR REPLACE INTO state VALUES (1, ?)", (snapshot,))
+            self._db.execute("DELETE FROM observations WHERE position <= ?", (position,))
+            self._db.execute("DELETE FROM outputs WHERE seq <= ? AND topic LIKE 'tacet.private.%'", (self._synced,))
+            self._expire(max((out.timestamp_ms for out in outputs), default=0))
+        with told(self._path):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def keep_policy(self, version: str, document: bytes) -> None:
+        """Keep a policy under which releases are about to be made, for their account; the store is ours from now."""
+        with told(self._path), transaction(self._db):
+            self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
+
+    def upgrade(self) -> bool:
+        """Bring state and store to the present form and mechanism version; False where they have them."""
+        held = self.snapshot()
+        if held is None or is_current(held):
+            return False
+        with told(self._path), transaction(self._db):
+            self._db.execute("UPDATE state SET value = ?", (upgraded(held),))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
+        return True
+
+    def _expire(self, now_ms: int) -> None:
+        """Let go of what has been kept for long enough; what came before there was a time counts from now on."""
+        if now_ms:
+            self._db.execute("UPDATE outputs SET time = ? WHERE topic = ? AND time = 0", (now_ms, QUARANTINE))
+        self._db.executemany(
+            "DELETE FROM outputs WHERE topic = ? AND time < ?",
+            ((topic, now_ms - kept) for topic, kept in _KEPT_MS.items()),
+        )
+
+    def chain_hash(self, site: str, sequence: int) -> str | None:
+        """Return the hash of a committed ledger entry, None where there is none."""
+        with told(self._path):
+            row = self._db.execute(
+                "SELECT value FROM outputs WHERE topic = ? AND id = ?", (AUDIT, f"{site}/{sequence}")
+            ).fetchone()
+        return None if row is None else str(orjson.loads(row[0])["hash"])
+
+    def deliver(self) -> None:
+        """Move private records to their outboxes; they leave the store once the outboxes are safe on disk."""
+        with told(self._path):
+            rows = self._db.execute(
+                "SELECT seq, topic, key, value, time, id FROM outputs "
+                "WHERE seq > ? AND topic LIKE 'tacet.private.%' ORDER BY seq",
+                (self._delivered,),
+            ).fetchall()
+        for audience in sorted({_audience(row[1]) for row in rows}):
+            box = self._box(audience)
+            with told(self._outboxes / f"{audience}.sqlite"), transaction(box):
+                for _, topic, key, value, time, identity in rows:
+                    if _audience(topic) == audience:
+                        _put(box, (identity, topic.split(".")[3], key.decode(), time, value))
+        self._delivered = rows[-1][0] if rows else self._delivered
+        self._deliveries += 1
+        if self._deliveries % SYNC_EVERY == 0:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Write the outboxes through to disk; a reader may keep one from it, which is then done next time."""
+        with told(self._outboxes):
+            results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
+        if all(not busy and pages == written for busy, pages, written in results):
+            self._synced = self._delivered
+
+    def record(self, release_id: str) -> bytes | None:
+        """Return a private record that was given out."""
+        box = self._box(release_id.split("/")[2])
+        with told(self._outboxes):
+            row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
+        """Return what was committed to a topic that is not private, as (time in ms, value)."""
+        query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
+        with told(self._path):
+            return [(time, _as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
+
+    def entries(self) -> Iterator[bytes]:
+        """Yield the ledger's entries in order, without holding all of them."""
+        with told(self._path):
+            for (value,) in self._db.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)):
+                yield bytes(value)
+
+    def close(self) -> None:
+        """Close every file."""
+        for connection in (*self._boxes.values(), self._db):
+            connection.close()
+        os.close(self._lock)
+
+    def _box(self, audience: str) -> sqlite3.Connection:
+        if audience not in self._boxes:
+            path = self._outboxes / f"{audience}.sqlite"
+            with told(path):
+                box = connect(path, _OUTBOX)
+                box.execute("PRAGMA synchronous = NORMAL")  # the store still holds what a power cut may take
+                self._opened[path] = identity(path)
+            self._boxes[audience] = box
+        return self._boxes[audience]
+
+
+def _lock(folder: Path) -> int:
+    """Refuse a second runner on the same store: it would release every window next to the first."""
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        msg = f"{folder}: store must not be in use by another process"
+        raise UsageError(msg) from None
+    return handle
+
+
+def private_folder(folder: Path) -> Path:
+    """Create a folder that only its owner can enter; UsageError when others can."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        msg = f"{folder}: must be a folder that only its owner can enter (mode 0700)"
+        raise UsageError(msg)
+    return folder
+
+
+def has_outbox(folder: Path, audience: str) -> bool:
+    """Return whether a store gives an audience anything; UsageError when there is no store."""
+    if not (folder / "private").is_dir():
+        msg = f"{folder}: must be a store made by 'tacet run'"
+        raise UsageError(msg)
+    return (folder / "private" / f"{audience}.sqlite").exists()
+
+
+def read_outbox(folder: Path, audience: str, after: int) -> list[tuple[int, bytes]]:
+    """Return an audience's records after a sequence number, in the order they were given out."""
+    return _of_outbox(folder, audience, "SELECT seq, value FROM records WHERE seq > ? ORDER BY seq", after)
+
+
+def given_releases(folder: Path, audience: str) -> set[str]:
+    """Return the names of the releases of which an audience has been given anything."""
+    return {name for (name,) in _of_outbox(folder, audience, "SELECT DISTINCT release FROM records")}
+
+
+def _of_outbox(folder: Path, audience: str, query: str, *values: int) -> list[Any]:
+    path = folder / "private" / f"{audience}.sqlite"
+    if not path.exists():
+        return []
+    with _reading(path) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
+            return []  # the file is just being made
+        return connection.execute(query, values).fetchall()
+
+
+def read_topic(folder: Path, topic: str) -> list[bytes]:
+    """Return what the store holds of the leakage or audit topic, for whoever may open the store."""
+    with _reading(require_store(folder)) as connection:
+        rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
+        return [_as_given(topic, value) for (value,) in rows]
+
+
+def read_identity(folder: Path) -> str:
+    """Return the name that the store gave itself when it was made; the mark knows it by that."""
+    with _reading(require_store(folder)) as connection:
+        ((name,),) = connection.execute("SELECT value FROM meta WHERE name = 'id'").fetchall()
+    return str(name)
+
+
+def read_policies(folder: Path) -> list[bytes]:
+    """Return the documents of the policies under which the store has released; none of a store of format 1."""
+    with _reading(require_store(folder)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
+            return []
+        return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
+
+
+def read_published(folder: Path) -> list[bytes]:
+    """Return every private record of the store's audiences, those not yet in their outboxes included."""
+    boxes = sorted(path.stem for path in (folder / "private").glob("*.sqlite"))
+    with _reading(require_store(folder)) as connection:
+        rows = connection.execute(
+            "SELECT value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"
+        ).fetchall()
+    return [bytes(value) for (value,) in rows] + [value for box in boxes for _, value in read_outbox(folder, box, 0)]
+
+
+def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:
+    """Return the last committed state and the audit entries of the same moment."""
+    with _reading(require_store(folder)) as connection:
+        connection.execute("BEGIN")
+        state = connection.execute("SELECT value FROM state").fetchone()
+        rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)).fetchall()
+    return (None if state is None else bytes(state[0])), [bytes(value) for (value,) in rows]
+
+
+def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
+    """Return the last committed state and how many messages wait behind it."""
+    with _reading(require_store(folder)) as connection:
+        row = connection.execute("SELECT value FROM state").fetchone()
+        ((waiting,),) = connection.execute("SELECT count(*) FROM observations").fetchall()
+    return (None if row is None else bytes(row[0])), int(waiting)
+
+
+def require_store(folder: Path) -> Path:
+    """Return the file of a store; UsageError when there is none."""
+    path = folder / "store.sqlite"
+    if not path.exists():
+        msg = f"{folder}: must be a store made by 'tacet run'"
+        raise UsageError(msg)
+    return path
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with told(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+        yield connection
+
+
+def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
+    """Raise UsageError where a later version made the store: this one would not know what it must keep."""
+    for (form,) in store.execute("SELECT value FROM meta WHERE name = 'format'"):
+        if form not in {"1", FORMAT}:
+            msg = f"{folder}: store must be of format 1 or {FORMAT}, got {form}; use the version that made it"
+            raise UsageError(msg)
+
+
+def _as_kept(output: Emitted) -> bytes:
+    return seal(Kind.RESTRICTED, output.value) if output.topic in _RESTRICTED else output.value
+
+
+def _as_given(topic: str, value: bytes) -> bytes:
+    return unseal(Kind.RESTRICTED, bytes(value)) if topic in _RESTRICTED else bytes(value)
+
+
+def _audience(topic: str) -> str:
+    return topic.split(".")[2]
+
+
+def _put(box: sqlite3.Connection, row: tuple[str, str, str, int, bytes]) -> None:
+    held = box.execute("SELECT value FROM records WHERE id = ?", (row[0],)).fetchone()
+    if held is None:
+        box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", row)
+    elif bytes(held[0]) != row[4]:
+        msg = f"release {row[0]}: was given out and would now differ; nothing is released"
+        raise FinalityError(msg)

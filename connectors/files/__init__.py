@@ -1,0 +1,1 @@
+"""Recorded observations and counts, in and out."""

@@ -1,0 +1,206 @@
+"""Tables of counts: ``time, zone, count`` in, ``time, zone, value, half_width`` out.
+
+A bad row is counted and named by line and field. Its time is left out for all zones, as a window that is not
+released: a count that is not there must not pass for 0.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from connectors.files.text_rows import Tally, csv_rows, instants, lines_of, named, open_text
+from stream.errors import DataError, UsageError
+from stream.keys import LaboratoryKeys, subkey
+from stream.local_time import slot_of
+from stream.mechanisms.counts import Naming, count_mechanism, release_counts
+from stream.mechanisms.filter import LARGEST_CAPACITY
+from stream.mechanisms.noise import Ints
+from stream.records import MINUTE, Micros
+from stream.schemas import rfc3339
+
+COLUMNS = ("time", "zone", "count")
+LARGEST_COUNT = 1_000_000_000
+"""No count is larger: sums over zones and groups of windows stay far below 64 bits."""
+
+_TIME = "time must be RFC 3339 with an offset (or local to --timezone without one), from 1970 to 2254"
+_ZONE = "zone must be a name"
+_COUNT = f"count must be a whole number from 0 to {LARGEST_COUNT}"
+_TWICE = "time and zone must come once"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Counts of every zone at every time."""
+
+    times: Ints
+    zones: tuple[str, ...]
+    counts: Ints
+    tally: Tally
+    left_out: int
+    """Times that were left out because some zone has no count, or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a release of a table made."""
+
+    rows: int
+    zones: int
+    windows: int
+    bad: int
+    """Rows that were left out."""
+    left_out: int
+    """Times that were left out for all zones."""
+    problem: DataError | None
+    """What to tell about bad rows and times that were left out."""
+
+
+def release_file(
+    path: Path, out: Path, keys: LaboratoryKeys, *, mechanism: str, smoother: str, calendar: bool,
+    epsilon: Fraction, max_count: int | None, timezone: str, progress: Callable[[int], None] | None = None,
+) -> Made:  # fmt: skip
+    """Release the counts of ``path`` into ``out``.
+
+    Without ``max_count`` the filter's grid ends at each zone's largest *noisy* value: the true maximum never
+    sizes it.
+    """
+    zone = _timezone(timezone)
+    table = read_table(path, zone)
+    window = int(np.diff(table.times).min()) if len(table.times) > 1 else 5 * MINUTE
+    naming = Naming(
+        site="table", release=mechanism, zones=table.zones, day_key=lambda day: subkey(keys.day(day), "noise"),
+        slot=lambda instant: slot_of(instant, zone), window=window,
+    )  # fmt: skip
+    if max_count is None and mechanism == "filter":
+        largest = _largest(naming, table, epsilon)
+    else:
+        largest = [max_count or 1] * len(table.zones)
+    stage = count_mechanism(mechanism, epsilon=epsilon, max_counts=largest, smoother=smoother, calendar=calendar)
+    values, widths = release_counts(stage, naming, table.times, table.counts, progress)
+    _write(out, table, values, widths)
+    return Made(table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table))
+
+
+def _largest(naming: Naming, table: Table, epsilon: Fraction) -> list[int]:
+    """Return where each zone's grid ends: at its largest noisy count, released as by ``laplace``."""
+    noisy, _ = release_counts(
+        count_mechanism("laplace", epsilon=epsilon, max_counts=[1] * len(table.zones)),
+        naming, table.times, table.counts,
+    )  # fmt: skip
+    largest = [max(20, int(column.max())) for column in noisy.T]
+    if max(largest) > LARGEST_CAPACITY:
+        msg = f"give --max-count: the noisy counts reach beyond {LARGEST_CAPACITY:,}, where the filter's grid must end"
+        raise UsageError(msg)
+    return largest
+
+
+def _problem(table: Table) -> DataError | None:
+    if not table.tally.bad and not table.left_out:
+        return None
+    times = "1 time was" if table.left_out == 1 else f"{table.left_out:,} times were"
+    times += " left out, at which not every zone has one good count"
+    return DataError(f"{named(table.tally)}\n{times}" if table.tally.bad else times)
+
+
+def read_table(path: Path, timezone: ZoneInfo) -> Table:
+    """Read a table; times without an offset are local to ``timezone``.
+
+    Where the clocks are set back, the second row of a zone with the same local time is the second hour's.
+
+    Raises:
+        UsageError: the file cannot be read or has other columns.
+        DataError: there is no time at which every zone has one good count.
+    """
+    tally, cells, spoilt = Tally(), dict[tuple[Micros, str], int](), set[Micros]()
+    with open_text(path) as lines:
+        for line, row in csv_rows(path, lines_of(path, lines), COLUMNS):
+            tally.rows += 1
+            if isinstance(row, str):
+                tally.note(line, row)
+            else:
+                _take(_Row(line, *row), timezone, cells, spoilt, tally)
+    zones = tuple(dict.fromkeys(name for _, name in cells))
+    held = Counter(time for time, _ in cells)
+    times = sorted(time for time, count in held.items() if count == len(zones) and time not in spoilt)
+    if not times:
+        raise DataError(_nothing(path, tally, cells))
+    counts = np.array([[cells[time, name] for name in zones] for time in times], dtype=np.int64)
+    left_out = len(held.keys() | spoilt) - len(times)
+    return Table(np.array(times, dtype=np.int64), zones, counts, tally, left_out)
+
+
+class _Row(NamedTuple):
+    """A line's fields as they are written."""
+
+    line: int
+    time: str
+    zone: str
+    number: str
+
+
+def _take(
+    row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], spoilt: set[Micros], tally: Tally
+) -> None:
+    """Put a row into its cell; a bad one spoils its time, if that can be told."""
+    moments = instants(row.time, timezone)
+    if not moments:
+        tally.note(row.line, _TIME)
+        return
+    time = next((moment for moment in moments if (moment, row.zone) not in cells), moments[0])
+    problem = None
+    if not row.zone or "\ufffd" in row.zone:
+        problem = _ZONE
+    elif (count := _count(row.number)) is None:
+        problem = _COUNT
+    elif (time, row.zone) in cells:
+        problem = _TWICE
+    else:
+        cells[time, row.zone] = count
+    if problem is not None:
+        tally.note(row.line, problem)
+        spoilt.update(moments)
+
+
+def _count(text: str) -> int | None:
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_COUNT)):
+        return None
+    count = int(text)
+    return count if count <= LARGEST_COUNT else None
+
+
+def _nothing(path: Path, tally: Tally, cells: Iterable[tuple[Micros, str]]) -> str:
+    """Say why no time of a table can be released."""
+    if not tally.rows:
+        return f"{path}: must hold at least one row"
+    if tally.bad:
+        return f"{path}: no time has one good count of every zone; {named(tally)}"
+    rarest = min(Counter(name for _, name in cells).values())
+    return f"{path}: every zone must have a count at every time; one zone has {rarest} of them"
+
+
+def _timezone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        msg = f"timezone: must be a name such as 'Europe/Berlin', got {name!r}"
+        raise UsageError(msg) from None
+
+
+def _write(out: Path, table: Table, values: Ints, widths: Ints) -> None:
+    with out.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("time", "zone", "value", "half_width"))
+        for row, time in enumerate(table.times):
+            text = rfc3339(int(time))
+            writer.writerows(
+                (text, zone, int(values[row, place]), int(widths[row, place])) for place, zone in enumerate(table.zones)
+            )

@@ -1,0 +1,1 @@
+"""Apache Kafka as the home of the log."""

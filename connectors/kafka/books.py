@@ -1,0 +1,37 @@
+"""The books of a cluster, read whole."""
+
+from __future__ import annotations
+
+import asyncio
+
+from connectors.kafka import client as log
+from connectors.kafka.control import read
+from connectors.reports.books import Books, heads_of, parse_entries
+from connectors.subscriber import subscribe
+from stream.runners.agreement import Control
+from stream.schemas import AUDIT, CONTROL
+
+
+def kafka_books(servers: str, *, records: bool = False) -> Books:
+    """Return a cluster's books; ``records`` reads what was published too."""
+    return asyncio.run(_kafka_books(servers, records=records))
+
+
+async def _kafka_books(servers: str, *, records: bool) -> Books:
+    names = [name.split(".") for name in await log.topics(servers) if name.startswith("tacet.private.")]
+    published = [
+        record
+        for audience in (sorted({parts[2] for parts in names}) if records else ())
+        async for record in subscribe(audience=audience, kafka=servers, from_start=True, until_end=True)
+    ]
+    snapshots = await log.last_snapshots(servers)
+    values = [r.value async for r in log.consume(servers, AUDIT, until_end=True, identity=log.by_sequence)]
+    control = await read(servers) if CONTROL in await log.topics(servers) else Control()
+    documents = [accepted.document for accepted in sorted(control.policies.values(), key=lambda each: each.order)]
+    return Books(
+        list(parse_entries(values)),
+        [heads_of(held) for held in snapshots.values()],
+        published,
+        all_kept=False,
+        policies=documents,
+    )

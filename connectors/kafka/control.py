@@ -1,0 +1,98 @@
+"""The control topic on Kafka: read whole, and changed only by who fences every other writer meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connectors.kafka.client import BROKER_PATIENCE, partition_counts, read_keyed
+from connectors.kafka.writers import close, transaction, transactional
+from stream.errors import TacetError, UsageError
+from stream.policy.document import Policy
+from stream.runners.agreement import Control, Records, admit, found, refuse_other_counts
+from stream.runners.tenure import FencedError, InterruptedWriteError
+from stream.schemas import CONTROL, OBSERVATIONS
+
+FENCE = "tacet-control"
+TRIES = 20
+
+
+async def read(bootstrap: str) -> Control:
+    """Return what stands in the control topic; UsageError when there is no such topic."""
+    control = Control()
+    for key, value, stamp_ms in await read_keyed(bootstrap, CONTROL, 0):
+        control.apply(key.decode(), value, stamp_ms * 1000)
+    return control
+
+
+async def decide(bootstrap: str, rule: Callable[[Control], Records]) -> Control:
+    """Write what a rule makes of all that was written before; return what stands then.
+
+    Nobody else writes between reading and writing: who came later has fenced this one, which then reads again.
+    """
+    for _ in range(TRIES):
+        producer = await _taken(bootstrap)
+        try:
+            control = await read(bootstrap)
+            records = rule(control)
+            if records:
+                async with transaction(producer):
+                    for key, value in records.items():
+                        await producer.send_and_wait(CONTROL, value, key=key.encode(), partition=0)
+            for key, value in records.items():
+                control.apply(key, value, 0)
+        except (FencedError, InterruptedWriteError):
+            await asyncio.sleep(random.uniform(0.05, 0.5))
+        else:
+            return control
+        finally:
+            await close(producer)
+    msg = "control topic: must be free to write to, but others were writing all the time"
+    raise TacetError(msg)
+
+
+async def _taken(bootstrap: str) -> Any:
+    try:
+        return await asyncio.wait_for(transactional(bootstrap, FENCE), BROKER_PATIENCE)
+    except TimeoutError:
+        msg = (
+            f"Kafka: must be able to begin a transaction within {BROKER_PATIENCE:.0f} s; are there as many brokers as "
+            "transaction.state.log.replication.factor asks for?"
+        )
+        raise TacetError(msg) from None
+
+
+async def found_cluster(bootstrap: str, partitions: int) -> Control:
+    """Give the cluster its identity, if it has none."""
+    return await decide(bootstrap, lambda control: found(control, partitions, secrets.token_hex(8)))
+
+
+async def checked(bootstrap: str) -> Control:
+    """Return the cluster's record after comparing all topics with it; a cluster without one is given it.
+
+    UsageError when a topic has another number of partitions, or does not exist.
+    """
+    counts = await engine_counts(bootstrap)
+    if CONTROL not in counts or OBSERVATIONS not in counts:
+        missing = CONTROL if OBSERVATIONS in counts else OBSERVATIONS
+        msg = f"topic {missing}: does not exist; create it with 'tacet topics create'"
+        raise UsageError(msg)
+    control = await read(bootstrap)
+    if control.partitions is None:
+        control = await found_cluster(bootstrap, counts[OBSERVATIONS])
+    refuse_other_counts(control, {name: count for name, count in counts.items() if name != CONTROL})
+    return control
+
+
+async def engine_counts(bootstrap: str) -> Mapping[str, int]:
+    """Return the number of partitions of every topic of ours that can be seen."""
+    return {name: count for name, count in (await partition_counts(bootstrap)).items() if name.startswith("tacet.")}
+
+
+async def join(bootstrap: str, policy: Policy, key: str, mechanisms: str, *, accept_policy: bool) -> Control:
+    """Let a worker begin on this cluster; UsageError when its key, policy or topics are not the cluster's."""
+    await checked(bootstrap)
+    return await decide(bootstrap, lambda control: admit(control, policy, key, mechanisms, accept=accept_policy))

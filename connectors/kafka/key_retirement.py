@@ -1,0 +1,50 @@
+"""Lets a production key file step forward on Kafka: when every site of the policy is past a day, its key goes.
+
+A site may be on a partition of another worker, so the snapshots of all partitions are looked at, never only
+this worker's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from connectors.kafka.client import last_snapshots
+from connectors.keyfile import FileKeys
+from stream.keys import key_day
+from stream.pipeline import Pipeline
+from stream.policy.document import Policy
+from stream.records import Micros
+from stream.runners.snapshot import open_snapshot
+
+
+async def forget_past_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:
+    """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
+    snapshots = await last_snapshots(bootstrap)
+    held = [snapshot for snapshot in snapshots.values() if snapshot is not None]
+    day = await asyncio.to_thread(oldest_day_needed, held, policy, keys)
+    if day is not None:
+        keys.forget_before(day)
+
+
+def oldest_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys) -> int | None:
+    """Return the oldest key day that some site of the policy still needs; None while one has not begun."""
+    starts: dict[str, Micros] = {}
+    for snapshot in snapshots:
+        head, sites = open_snapshot(snapshot)
+        ours = sites.keys() & policy.site.keys()
+        if ours and head["policy"] != policy.version:
+            return None
+        for site in ours:
+            pipeline = Pipeline(policy, site, keys)
+            states = {
+                stage.name: stage.operator.decode(sites[site][stage.name])
+                for stage in pipeline.table
+                if stage.name in {"sense", "attributes"}
+            }
+            start = pipeline.oldest_start(states)
+            if start is not None:
+                starts[site] = start
+    if set(starts) != set(policy.site):
+        return None
+    return min(key_day(start) for start in starts.values())

@@ -1,0 +1,176 @@
+"""What keeps workers on a cluster from going on, and the ways out: each with its price, and none that forks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from connectors import keyfile
+from connectors.kafka import client as log
+from connectors.kafka.books import kafka_books
+from connectors.kafka.control import engine_counts, read
+from connectors.kafka.topics import result_topics
+from connectors.reports.recovery import Finding, Way
+from connectors.reports.status import is_shut
+from stream.errors import AuditError, DataError, UsageError
+from stream.policy.document import Policy
+from stream.runners.agreement import Control
+from stream.runners.partition import Partition, fingerprint
+from stream.runners.snapshot import open_snapshot
+from stream.runners.tenure import LossError
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
+
+COPY = Way(
+    "put the records of the topic back from a mirror of it, partition by partition and in order, none left out",
+    "none: nothing is released twice",
+)
+NEW_LEDGER = Way(
+    "begin a new ledger: keep copies of the audit and private topics for their account, delete all topics, "
+    "'tacet topics create', a new key ('tacet key create'), and 'tacet worker --from' behind the last released window",
+    "budgets begin anew, and what was released so far is in the old account only: whoever reads both adds them up",
+)
+ACCEPT_LOSS = Way(
+    "'tacet worker --accept-loss' goes on from the first message that is there",
+    "what was not read is lost for good: the windows up to the next heartbeat have coverage 0, and are charged",
+)
+
+
+def kafka_findings(servers: str, key_file: Path | None, policy: Policy | None) -> list[Finding]:
+    """Return what keeps workers from going on, as far as the topics, key and policy tell."""
+    found = asyncio.run(_findings(servers, key_file, policy))
+    if not found:
+        found += _of_books(servers)
+    return found
+
+
+async def _findings(servers: str, key_file: Path | None, policy: Policy | None) -> list[Finding]:
+    counts = dict(await engine_counts(servers))
+    missing = [name for name in (CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT) if name not in counts]
+    if missing:
+        create = Way("'tacet topics create'", "none, if it is new; if it was deleted, what it held is gone")
+        return [Finding(f"topic {name}: is not there", (create, COPY)) for name in missing]
+    control = await read(servers)
+    grown = [
+        _grown(name, count, control.partitions)
+        for name, count in sorted(counts.items())
+        if name != CONTROL and control.partitions not in (None, count)
+    ]
+    keys = None if key_file is None else keyfile.FileKeys(key_file)
+    found = [*grown, *_of_control(control, keys, policy)]
+    results = result_topics(counts, control.accepted())
+    ends = await log.ends(servers, OBSERVATIONS)
+    for partition in range(min(counts[OBSERVATIONS], counts[SNAPSHOT], counts[AUDIT])):
+        found += await _of_partition(servers, partition, results, ends[partition], (keys, policy, control))
+    return found
+
+
+def _grown(topic: str, count: int, wanted: int | None) -> Finding:
+    what = f"topic {topic}: has {count} partitions, the cluster {wanted}; Kafka cannot take any away"
+    if topic == OBSERVATIONS:
+        again = "stop ingests, wait until 'tacet status' tells no lag, delete the topic, 'tacet topics create', then "
+        return Finding(what, (Way(again + ACCEPT_LOSS.do, ACCEPT_LOSS.price),))
+    copied = Way(
+        f"stop the workers, copy partitions 0 to {(wanted or 1) - 1} elsewhere, delete the topic, "
+        "'tacet topics create', and copy them back in order",
+        "none: the partitions beyond hold nothing of this cluster's",
+    )
+    return Finding(what, (copied,))
+
+
+def _of_control(control: Control, keys: keyfile.FileKeys | None, policy: Policy | None) -> Iterator[Finding]:
+    if keys is not None and control.key not in (None, fingerprint(keys)):
+        yield Finding("the key is not the one this cluster was begun with", (Way("give that key", "none"), NEW_LEDGER))
+    current = control.current()
+    if policy is not None and current not in (None, policy.version):
+        yield Finding(
+            f"the cluster works under policy {current}, the one given is {policy.version}",
+            (
+                Way("'tacet worker' with the policy of that version; the control topic keeps it", "none"),
+                Way(
+                    "'tacet worker --accept-policy', and all other workers with the new policy",
+                    "groups, filters and the local day at hand begin anew; budgets and account go on",
+                ),
+            ),
+        )
+
+
+async def _of_partition(
+    servers: str, partition: int, results: tuple[str, ...], end: int,
+    given: tuple[keyfile.FileKeys | None, Policy | None, Control],
+) -> list[Finding]:  # fmt: skip
+    name = f"partition {partition}"
+    try:
+        snapshot = await log.last_snapshot(servers, partition)
+    except LossError as loss:
+        return [Finding(str(loss), _without_snapshot(has_audit=True))]
+    entries, _ = await log.read_range(servers, AUDIT, partition, 0, committed=False)
+    used = await log.first_used(servers, results, partition)
+    if snapshot is None:
+        if used is None or entries:
+            return []
+        what = f"{name}: {used} holds records, but audit and snapshot hold none"
+        return [Finding(what, (COPY, NEW_LEDGER))]
+    head, sites = open_snapshot(snapshot)
+    shut = [site for site, stages in sorted(sites.items()) if is_shut(orjson.loads(stages["sense"]))]
+    found = [_closed(site) for site in shut]
+    if head["audit"] and not entries:
+        found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))
+    if head["next"] > end:
+        what = f"{name}: offset {head['next']} of the observations is next, but they end at {end}; they were made anew"
+        found.append(Finding(what, (ACCEPT_LOSS,)))
+    elif not await _same_log(servers, partition, snapshot, given):
+        what = f"{name}: the observations hold another message than the one that was read last; they were made anew"
+        found.append(Finding(what, (ACCEPT_LOSS,)))
+    return found
+
+
+def _without_snapshot(*, has_audit: bool) -> tuple[Way, ...]:
+    again = Way(
+        "if the observations still reach back to the first window: 'tacet worker --accept-loss' under the same policy "
+        "and key makes the same entries again",
+        "none: anything that would come out differently stops the worker",
+    )
+    return (COPY, again, NEW_LEDGER) if has_audit else (COPY, NEW_LEDGER)
+
+
+async def _same_log(
+    servers: str, partition: int, snapshot: bytes, given: tuple[keyfile.FileKeys | None, Policy | None, Control]
+) -> bool:
+    """Return whether the log holds the message that the state read last; True where that cannot be told."""
+    keys, policy, control = given
+    if keys is None or policy is None or control.key not in (None, fingerprint(keys)):
+        return True
+    engine = Partition(policy, keys, accept_policy=True, accepted=control.accepted())
+    engine.restore(snapshot)
+    last = engine.last_read()
+    begin = (await log.begins(servers, OBSERVATIONS))[partition]
+    if last is None or last < begin:
+        return True
+    message = await log.read_one(servers, OBSERVATIONS, partition, last)
+    return message is not None and engine.recognises(*message)
+
+
+def _closed(site: str) -> Finding:
+    return Finding(
+        f"site {site}: is closed; it would have held more devices than max_devices",
+        (
+            Way(
+                f"'tacet worker --reopen {site}', after a look at who sends so many addresses, or with a policy of a "
+                "larger max_devices",
+                "the windows it missed are released with coverage 0 and charged as any other; everybody counts from "
+                "their next observation on",
+            ),
+        ),
+    )
+
+
+def _of_books(servers: str) -> list[Finding]:
+    try:
+        books = kafka_books(servers)
+        books.audit().chains(books.entries)
+    except (AuditError, DataError, UsageError) as problem:
+        return [Finding(str(problem), (COPY, NEW_LEDGER))]
+    return []

@@ -1,0 +1,1 @@
+"""What people read: status, plans, the books and the ways out of trouble."""

@@ -1,0 +1,111 @@
+"""The books, and whether they are whole: chains, what states and marks remember of them, and what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from connectors import keyfile
+from connectors.embedded.rollback_mark import read_mark
+from connectors.embedded.store import read_books, read_identity, read_policies, read_published, read_topic
+from connectors.reports.commitments import compare_commitments
+from stream.accounting.audit import Audit, Link, Witness, compare_records
+from stream.errors import AuditError, DataError
+from stream.policy.document import Policy
+from stream.runners.snapshot import chains
+from stream.schemas import OCCUPANCY, parse_record
+
+Heads = dict[str, Link]
+UNCHECKED = ("signatures", "head against the mark", "commitments")
+"""What cannot be checked without key file and mark; commitments need the true counts too."""
+
+
+@dataclass(slots=True)
+class Books:
+    """What has been published and what the states remember of it."""
+
+    entries: list[dict[str, Any]]
+    states: list[Heads]
+    records: list[dict[str, Any]] = field(default_factory=list)
+    all_kept: bool = True
+    """Whether every record that was ever published is still there."""
+    policies: list[bytes] = field(default_factory=list)
+    counted: list[dict[str, Any]] = field(default_factory=list)
+    """Records of true counts, where they are published and still kept (restricted)."""
+
+    def audit(self, mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
+        """Return what the chains must fit."""
+        return audit_of(self.states, mark, audit_key)
+
+
+def audit_of(states: Iterable[Heads], mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
+    """Return what chains must fit: what states, and the mark, remember of them."""
+    known = [("the state", heads) for heads in states] + ([] if mark is None else [("the mark", mark)])
+    sites = {site for _, heads in known for site in heads}
+    return Audit({s: [Witness(name, heads[s]) for name, heads in known if s in heads] for s in sites}, audit_key)
+
+
+def parse_entries(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield audit entries; AuditError where one is none."""
+    try:
+        yield from map(parse_record, values)
+    except DataError:
+        msg = "audit: every entry must be a JSON object"
+        raise AuditError(msg) from None
+
+
+def heads_of(snapshot: bytes | None) -> Heads:
+    """Return what a state remembers of its sites' chains."""
+    return {} if snapshot is None else {site: Link(*chain) for site, chain in chains(snapshot).items()}
+
+
+def store_books(folder: Path, *, records: bool = False) -> Books:
+    """Return a store's books; ``records`` reads what was published too."""
+    snapshot, entries = read_books(folder)
+    published = [parse_record(value) for value in read_published(folder)] if records else []
+    counted = [parse_record(value) for value in read_topic(folder, OCCUPANCY)] if records else []
+    return Books(
+        list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder), counted=counted
+    )
+
+
+def with_kept(kept: Iterable[bytes], given: Iterable[Policy]) -> list[Policy]:
+    """Return the policies whose documents were kept beside the books, and those given besides."""
+    policies = [*map(Policy.from_document, kept), *given]
+    return list({policy.version: policy for policy in reversed(policies)}.values())
+
+
+def verified(books: Books) -> list[dict[str, Any]]:
+    """Return the entries once chains and states fit; AuditError names the first break."""
+    books.audit().chains(books.entries)
+    return books.entries
+
+
+def _unchecked(books: Books, signed: bool, marked: bool) -> list[str]:
+    """Return what could not be checked: without the key, without a mark (Kafka has none), without true counts."""
+    checked = (signed, marked, signed and bool(books.counted))
+    return [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
+
+
+def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str, Any]:
+    """Check everything that can be checked; return the findings of ``tacet audit verify``."""
+    told: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
+    told |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
+    try:
+        mark, keys = None, None
+        if key_file is not None:
+            keys = keyfile.FileKeys(key_file)
+            if store is not None:
+                mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
+        heads = books.audit(mark, None if keys is None else keys.audit).chains(books.entries)
+        told["unchecked"] = _unchecked(books, keys is not None, mark is not None)
+        told["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
+        told["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
+        if keys is not None:
+            known = with_kept(books.policies, ())
+            told["commitments"] = compare_commitments(books.entries, books.counted, known, keys)
+    except AuditError as problem:
+        told |= {"ok": False, "first_break": str(problem)}
+    return told

@@ -1,0 +1,212 @@
+"""What keeps a run from going on, and the ways out of it: each with its price, and none that forks a chain.
+
+A chain forks when entries of one number are written twice with different content: whoever has seen the first
+ones can then be told something else. So nothing here takes a step back on its own; where entries are gone for
+good, the way out is a new ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from connectors import keyfile
+from connectors.embedded.rollback_mark import bind_again, mark_path, read_marks
+from connectors.embedded.store import SqliteStore, read_identity, read_policies, read_snapshot
+from connectors.reports.books import Heads, audit_of, heads_of, parse_entries, store_books
+from connectors.reports.status import is_shut
+from stream.accounting.audit import Link
+from stream.errors import AuditError, DataError, UsageError
+from stream.policy.document import Policy
+from stream.release.stage import MECHANISMS
+from stream.runners.snapshot import open_snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way out."""
+
+    do: str
+    price: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, and the ways out of it, cheapest first."""
+
+    what: str
+    ways: tuple[Way, ...]
+
+
+NEW_LEDGER = Way(
+    "begin a new store with a new key ('tacet key create'), with --from behind the last window that was released; "
+    "keep the old store for its account",
+    "budgets begin anew, and what was released so far is in the old account only: whoever reads both adds them up; "
+    "audiences begin with new outboxes",
+)
+COPY_OF_STORE = Way(
+    "put back the newest whole copy of the store, as new as the mark or newer", "none: nothing is released twice"
+)
+SAME_OBSERVATIONS = Way(
+    "'tacet run --observations' with the recording from which the missing windows were made, under the same policy "
+    "and key: the same observations make the same entries again",
+    "none: anything that would come out differently stops the run",
+)
+
+
+def store_findings(folder: Path, key_file: Path | None, policy: Policy | None) -> list[Finding]:
+    """Return what keeps a run on an embedded store from going on, as far as store, key and policy tell."""
+    if not (folder / "store.sqlite").exists():
+        return [_lost(folder, key_file)]
+    found = [*_broken(folder), *_of_state(folder, policy)]
+    return [*found, *_of_key(folder, key_file)] if key_file is not None else found
+
+
+def _lost(folder: Path, key_file: Path | None) -> Finding:
+    known = {} if key_file is None else read_marks(key_file)
+    entries = sum(link[0] for sites in known.values() for link in sites.values())
+    released = f"; the mark beside the key knows of {entries} ledger entries" if entries else ""
+    ways = (COPY_OF_STORE, NEW_LEDGER) if entries or key_file is None else (Way("'tacet run' makes it", "none"),)
+    return Finding(f"{folder}: there is no store{released}", ways)
+
+
+def _broken(folder: Path) -> Iterator[Finding]:
+    try:
+        books = store_books(folder)
+        books.audit().chains(books.entries)
+    except AuditError as problem:
+        yield Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER))
+
+
+def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
+    snapshot, _ = read_snapshot(folder)
+    if snapshot is None:
+        return
+    head, sites = open_snapshot(snapshot)
+    for site, stages in sorted(sites.items()):
+        if is_shut(orjson.loads(stages["sense"])):
+            yield _closed(site)
+    if head["mechanisms"] != MECHANISMS:
+        yield Finding(
+            f"{folder}: was made by mechanism version {head['mechanisms']}, this is {MECHANISMS}",
+            (
+                Way(
+                    "'tacet store upgrade --store'",
+                    "groups, filters and the local day at hand begin anew; that day's attributes are not published",
+                ),
+            ),
+        )
+    if policy is not None and head["policy"] != policy.version:
+        kept = " (kept in the store)" if head["policy"] in _kept_versions(folder) else ""
+        yield Finding(
+            f"{folder}: was made under policy {head['policy']}{kept}, the one given is {policy.version}",
+            (
+                Way("'tacet run' with the policy of that version", "none"),
+                Way(
+                    "'tacet run --accept-policy'",
+                    "groups, filters and the local day at hand begin anew; budgets and account go on",
+                ),
+            ),
+        )
+
+
+def _closed(site: str) -> Finding:
+    """A site that is closed keeps nothing but itself from going on."""
+    return Finding(
+        f"site {site}: is closed; it would have held more devices than max_devices",
+        (
+            Way(
+                f"'tacet recover --store --key-file --policy --reopen {site}', after a look at who sends so many "
+                "addresses, or with a policy of a larger max_devices",
+                "the windows it missed are released with coverage 0 and charged as any other; everybody counts from "
+                "their next observation on",
+            ),
+        ),
+    )
+
+
+def _kept_versions(folder: Path) -> set[str]:
+    return {Policy.from_document(document).version for document in read_policies(folder)}
+
+
+def _of_key(folder: Path, key_file: Path) -> Iterator[Finding]:
+    store, marks, bound = read_identity(folder), read_marks(key_file), keyfile.store_of(key_file)
+    laboratory = keyfile.is_laboratory(key_file)
+    others = sorted({*marks, *([bound] if bound else [])} - {store})
+    if others and not laboratory:
+        yield Finding(
+            f"{key_file}: belongs to store {others[0]}, this is store {store}",
+            (Way("give the key of this store, or the store of this key", "none"), NEW_LEDGER),
+        )
+    elif store in marks:
+        yield from _against_mark(folder, marks[store])
+    elif bound is not None and not laboratory:
+        yield Finding(
+            f"{mark_path(key_file)}: is gone, so nobody can tell whether the store was set back",
+            (
+                Way(f"put {mark_path(key_file).name} back from a copy made after the last release", "none"),
+                Way(
+                    "'tacet recover --store --key-file --heads FILE', FILE being what 'tacet audit verify --json' "
+                    "printed of this store, kept elsewhere",
+                    "what was released after FILE was made and is not in the store might be released again, "
+                    "differently: the newer FILE is, the less",
+                ),
+                NEW_LEDGER,
+            ),
+        )
+
+
+def _against_mark(folder: Path, mark: dict[str, tuple[int, str]]) -> Iterator[Finding]:
+    snapshot, _ = read_snapshot(folder)
+    held = heads_of(snapshot)
+    for site, (entries, _) in sorted(mark.items()):
+        known = held.get(site, Link()).sequence
+        if known < entries:
+            yield Finding(
+                f"site {site}: the store was set back; it knows of {known} ledger entries, the mark of {entries}",
+                (COPY_OF_STORE, SAME_OBSERVATIONS, NEW_LEDGER),
+            )
+    try:
+        books = store_books(folder)
+        within = {site: Link(*link) for site, link in mark.items() if link[0] <= held.get(site, Link()).sequence}
+        audit_of([], within).chains(books.entries)
+    except AuditError as problem:
+        yield Finding(f"{problem}: the store is not the one that released", (COPY_OF_STORE, NEW_LEDGER))
+
+
+def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
+    """Write the mark of a store anew, if the store holds every head that was noted elsewhere; return the mark.
+
+    Raises:
+        UsageError: the key belongs to another store or has a mark of this one; the file is none or names no site
+            that has entries.
+        AuditError: the store's chains are broken or do not hold the heads.
+    """
+    noted = _read_heads(heads_file)
+    store = SqliteStore(folder)
+    try:
+        known = heads_of(store.snapshot())
+        if missing := sorted(site for site, link in known.items() if link.sequence and site not in noted):
+            msg = f"{heads_file}: must have the head of every site of the store, lacks {missing[0]}"
+            raise UsageError(msg)
+        states = {site: link for site, link in known.items() if link.sequence}
+        heads = audit_of([states], noted, keyfile.FileKeys(key_file).audit).chains(parse_entries(store.entries()))
+        bind_again(key_file, store.id, heads)
+    finally:
+        store.close()
+    return heads
+
+
+def _read_heads(file: Path) -> Heads:
+    try:
+        sites = orjson.loads(file.read_bytes())["sites"]
+        return {str(site): Link(int(link["sequence"]), str(link["head"])) for site, link in sites.items()}
+    except OSError as error:
+        msg = f"{file}: cannot be read ({error.strerror})"
+        raise UsageError(msg) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        msg = f"{file}: must be what 'tacet audit verify --json' printed"
+        raise DataError(msg) from None

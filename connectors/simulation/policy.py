@@ -1,0 +1,149 @@
+"""A policy file for a simulated building: valid as it stands, and meant to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stream.simulator.building import OFFICE
+from stream.simulator.events import Simulation
+
+_HEAD = """\
+# What may be said about this building, to whom, at which price.
+# Everything here changes a guarantee; ports, brokers and secrets are set elsewhere.
+
+[site.{site}]
+name = "Simulated building {number}"
+timezone = "{timezone}"              # attributes speak of local days
+tick = "5min"                        # occupancy is counted at every tick
+validity = "10min"                   # an association holds this long
+lateness = "30s"                     # how long a window waits for stragglers before it is final
+max_devices = {max_devices}
+working_hours = ["08:00", "18:00"]   # the span of occupancy_level
+sources = [{sources}]                # controllers that may send
+
+# Zones: {public} public ones, {offices} offices for one person each.
+"""
+
+_ZONE = """
+[[site.{site}.zones]]
+id = "{zone}"
+floor = "{floor}"
+kind = "{kind}"
+capacity = {capacity}
+access_points = ["{access_point}"]
+"""
+
+_COUNTS = """
+[[audience]]
+name = "facilities"
+description = "runs heating, cleaning and rooms"
+
+[[audience]]
+name = "public"
+description = "anyone"
+
+# Counts every five minutes. Offices are left out on purpose: a count that is 0 or 1 would
+# undo what the attributes below promise about the same room.
+[[release]]
+name = "occupancy"
+query = "count"
+mechanism = "pegasus"                # groups alike windows, so that quiet hours cost accuracy little
+smoother = "median"
+zones = {{ kind = [{kinds}] }}
+levels = ["zone", "floor", "building"]
+epsilon = {{ facilities = "1" }}       # per window: less epsilon, more noise
+daily_budget = {{ facilities = "288" }}     # 288 windows a day; beyond it, nothing is released
+
+# For a tenth of the price the noise on a room would be larger than its count: floors and the building are
+# worth publishing. A device is on one floor and in the building, so each of the two has half of epsilon.
+# States belong to one site; another building needs a release of its own for them.
+[[release]]
+name = "floors"
+query = "count"
+mechanism = "pegasus"
+zones = {{ kind = [{kinds}] }}
+epsilon = {{ public = "0.1" }}
+daily_budget = {{ public = "28.8" }}
+
+[release.states]
+{states}
+"""
+
+_ATTRIBUTES = """
+# Facts about a room's day, told exactly or not at all. A value that is sensitive is never shown; any
+# other is shown with probability 1 - exp(-epsilon), so that silence does not give the sensitive ones away.
+[[release]]
+name = "office-day"
+query = "attributes"
+mechanism = "osdprr"
+zones = { kind = "office" }
+absent = "sensitive"                 # nobody came: never said either
+
+[release.attributes.arrival]
+epsilon = { facilities = "1", public = "0.2" }
+sensitive = { after = "10:00" }      # who comes late is nobody's business
+
+[release.attributes.departure]
+epsilon = { facilities = "0.5" }
+sensitive = { before = "16:00" }
+
+[release.attributes.breaks]
+epsilon = { facilities = "0.5" }
+sensitive = { above = 2 }
+
+[release.attributes.occupancy_level]
+epsilon = { facilities = "0.5" }
+sensitive = { below = 0.3 }          # share of working hours with somebody in
+"""
+
+
+def policy_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",)) -> str:
+    """Return a policy (TOML) for the simulated building; ``sources`` are its controllers' addresses."""
+    public = ", ".join(f'"{kind}"' for kind in dict.fromkeys(simulation.building.kinds) if kind != OFFICE)
+    parts = [site_text(simulation, sources), _COUNTS.format(kinds=public, states=_states(simulation))]
+    if len(simulation.building.of_kind(OFFICE)):
+        parts.append(_ATTRIBUTES)
+    return "".join(parts)
+
+
+def _states(simulation: Simulation) -> str:
+    """Return each floor's zones but offices, and those of the building."""
+    place = simulation.building
+    rows = zip(place.zones, place.floors, place.kinds, strict=True)
+    public = [(zone, floor) for zone, floor, kind in rows if kind != OFFICE]
+    named = {
+        f"floor-{level}": [zone for zone, floor in public if floor == level]
+        for level in sorted({floor for _, floor in public})
+    } | {"building": [zone for zone, _ in public]}
+    return "\n".join(f"{name} = [{_wrapped(zones)}]" for name, zones in named.items())
+
+
+def _wrapped(zones: Sequence[str], each: int = 12) -> str:
+    quoted = [f'"{zone}"' for zone in zones]
+    lines = [", ".join(quoted[first : first + each]) for first in range(0, len(quoted), each)]
+    return ",\n    ".join(lines)
+
+
+def site_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",)) -> str:
+    """Return the ``[site.…]`` part alone; those of several buildings may stand in one policy."""
+    config, place = simulation.config, simulation.building
+    offices = len(place.of_kind(OFFICE))
+    head = _HEAD.format(
+        site=_key(config.site),
+        number=config.building,
+        timezone=config.timezone,
+        max_devices=min(200_000, max(20_000, round(20 * config.zones * config.scale))),
+        sources=", ".join(f'"{source}"' for source in sources),
+        public=len(place.zones) - offices,
+        offices=offices,
+    )
+    columns = zip(place.zones, place.floors, place.kinds, place.capacities, place.access_points, strict=True)
+    return head + "".join(
+        _ZONE.format(site=_key(config.site), zone=z, floor=f, kind=k, capacity=c, access_point=a)
+        for z, f, k, c, a in columns
+    )
+
+
+def _key(site: str) -> str:
+    """Return the site as a TOML key: quoted where a bare key could not hold it."""
+    return f'"{site}"' if "." in site else site

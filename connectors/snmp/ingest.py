@@ -1,0 +1,388 @@
+"""The connector's core: from traps to batches and heartbeats; pure, time is an argument.
+
+    trap ─► place ─► collapse ─► name ─► batch of its (site, source) ─┐
+    clock ─► 5 s grid ─► heartbeat of every (site, source) ───────────┴─► in this order to the sink
+
+Times are microseconds. An observation's time is the receive time that the caller gives; nothing in a trap
+moves it. The laboratory's uptime mode is the one exception: there a trap's time is start + uptime.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from connectors.snmp.addresses import access_point_name, sender
+from connectors.snmp.profiles import OBSERVATIONS, Kind
+from connectors.snmp.traps import Trap
+from stream.errors import UsageError
+from stream.policy.document import Policy
+from stream.policy.fields import base_range
+from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
+
+COLLAPSE: Micros = 5 * SECOND
+"""Sightings of a device in the zone of its last kept one are dropped for so long."""
+GRID: Micros = 5 * SECOND
+WATERMARK_LAG: Micros = 1 * SECOND
+OUTAGE: Micros = 15 * SECOND
+"""A connector whose loop stood still for so long has not listened."""
+BATCH_DELAY: Micros = 250_000
+BATCH_ROWS = 1000
+TICK_OF_UPTIME: Micros = 10_000
+UNKNOWN_LISTED = 256
+"""So many unknown access points are remembered by address; further ones are only counted."""
+UNKNOWN_TOLD = 20
+"""So many of them, the most frequent, are told at the end."""
+
+UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
+COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
+INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, SITE_SHUT, NO_UPTIME)
+
+_RADIO = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
+
+Message = ObservationBatch | Heartbeat
+BatchKey = tuple[str, str]
+"""(site, source)."""
+
+
+class Sink(Protocol):
+    """Where messages go, one after the other."""
+
+    async def append(self, message: Message) -> None:
+        """Return when the message is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteLimits:
+    """What the connector needs to know of a site."""
+
+    sources: tuple[str, ...]
+    """Its controllers, as the policy lists them."""
+    validity: Micros
+    """V: how long a sighting holds, and how long the connector remembers a device."""
+    max_devices: int
+    """Far above any real building; the device beyond it shuts the site."""
+
+
+class Place(NamedTuple):
+    """Where an access point is."""
+
+    site: str
+    zone: str
+    radio: str
+    """Its radio address, as the policy writes it."""
+
+
+class Kept(NamedTuple):
+    """The last kept sighting of a device at a site."""
+
+    time: Micros
+    epoch: int
+    zone: str
+    batch: BatchKey
+
+
+class Outcome(NamedTuple):
+    """What became of a trap."""
+
+    dropped: str | None
+    """One of ``INGEST_REASONS``; None when it was taken."""
+    batch: BatchKey | None
+    """The batch that holds what the trap says; None when there is nothing to store."""
+
+
+@dataclass(slots=True)
+class OpenBatch:
+    """Rows that wait for company."""
+
+    since: Micros
+    rows: list[Row] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class IngestState:
+    """What the connector remembers; it dies with the connector."""
+
+    session: Micros
+    now: Micros
+    """When the trap at hand was received."""
+    grid: Micros
+    """The last point of the grid that was served."""
+    listened_since: Micros
+    """When listening began, or the first point of the grid after it last stood still for ``OUTAGE``."""
+    awake: Micros
+    """The last interval of the grid, by its beginning, in which the connector was seen to run."""
+    ready: list[Message] = field(default_factory=list)
+    open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
+    sequences: dict[BatchKey, int] = field(default_factory=dict)
+    seen: dict[str, dict[bytes, Kept]] = field(default_factory=dict)
+    """By site the devices of the last V and of one step of the grid; at most ``max_devices``."""
+    shut: set[str] = field(default_factory=set)
+    """Sites that had more devices than ``max_devices``: nothing more is sent for them."""
+    simulated: dict[str, Micros] = field(default_factory=dict)
+    """Uptime mode: the last grid point served of each source."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Access points that no zone has, with their traps; at most ``UNKNOWN_LISTED``."""
+    unknown_unlisted: int = 0
+    locally_administered: int = 0
+
+
+class Ingest:
+    """The frozen configuration and its steps; the state is handed in and changed in place."""
+
+    def __init__(
+        self,
+        *,
+        access_points: Mapping[str, tuple[str, str]],
+        sites: Mapping[str, SiteLimits],
+        pseudonyms: Pseudonyms,
+        aliases: Mapping[str, str] | None = None,
+        base_radios: Iterable[str] = (),
+        start: Micros | None = None,
+    ) -> None:
+        """Take radio address (lower case, colons) -> (site, zone), the sites, and how to name devices.
+
+        ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its
+        radio address. ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share,
+        such as ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: what uptime 0 stands for.
+        Raises ``UsageError`` for an access point of no site, an alias or base radio of no access point.
+        """
+        self._sites, self._pseudonyms, self._start = dict(sites), pseudonyms, start
+        self._radios: dict[bytes, Place] = {}
+        self._aliases: dict[str, Place] = {}
+        for mac, (site, zone) in access_points.items():
+            if site not in sites:
+                msg = f"access point {mac}: must be of a known site, got {site!r}"
+                raise UsageError(msg)
+            self._radios[bytes.fromhex(mac.replace(":", ""))] = Place(site, zone, mac)
+        for name, mac in (aliases or {}).items():
+            if mac not in access_points:
+                msg = f"alias {name!r}: must stand for an access point of a zone, got {mac!r}"
+                raise UsageError(msg)
+            self._aliases[_alias(name)] = Place(*access_points[mac], mac)
+        self._bases: dict[int, dict[int, Place]] = {}
+        for written in base_radios:
+            mac = written.partition("/")[0]
+            if mac not in access_points:
+                msg = f"base radio {written}: must be an access point of a zone"
+                raise UsageError(msg)
+            shared, bits = base_range(written)
+            self._bases.setdefault(48 - bits, {})[shared] = Place(*access_points[mac], mac)
+        self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
+
+    @classmethod
+    def of_policy(cls, policy: Policy, key: bytes, *, start: Micros | None = None) -> Ingest:
+        """Return the ingest that a policy describes; ``key`` is the pseudonym key."""
+        ttl = policy.pseudonym.ttl
+        return cls(
+            access_points=policy.access_points(),
+            sites={
+                name: SiteLimits(site.sources, site.validity, site.max_devices) for name, site in policy.site.items()
+            },
+            pseudonyms=Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl),
+            aliases={
+                name: zone.radios[0]
+                for site in policy.site.values()
+                for zone in site.zones
+                for name in zone.access_point_names
+            },
+            base_radios=[base for site in policy.site.values() for zone in site.zones for base in zone.base_radio],
+            start=start,
+        )
+
+    def initial(self, now: Micros, newest: Micros = -1) -> IngestState:
+        """Return the state of a connector that starts now: a session later than the ``newest`` there was."""
+        grid = now // GRID * GRID
+        seen: dict[str, dict[bytes, Kept]] = {site: {} for site in self._sites}
+        return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, seen=seen)
+
+    def run_on(self, state: IngestState, now: Micros) -> None:
+        """Take note that the connector runs; it must be called within each interval of the grid.
+
+        Where whole intervals passed without, nobody listened. Only the grid counts, so that calls which traps
+        bring about change nothing: what a heartbeat vouches for must not depend on whom it heard.
+        """
+        interval = now // GRID * GRID
+        if interval - state.awake >= OUTAGE:
+            state.listened_since = interval + GRID
+        state.awake = max(state.awake, interval)
+
+    def observe(self, state: IngestState, now: Micros, source: str, address: str, trap: Trap) -> Outcome:
+        """Take one trap that came from ``address`` (listed as ``source``) at ``now``."""
+        state.now = now
+        time = now if self._start is None else self._uptime(trap)
+        if time is None:
+            return Outcome(NO_UPTIME, None)
+        if trap.kind not in OBSERVATIONS:
+            if trap.kind is Kind.KEEPALIVE and self._start is not None:
+                self._serve_simulated(state, source, time)
+            return Outcome(None, None)
+        place = self._place(trap, address)
+        if place is None:
+            radio = trap.access_point.hex(":") if trap.access_point != trap.client else ""
+            _note_unknown(state, radio or access_point_name(trap.name) or address)
+            return Outcome(UNKNOWN_ACCESS_POINT, None)
+        if source not in self._sites[place.site].sources:
+            return Outcome(FOREIGN_SOURCE, None)
+        if place.site in state.shut:
+            return Outcome(SITE_SHUT, None)
+        return self._sight(state, source, place, trap.client, time)
+
+    def _uptime(self, trap: Trap) -> Micros | None:
+        if trap.uptime is None or self._start is None:
+            return None
+        return self._start + trap.uptime * TICK_OF_UPTIME
+
+    def _place(self, trap: Trap, address: str) -> Place | None:
+        """Return the listed access point: by its radio address or base radio, else its name, else as the sender."""
+        place = self._radios.get(trap.access_point)
+        if place is None and self._bases and trap.access_point:
+            place = self._of_base(int.from_bytes(trap.access_point, "big"))
+        if place is None and self._aliases:
+            name = address if trap.at_sender else access_point_name(trap.name)
+            place = None if name is None else self._aliases.get(name.casefold())
+        return place
+
+    def _of_base(self, radio: int) -> Place | None:
+        """Return where the base radio is that shares its first bits with this address."""
+        found = (bases.get(radio >> width) for width, bases in self._bases.items())
+        return next((place for place in found if place is not None), None)
+
+    def _sight(self, state: IngestState, source: str, place: Place, client: bytes, time: Micros) -> Outcome:
+        """Keep a sighting, unless it repeats the device's last kept one.
+
+        What becomes of a device follows from its own sightings and from the clock alone.
+        """
+        site, zone, radio = place
+        batch, limits, seen = (site, source), self._sites[site], state.seen[site]
+        epoch = self._pseudonyms.epoch(time)
+        last = seen.get(client)
+        if last is not None and time - last.time > limits.validity:
+            last = None  # the grid has not come by since
+        if last is not None and last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
+            return Outcome(COLLAPSED, last.batch)
+        names = self._pseudonyms.outlived(client, time, limits.validity, None if last is None else last.epoch)
+        rows = [Row(name, None, time) for name in names]
+        rows.append(Row(self._pseudonyms.name(client, epoch), radio, time))
+        self._add(state, batch, rows)
+        if last is None or time >= last.time:
+            seen[client] = Kept(time, epoch, zone, batch)
+        if is_locally_administered(client):
+            state.locally_administered += 1
+        if len(seen) > limits.max_devices:
+            self._shut_site(state, site)
+        return Outcome(None, batch)
+
+    def _add(self, state: IngestState, batch: BatchKey, rows: list[Row]) -> None:
+        """Put rows into one batch: the ends of a device's earlier names and its sighting stay together."""
+        waiting = state.open.get(batch)
+        if waiting is not None and len(waiting.rows) + len(rows) > BATCH_ROWS:
+            self._close(state, batch)
+            waiting = None
+        if waiting is None:
+            waiting = state.open[batch] = OpenBatch(state.now)
+        waiting.rows += rows
+        if len(waiting.rows) >= BATCH_ROWS - 1:  # room for a pair
+            self._close(state, batch)
+
+    def _shut_site(self, state: IngestState, site: str) -> None:
+        """Send what waits, the device too many with it, and go silent about the site until a restart.
+
+        Everybody remembered here is held by the engine as well, so this last batch shuts the site there, until
+        it is reopened. Without heartbeats no window closes on part of the data.
+        """
+        for batch in [batch for batch in state.open if batch[0] == site]:
+            self._close(state, batch)
+        state.seen[site].clear()
+        state.shut.add(site)
+
+    def poll(self, state: IngestState, now: Micros) -> list[Message]:
+        """Return what is due at ``now``, in the order in which it must become durable.
+
+        Every trap received before ``now`` must have been observed: a heartbeat says so.
+        """
+        if self._start is None:
+            while state.grid + GRID <= now:
+                state.grid += GRID
+                self._beat(state, self.pairs, state.grid - WATERMARK_LAG, state.listened_since)
+        for batch, waiting in list(state.open.items()):
+            if waiting.since + BATCH_DELAY <= now:
+                self._close(state, batch)
+        messages, state.ready = state.ready, []
+        return messages
+
+    def drain(self, state: IngestState) -> list[Message]:
+        """Return everything that still waits; the end of a connector."""
+        for batch in list(state.open):
+            self._close(state, batch)
+        messages, state.ready = state.ready, []
+        return messages
+
+    def next_due(self, state: IngestState) -> Micros | None:
+        """Return when ``poll`` has something to do next without another trap; None: never."""
+        due = [waiting.since + BATCH_DELAY for waiting in state.open.values()]
+        if self._start is None:
+            due.append(state.grid + GRID)
+        return min(due, default=None)
+
+    def _serve_simulated(self, state: IngestState, source: str, time: Micros) -> None:
+        """Uptime mode: serve every grid point up to a keep-alive, so that no client's trap moves the grid.
+
+        A simulated controller is listened to for all of its time: from its first heartbeat on.
+        """
+        point = time // GRID * GRID
+        served = max(state.simulated.get(source, point - GRID), point - DAY)
+        pairs = tuple(pair for pair in self.pairs if pair[1] == source)
+        for grid in range(served + GRID, point + GRID, GRID):
+            self._beat(state, pairs, grid - WATERMARK_LAG, 0)
+            state.simulated[source] = grid
+
+    def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros, since: Micros) -> None:
+        for site in {site for site, _ in pairs} - state.shut:
+            _forget(state.seen[site], watermark - self._sites[site].validity)
+        for pair in pairs:
+            if pair[0] not in state.shut:
+                self._close(state, pair)
+                state.ready.append(Heartbeat(*pair, state.session, watermark, since))
+
+    def _close(self, state: IngestState, batch: BatchKey) -> None:
+        waiting = state.open.pop(batch, None)
+        if waiting is not None:
+            sequence = state.sequences.get(batch, 0)
+            state.sequences[batch] = sequence + 1
+            state.ready.append(ObservationBatch(*batch, state.session, sequence, tuple(waiting.rows)))
+
+
+def _alias(name: str) -> str:
+    """Return the form in which names and senders' addresses are compared."""
+    try:
+        return sender(name)
+    except ValueError:
+        return name.strip().casefold()
+
+
+def most_unknown(state: IngestState) -> dict[str, int]:
+    """Return the unknown access points with the most traps, and their traps, most first.
+
+    Only radio addresses are told, of equipment in the owner's own network that the policy lacks: a name is free
+    text, and an address that was also seen as a client's is nobody's business.
+    """
+    clients = {client.hex(":") for seen in state.seen.values() for client in seen}
+    told = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
+    return dict(sorted(told, key=lambda each: (-each[1], each[0]))[:UNKNOWN_TOLD])
+
+
+def _note_unknown(state: IngestState, seen_as: str) -> None:
+    if seen_as in state.unknown or len(state.unknown) < UNKNOWN_LISTED:
+        state.unknown[seen_as] = state.unknown.get(seen_as, 0) + 1
+    else:
+        state.unknown_unlisted += 1
+
+
+def _forget(seen: dict[bytes, Kept], before: Micros) -> None:
+    """Drop the devices whose last kept sighting can hold no presence any more."""
+    for client in [client for client, kept in seen.items() if kept.time < before]:
+        del seen[client]

@@ -1,0 +1,1 @@
+"""Closed forms of leakage: they read models and numbers, never a ledger."""

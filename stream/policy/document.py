@@ -1,0 +1,281 @@
+"""The policy file: everything that changes a guarantee, and nothing else.
+
+One TOML file names the sites with their zones, the audiences, and what each release gives to whom at which
+epsilon. It is read whole, checked whole and frozen; ``Policy.version`` is a digest of its meaning, so that
+comments and order of keys do not count but every parameter does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tomllib
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import orjson
+from pydantic import Field, FiniteFloat, StrictBool, ValidationError, field_validator, model_validator
+
+from stream.errors import DataError, PolicyError
+from stream.policy.fields import (
+    DOCUMENT,
+    EVERYBODY,
+    LARGEST_EPSILON,
+    NANO,
+    SMALLEST_PEGASUS,
+    Duration,
+    Frozen,
+    Ident,
+    Name,
+    decimal_string,
+    parse_duration,
+    parse_epsilon,
+    refuse_repeats,
+)
+from stream.policy.refusals import refusals
+from stream.policy.releases import (
+    LONGEST_W,
+    Attribute,
+    AttributeModel,
+    AttributeName,
+    AttributeRelease,
+    CountRelease,
+    Release,
+    Selection,
+    Sensitive,
+    audiences_of,
+)
+from stream.policy.sites import Site, Zone, check_places
+from stream.records import SECOND
+
+
+class Audience(Frozen):
+    """Who may read one set of private topics."""
+
+    name: Name
+    description: str = ""
+
+
+class Mobility(Frozen):
+    """How a person moves from one tick to the next, as an adversary may know it; declared, and so public."""
+
+    forward: tuple[tuple[Annotated[float, Field(ge=0, le=1)], ...], ...] = Field(min_length=2, max_length=512)
+    """Row a: probabilities of the state at the next tick for one who is in state a; each row adds up to 1."""
+
+    @field_validator("forward")
+    @classmethod
+    def _stochastic(cls, value: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+        for number, row in enumerate(value):
+            if len(row) != len(value) or abs(sum(row) - 1) > 1e-9:
+                msg = f"row {number} must have {len(value)} probabilities that add up to 1, got {list(row)}"
+                raise ValueError(msg)
+        return value
+
+
+class Meeting(Frozen):
+    """People who come and go together: each of the others is there with ``correlation`` to the first."""
+
+    size: int = Field(ge=2, le=10_000, strict=True)
+    correlation: float = Field(ge=0, le=1, strict=True)
+    presence: float = Field(gt=0, lt=1, strict=True)
+    """Probability that one of them is there at a tick."""
+
+
+class Privacy(Frozen):
+    """Bounds that hold for every release."""
+
+    devices_per_person: int = Field(default=3, ge=1, le=100, strict=True)
+    max_factor: FiniteFloat = Field(default=math.exp(3), gt=1, strict=True)
+    """Largest posterior-odds factor any coalition may reach on one attribute, with counts of the same zone only."""
+    ticks_per_attribute: int = Field(default=12, ge=1, le=1440, strict=True)
+    """Ticks by which a sensitive and a non-sensitive value may differ in the counts."""
+    w: int = Field(default=12, ge=1, le=LONGEST_W, strict=True)
+    """Windows of the sliding w-event unit."""
+    mobility: Mobility | None = None
+    meetings: tuple[Meeting, ...] = ()
+
+
+class Pseudonyms(Frozen):
+    """How long one device keeps one name."""
+
+    ttl: Duration | None = None
+    """Salt life of the thesis' TTL mode; without it names change each UTC day."""
+
+
+class Restricted(Frozen):
+    """Restricted topics to publish: true presence and true counts."""
+
+    presence: StrictBool = False
+    occupancy: StrictBool = False
+
+
+class Policy(Frozen):
+    """The whole policy, checked."""
+
+    site: dict[Ident, Site] = Field(min_length=1)
+    audience: tuple[Audience, ...] = Field(min_length=1)
+    release: tuple[Release, ...] = Field(min_length=1)
+    privacy: Privacy = Privacy()
+    pseudonym: Pseudonyms = Pseudonyms()
+    restricted: Restricted = Restricted()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Policy:
+        refuse_repeats("audience names must be unique", (a.name for a in self.audience))
+        refuse_repeats("release and query names must be unique", _names(self.release))
+        check_places(zone for site in self.site.values() for zone in site.zones)
+        known = {a.name for a in self.audience}
+        if EVERYBODY in known:
+            msg = f"audience name '{EVERYBODY}' is kept for all audiences together"
+            raise ValueError(msg)
+        zones = [zone for site in self.site.values() for zone in site.zones]
+        refuse_repeats("an attribute of a zone must belong to one release only", self._attributes_released())
+        for release in self.release:
+            if unknown := set(audiences_of(release)) - known:
+                msg = f"release '{release.name}' names an audience that is not declared: {sorted(unknown)[0]}"
+                raise ValueError(msg)
+            if not any(release.zones.covers(zone) for zone in zones):
+                msg = f"release '{release.name}' selects no zone"
+                raise ValueError(msg)
+            if unmatched := release.zones.unmatched(zones):
+                msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
+                raise ValueError(msg)
+        _check_salt_life(self.pseudonym.ttl, self.site)
+        for release in self.release:
+            covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
+            if isinstance(release, CountRelease):
+                _check_states(release, {site: {zone.id: zone.largest for zone in covered[site]} for site in covered})
+            elif "occupancy_level" in release.attributes:
+                _check_working_hours({name: self.site[name] for name in covered})
+        return self
+
+    def _attributes_released(self) -> Iterator[str]:
+        """Name each attribute of each zone once for every release of it.
+
+        Two releases of one attribute with different tests would show under one what the other withholds.
+        """
+        for release in self.release:
+            if isinstance(release, AttributeRelease):
+                for site in self.site:
+                    for zone in self.zones_of(release, site):
+                        yield from (f"{site}/{zone.id}/{name}" for name in release.attributes)
+
+    @property
+    def version(self) -> str:
+        """Digest of the policy's meaning, 16 hexadecimal digits; a key at its default means what no key means."""
+        meaning = orjson.dumps(self.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
+        return hashlib.sha256(meaning).hexdigest()[:16]
+
+    def document(self) -> bytes:
+        """Return the policy with every default written out: JSON that later versions read as it was meant.
+
+        Durations are in microseconds. Keys stand in the order of the policy file, since that of attributes and
+        states has a meaning. ``v`` moves on when a default changes, and that is a new mechanism version too.
+        """
+        return orjson.dumps({"v": 1, "version": self.version, "policy": self.model_dump(mode="json")})
+
+    @classmethod
+    def from_document(cls, document: bytes) -> Policy:
+        """Return the policy of :meth:`document`; DataError unless it is one and has the version it names."""
+        try:
+            body = orjson.loads(document)
+            policy = cls.model_validate(body["policy"], context=DOCUMENT) if body["v"] == 1 else None
+            if policy is not None and policy.version == body["version"]:
+                return policy
+        except (ValueError, KeyError, TypeError):
+            pass
+        msg = "policy document: must be whole, of version 1, and have the policy version that it names"
+        raise DataError(msg)
+
+    def access_points(self) -> dict[str, tuple[str, str]]:
+        """Map each radio address that observations bear to its (site, zone)."""
+        return {
+            radio: (name, zone.id) for name, site in self.site.items() for zone in site.zones for radio in zone.radios
+        }
+
+    def zones_of(self, release: CountRelease | AttributeRelease, site: str) -> tuple[Zone, ...]:
+        """Zones of a site that a release covers, in registry order."""
+        return tuple(zone for zone in self.site[site].zones if release.zones.covers(zone))
+
+
+def _names(releases: Iterable[Release]) -> Iterator[str]:
+    for release in releases:
+        yield release.name
+        if isinstance(release, CountRelease):
+            yield from (query.name for query in release.queries)
+
+
+MOST_NAMES = 60
+"""So many names of a device may hold presence at once: each of its sightings ends them."""
+
+
+def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
+    """Raise ValueError if a device would have more than ``MOST_NAMES`` names within a validity."""
+    for name, site in sites.items():
+        if ttl is not None and ttl * MOST_NAMES < site.validity:
+            rule = f"must be at least one {MOST_NAMES}th of every site's validity"
+            msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s and {site.validity / SECOND:g} s at {name}"
+            raise ValueError(msg)
+
+
+def _check_working_hours(sites: dict[str, Site]) -> None:
+    """Raise ValueError unless people are counted in every site's working hours, of which the level is a share."""
+    for name, site in sites.items():
+        first, behind = site.working_ticks
+        if first >= behind:
+            begin, end = site.working_hours
+            msg = f"site.{name}.working_hours: must hold a tick, which occupancy_level tells of, got {begin} to {end}"
+            raise ValueError(msg)
+
+
+LARGEST_STATE = 1 << 20
+"""Largest count that the filter considers."""
+
+
+def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> None:
+    """Raise ValueError unless the zones of all states are among those that the release covers, at one site.
+
+    ``covered`` holds the largest count of each zone that the release covers, by site.
+    """
+    if release.states and len(covered) != 1:
+        msg = f"release '{release.name}': states must cover zones of one site, got {len(covered)}"
+        raise ValueError(msg)
+    for name, zones in release.states.items():
+        largest = next(iter(covered.values()))
+        for zone in zones:
+            if zone not in largest:
+                msg = f"release '{release.name}': states.{name} must consist of zones of the release, got '{zone}'"
+                raise ValueError(msg)
+        most = sum(largest[zone] for zone in set(zones))
+        if release.mechanism == "filter" and most > LARGEST_STATE:
+            rule = f"must hold at most {LARGEST_STATE} devices with filter"
+            msg = f"release '{release.name}': states.{name} {rule}, got {most}"
+            raise ValueError(msg)
+
+
+def load_policy(text: str, file: str = "policy") -> Policy:
+    """Parse and check a policy; PolicyError names file, line or key, the rule and the value."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        msg = f"{file}: not TOML: {error}"
+        raise PolicyError(msg) from None
+    except RecursionError:
+        msg = f"{file}: not TOML: brackets are nested too deeply"
+        raise PolicyError(msg) from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        msg = f"{file}: not TOML: a number must have fewer than 4,300 digits"
+        raise PolicyError(msg) from None
+    try:
+        return Policy.model_validate(document)
+    except ValidationError as error:
+        told = refusals(error.errors(), Policy, document, text)
+        raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in told)) from None
+
+
+__all__ = [
+    "EVERYBODY", "LARGEST_EPSILON", "NANO", "SMALLEST_PEGASUS", "Attribute", "AttributeModel", "AttributeName",
+    "AttributeRelease", "Audience", "CountRelease", "Meeting", "Mobility", "Policy", "Privacy", "Pseudonyms", "Release",
+    "Restricted", "Selection", "Sensitive", "Site", "Zone", "audiences_of", "decimal_string", "load_policy",
+    "parse_duration", "parse_epsilon",
+]  # fmt: skip

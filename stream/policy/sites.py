@@ -1,0 +1,163 @@
+"""The sites of a policy: buildings, their zones, and how their time runs."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+from zoneinfo import ZoneInfo
+
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+
+from stream.policy.fields import (
+    BaseRadio,
+    Clock,
+    Duration,
+    Frozen,
+    Ident,
+    Mac,
+    Name,
+    base_range,
+    listed,
+    refuse_repeats,
+)
+from stream.records import DAY, MINUTE, SECOND
+
+
+class Zone(Frozen):
+    """The region of one or more access points."""
+
+    id: Ident
+    floor: Ident = "1"
+    kind: Name = "room"
+    capacity: int = Field(gt=0, le=100_000, strict=True)
+    max_count: int | None = Field(default=None, gt=0, le=1_000_000, strict=True)
+    """Largest count the filter considers, in devices; 10 x capacity + 20 unless given."""
+    access_points: tuple[Mac, ...] = ()
+    """Radio addresses as traps give them."""
+    base_radio: Annotated[tuple[BaseRadio, ...], BeforeValidator(listed)] = ()
+    """Base radio addresses with the bits that their BSSIDs share, for controllers that give BSSIDs."""
+    access_point_names: tuple[str, ...] = ()
+    """Names, or addresses of access points that send their own traps, for controllers that give no radio address.
+
+    They are compared without case.
+    """
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Zone:
+        if not self.radios:
+            msg = "must list an address under access_points or base_radio"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def radios(self) -> tuple[str, ...]:
+        """The radio addresses that observations of this zone bear: a base radio stands for its BSSIDs."""
+        return (*self.access_points, *(base.partition("/")[0] for base in self.base_radio))
+
+    @property
+    def largest(self) -> int:
+        """The count at which the filter's grid ends."""
+        return self.max_count if self.max_count is not None else 10 * self.capacity + 20
+
+
+class Site(Frozen):
+    """A building: one partition key, one ledger, one zone registry."""
+
+    name: str = ""
+    timezone: str = "UTC"
+    tick: Duration = 5 * MINUTE
+    validity: Duration = 10 * MINUTE
+    lateness: Duration = 30 * SECOND
+    max_devices: int = Field(default=200_000, gt=0, le=200_000, strict=True)
+    working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
+    sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(min_length=1)
+    zones: tuple[Zone, ...] = Field(min_length=1)
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_timezone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (KeyError, ValueError, OSError):
+            msg = "must be a time zone name such as 'Europe/Berlin'"
+            raise ValueError(msg) from None
+        return value
+
+    @field_validator("tick")
+    @classmethod
+    def _tick_divides_the_day(cls, value: int) -> int:
+        if DAY % value or value % MINUTE:
+            msg = "must be whole minutes that divide a day"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("working_hours")
+    @classmethod
+    def _hours_in_order(cls, value: tuple[str, str]) -> tuple[str, str]:
+        if value[0] >= value[1]:
+            msg = "must begin before they end"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("sources")
+    @classmethod
+    def _sources_unique(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_repeats("must be unique", map(_network, value))
+        return value
+
+    @field_validator("zones")
+    @classmethod
+    def _zones_unique(cls, value: tuple[Zone, ...]) -> tuple[Zone, ...]:
+        refuse_repeats("zone ids must be unique within their site", (zone.id for zone in value))
+        return value
+
+    @property
+    def working_ticks(self) -> tuple[int, int]:
+        """The ticks in the working hours, as (first, first behind them), counted from local midnight."""
+        begin, end = (60 * int(text[:2]) + int(text[3:]) for text in self.working_hours)
+        return -(-begin * MINUTE // self.tick), -(-end * MINUTE // self.tick)
+
+    @property
+    def ticks_per_observation(self) -> int:
+        """Ticks at which one observation can count: validity over tick, rounded up."""
+        return math.ceil(self.validity / self.tick)
+
+
+def check_places(zones: Iterable[Zone]) -> None:
+    """Raise ValueError where a radio address or an access point's name could mean two zones.
+
+    A radio may lie in the range of a base radio of its own zone.
+    """
+    zones = tuple(zones)
+    rule = "an access point must be in one zone only"
+    refuse_repeats(rule, (radio for zone in zones for radio in zone.radios))
+    bases = [(base_range(base), base, number) for number, zone in enumerate(zones) for base in zone.base_radio]
+    _check_ranges(rule, zones, {shared: (base, number) for shared, base, number in bases})
+    refuse_repeats(
+        "an access point's name must be listed once, in whatever case",
+        (name.casefold() for zone in zones for name in zone.access_point_names),
+    )
+
+
+def _check_ranges(rule: str, zones: tuple[Zone, ...], bases: Mapping[tuple[int, int], tuple[str, int]]) -> None:
+    widths = {bits for _, bits in bases}
+    for number, zone in enumerate(zones):
+        for radio in zone.radios:
+            address = int(radio.replace(":", ""), 16)
+            for bits in widths:
+                base, other = bases.get((address >> 48 - bits, bits), ("", number))
+                if other != number:
+                    msg = f"{rule}, got {radio} in one and {base} in another"
+                    raise ValueError(msg)
+
+
+def _network(source: str) -> str:
+    """Return the one form of an address or block; an address is a block of one."""
+    try:
+        network = ipaddress.ip_network(source)
+    except ValueError:
+        msg = f"must be addresses or blocks such as '10.2.0.5' or '10.2.0.0/16', got {source!r}"
+        raise ValueError(msg) from None
+    return network.compressed.removesuffix(f"/{network.max_prefixlen}")

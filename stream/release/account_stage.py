@@ -1,0 +1,222 @@
+"""The account of a policy: the stage that streams it, and the same stage driven over the books of the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from itertools import groupby
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import orjson
+
+from stream.accounting.account import Account, AccountState, Readers, readers_of
+from stream.accounting.attribute_model import day_model
+from stream.accounting.exposure import AttributeAccount
+from stream.accounting.knowledge import Knowledge
+from stream.accounting.ledger import LedgerState
+from stream.errors import UsageError
+from stream.local_time import local_day
+from stream.operators import scan
+from stream.policy.document import AttributeRelease, CountRelease, Policy
+from stream.records import DAY, Charge, Micros, Published, Spent
+from stream.release.attribute_plan import ABSENT
+from stream.release.budgets import Budgets
+from stream.schemas import parse_time
+
+Entry = Mapping[str, Any]
+
+
+def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:
+    """Return the account of a site, for every audience and all together unless other readers are named."""
+    readers = readers or readers_of(audience.name for audience in policy.audience)
+    releases = [r for r in policy.release if isinstance(r, AttributeRelease) and policy.zones_of(r, site)]
+    models = {release.name: day_model(release) for release in releases}
+    zones = {
+        r.name: tuple(z.id for z in policy.zones_of(r, site)) for r in policy.release if isinstance(r, CountRelease)
+    }
+    attributes = AttributeAccount(
+        models={name: model for name, model in models.items() if model is not None},
+        targets={r.name: r.information_target for r in releases if r.information_target is not None},
+    )
+    return Account(
+        site=site,
+        readers=readers,
+        ticks_per_observation=policy.site[site].ticks_per_observation,
+        devices_per_person=policy.privacy.devices_per_person,
+        ticks_per_attribute=policy.privacy.ticks_per_attribute,
+        tick=policy.site[site].tick,
+        w=policy.privacy.w,
+        knowledge=Knowledge.of(policy.privacy),
+        attributes=attributes,
+        zones=zones,
+        policy_version=policy.version,
+        laboratory=laboratory,
+    )
+
+
+def past_account(
+    policies: Iterable[Policy], site: str, readers: Readers, audit: Iterable[Entry], outcomes: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the account records that a site's audit entries amount to, for any readers.
+
+    See :func:`retell`.
+    """
+    _, records = retell(policies, site, audit, outcomes, readers)
+    return [orjson.loads(record.value) for record in records]
+
+
+def retell(
+    policies: Iterable[Policy],
+    site: str,
+    audit: Iterable[Entry],
+    outcomes: Mapping[str, Any],
+    readers: Readers | None = None,
+) -> tuple[AccountState, list[Published]]:
+    """Account anew for all entries of a site, in the order of their windows: as if none had come late.
+
+    Where the policy has changed the sums go on, as they do in ``Pipeline.adopt``. All that was asked of a local day
+    is one item, under whatever policies it was asked, in the account of the last.
+
+    Args:
+        policies: every policy under which an entry was made; each entry is read by the one of its version.
+        site: whose account it is.
+        audit: the site's entries in order.
+        outcomes: release id of an attribute record -> its value where it was shown.
+        readers: names and the audiences that each reads as; without them, those of the streamed account.
+
+    Raises:
+        UsageError: an entry was made under a policy that is not given, or is of a release that its policy
+            does not have.
+    """
+    entries = [entry for entry in audit if entry["site"] == site]
+    laboratory, ledger = any(entry["laboratory"] for entry in entries), LedgerState()
+    books = {
+        version: _Books(policy, site, outcomes, ledger) for version, policy in by_version(policies, entries).items()
+    }
+    stages = {
+        version: account_stage(held.policy, site, laboratory=laboratory, readers=readers)
+        for version, held in books.items()
+    }
+    models = {version: stage.attributes.models for version, stage in stages.items()}
+    placed = sorted(_placed(entries, books), key=lambda one: (one[0].end, one[0].counts))
+    state, told = AccountState(), []
+    for version, group in groupby(placed, key=lambda one: one[0].version):
+        stage = stages[version]
+        stage = replace(stage, attributes=replace(stage.attributes, earlier=models))
+        state, records = scan(stage, _spent(site, group, books), state)
+        told += records
+    return state, told
+
+
+class _Place(NamedTuple):
+    """Where an entry stands in the account."""
+
+    end: Micros
+    counts: bool
+    """Days come before the counts of the window that closes them."""
+    version: str
+    """Policy in whose account it stands."""
+
+
+def _placed(entries: Iterable[Entry], books: Mapping[str, _Books]) -> list[tuple[_Place, Entry]]:
+    """Place each entry: a window's by its own policy, and all of a local day together, where the last one is."""
+    days: dict[str, _Place] = {}
+    placed: list[tuple[_Place | str, Entry]] = []
+    for entry in entries:
+        version = str(entry["policy_version"])
+        end, counts = books[version].item(entry)
+        if counts:
+            placed.append((_Place(end, counts, version), entry))
+        else:
+            day = day_of(entry)
+            last = days.get(day, _Place(end, counts, version))
+            days[day] = _Place(max(end, last.end), counts, version)
+            placed.append((day, entry))
+    return [(days[place] if isinstance(place, str) else place, entry) for place, entry in placed]
+
+
+def day_of(entry: Entry) -> str:
+    """Return the local day of an attribute's ledger entry."""
+    return str(entry["release_id"].split("/")[3])
+
+
+def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str, Policy]:
+    """Return the entries' policies by version; UsageError unless there is one for each."""
+    known = {policy.version: policy for policy in policies}
+    needed = dict.fromkeys(str(entry["policy_version"]) for entry in entries)
+    if not needed.keys() <= known.keys():
+        msg = (
+            f"policy: must be given for every version under which releases were made ({', '.join(needed)}), "
+            f"got {', '.join(known) or 'none'}"
+        )
+        raise UsageError(msg)
+    return {version: known[version] for version in needed}
+
+
+def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str, _Books]) -> Iterator[Spent]:
+    for place, group in groupby(placed, key=lambda one: one[0]):
+        charged = [(books[entry["policy_version"]], entry) for _, entry in group]
+        for held, entry in charged:  # all of them first: what is left may be shared
+            held.note(entry)
+        yield Spent(site, place.end, tuple(held.charge(entry, place.version) for held, entry in charged))
+
+
+class _Books:
+    """Reads charges back out of ledger entries of one policy."""
+
+    def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
+        self.policy = policy
+        self._releases = {release.name: release for release in policy.release}
+        self._tick = policy.site[site].tick
+        self._outcomes = outcomes
+        self._budgets = Budgets(policy.privacy.w, self._tick)
+        self._ledger = ledger
+        """What entries of all policies have charged so far."""
+
+    def item(self, entry: Entry) -> tuple[Micros, bool]:
+        """Return when the entry's window, or day, was released, and whether it was a window.
+
+        A day is released with the first window that ends at or after it, before that window.
+        """
+        end, daily = parse_time(entry["window_end"]), isinstance(self._release(entry), AttributeRelease)
+        return (-(-end // self._tick) * self._tick if daily else end), not daily
+
+    def note(self, entry: Entry) -> None:
+        """Take an entry into the sums that budgets look at."""
+        end = parse_time(entry["window_end"])
+        self._ledger.remember(f"{entry['release']}/{entry['audience']}", self._day(end), end, entry["nano"])
+
+    def _day(self, end: Micros) -> int:
+        return (end - self._tick) // DAY
+
+    def charge(self, entry: Entry, account: str) -> Charge:
+        """Return what an entry charged, for the account of a policy version."""
+        release, paid = self._release(entry), entry["outcome"] == "released"
+        epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
+        if isinstance(release, CountRelease):
+            day = self._day(parse_time(entry["window_end"]))
+            known = entry["audience"] in release.epsilon
+            left = self._budgets.left(self._ledger, release, entry["audience"], day) if known else None
+            return Charge(
+                release.name, entry["audience"], release.mechanism, epsilon,
+                reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
+            )  # fmt: skip
+        day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
+        span = local_day(day, ZoneInfo(self.policy.site[entry["site"]].timezone))
+        shown = self._outcomes.get(entry["release_id"])
+        if shown is None and entry["release_id"] in self._outcomes:
+            shown = ABSENT
+        return Charge(
+            release.name, entry["audience"], release.mechanism, epsilon, reason=reason, attempt=entry["attempt"],
+            zone=zone, attribute=attribute, day=day, span=span, shown=shown,
+            version="" if self.policy.version == account else self.policy.version,
+        )  # fmt: skip
+
+    def _release(self, entry: Entry) -> CountRelease | AttributeRelease:
+        release = self._releases.get(entry["release"])
+        if release is None:
+            msg = f"policy: must have the release {entry['release']} of ledger entry {entry['sequence']}"
+            raise UsageError(msg)
+        return release

@@ -1,0 +1,75 @@
+"""Whether a window can be paid: by the ledger and the policy alone, never by counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from stream.accounting.ledger import LedgerState, spent_around, spent_on
+from stream.policy.document import NANO, CountRelease, audiences_of
+from stream.records import Micros
+
+
+def nano(epsilon: Fraction) -> int:
+    """Return an epsilon in the ledger's unit."""
+    return int(epsilon * NANO)
+
+
+def period_of(release: CountRelease, day: int) -> range:
+    """Return the UTC days for which the daily budget that pays for ``day`` lasts."""
+    first = day - day % release.refresh_days
+    return range(first, first + release.refresh_days)
+
+
+def companions(release: CountRelease, audience: str) -> list[str]:
+    """Return the audiences of the same epsilon, the audience itself included.
+
+    They share groups and filters, so that what one of them gets later would hold what another got before:
+    they get a window all together or not at all.
+    """
+    return [name for name in audiences_of(release) if release.epsilon[name] == release.epsilon[audience]]
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The budgets of one site's count releases."""
+
+    w: int
+    """Windows of the sliding budgets."""
+    tick: Micros
+
+    def refusals(self, ledger: LedgerState, release: CountRelease, day: int, end: Micros) -> dict[str, str | None]:
+        """Return why each audience gets nothing of this window, None for those that get it.
+
+        The window may lie before others that were charged: a backfill fills gaps.
+        """
+        reasons = {name: self._refusal(ledger, release, name, day, end) for name in audiences_of(release)}
+        return {
+            name: reason or _first(reasons[other] for other in companions(release, name))
+            for name, reason in reasons.items()
+        }
+
+    def _refusal(self, ledger: LedgerState, release: CountRelease, audience: str, day: int, end: Micros) -> str | None:
+        account, cost = f"{release.name}/{audience}", nano(release.charge(audience))
+        daily, sliding = release.daily_budget.get(audience), release.w_budget.get(audience)
+        if daily is not None and spent_on(ledger, account, period_of(release, day)) + cost > nano(daily):
+            return "budget"
+        span = (self.w - 1) * self.tick
+        if sliding is not None and spent_around(ledger, account, end, span) + cost > nano(sliding):
+            return "w_budget"
+        return None
+
+    def left(self, ledger: LedgerState, release: CountRelease, audience: str, day: int) -> int | None:
+        """Return how many more windows the daily budgets pay in the period of a UTC day; None without one."""
+        fits = [
+            (nano(budget) - spent_on(ledger, f"{release.name}/{name}", period_of(release, day)))
+            // nano(release.charge(name))
+            for name in companions(release, audience)
+            if (budget := release.daily_budget.get(name)) is not None
+        ]
+        return min(fits) if fits else None
+
+
+def _first(reasons: Iterable[str | None]) -> str | None:
+    return next((reason for reason in reasons if reason is not None), None)

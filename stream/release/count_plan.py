@@ -1,0 +1,165 @@
+"""What one count release does at one site: what it counts, its mechanisms, and the shape of its records.
+
+Counted are zones, or the policy's target states. With ``shares`` a mechanism makes zones, floors and building
+at once, each with noise of its own; otherwise floors and building are sums of zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from stream.mechanisms.consistency import site_tree
+from stream.mechanisms.counts import CountMechanism, Values, count_mechanism
+from stream.mechanisms.hierarchy import Hierarchy, Pruning
+from stream.mechanisms.levels import level_sums
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.states import States, target_states
+from stream.mechanisms.wevent import CARRYING, w_event_mechanism
+from stream.policy.document import CountRelease, Policy, Zone, decimal_string
+from stream.policy.releases import W_EVENT
+from stream.records import OccupancyWindow
+from stream.release.carried import Owner, owner_of
+from stream.schemas import rfc3339
+
+Levels = dict[str, Any]
+
+
+class CountPlan:
+    """A count release at a site, fixed before the first window."""
+
+    def __init__(self, policy: Policy, release: CountRelease, site: str) -> None:
+        self.release = release
+        self.site = site
+        self.zones: tuple[Zone, ...] = policy.zones_of(release, site)
+        self._indices = [i for i, zone in enumerate(policy.site[site].zones) if release.zones.covers(zone)]
+        self._states: States | None = (
+            target_states([zone.id for zone in self.zones], release.states) if release.states else None
+        )
+        self.names: tuple[str, ...] = (
+            tuple(zone.id for zone in self.zones) if self._states is None else self._states.names
+        )
+        """What is counted, in order: the registry in the labels of its noise."""
+        floors = [zone.floor for zone in self.zones]
+        self._tree = site_tree(self.names, floors, release.levels) if release.shares else None
+        self.mechanisms: dict[Fraction, CountMechanism] = {
+            epsilon: self._mechanism(epsilon) for epsilon in sorted(set(release.epsilon.values()), reverse=True)
+        }
+        """One for each distinct epsilon: audiences of equal epsilon share its values."""
+        self.owner: Owner | None = owner_of(policy, release, site) if release.mechanism in CARRYING else None
+        """What its publications belong to, where it carries any."""
+        self._floors: dict[str, list[int]] = {}
+        for place, floor in enumerate(floors):
+            self._floors.setdefault(floor, []).append(place)
+
+    def _mechanism(self, epsilon: Fraction) -> CountMechanism:
+        release, largest = self.release, [zone.largest for zone in self.zones]
+        if self._states is not None:
+            epsilon, largest = self._states.share(epsilon), list(self._states.largest(largest))
+        if release.mechanism in W_EVENT:
+            assert release.w is not None  # noqa: S101
+            return w_event_mechanism(release.mechanism, zones=len(self.names), epsilon=epsilon, windows=release.w)
+        if self._tree is not None:
+            prune = release.prune
+            return Hierarchy(
+                self._tree, epsilon, tuple(release.shares[level] for level in self._levels_up()), release.mechanism,
+                release.smoother, None if prune is None else Pruning(prune.share, prune.below),
+                tuple(release.epsilon.values()),
+            )  # fmt: skip
+        return count_mechanism(
+            release.mechanism, epsilon=epsilon, max_counts=largest, smoother=release.smoother, calendar=release.calendar
+        )
+
+    def _levels_up(self) -> tuple[Any, ...]:
+        return tuple(level for level in ("zone", "floor", "building") if level in self.release.levels)
+
+    @property
+    def draws_own_noise(self) -> bool:
+        """Whether the mechanism draws its noise itself, so that no chain over the counts is wanted."""
+        return self._tree is not None or self.release.mechanism in W_EVENT
+
+    def counts(self, window: OccupancyWindow) -> Ints:
+        """Return the true counts of what is counted, shape [names]; restricted."""
+        zones = np.array([window.counts[index] for index in self._indices], dtype=np.int64)
+        return zones if self._states is None else self._states.counts(zones)
+
+    def state_name(self, epsilon: Fraction) -> str:
+        """Return the name under which an epsilon's post-processing state is kept."""
+        return f"{self.release.name}/{decimal_string(epsilon)}"
+
+    # --- records --------------------------------------------------------------------------------------
+
+    def record(self, window: OccupancyWindow, audience: str, attempt: int) -> dict[str, Any]:
+        """Return the fields that are the same whether the window is released or refused."""
+        epsilon = self.release.epsilon[audience]
+        return {
+            "release_id": release_id(self.site, self.release.name, audience, rfc3339(window.window_end), attempt),
+            "audience": audience,
+            "release": self.release.name,
+            "mechanism": self.release.mechanism,
+            "epsilon": decimal_string(epsilon),
+            "half_width_kind": self.mechanisms[epsilon].half_width_kind,
+            "coverage": round(float(window.coverage), 4),
+        }
+
+    def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
+        """Return the scale of each name's noise: that of these values, or without them the largest it can be."""
+        if isinstance(mechanism, Hierarchy):
+            return mechanism.noise_scales()[: len(self.names)]
+        epsilon = None if values is None else values.noise_epsilon
+        return [float(1 / (epsilon or mechanism.noise_epsilon))] * len(self.names)
+
+    def outcome(self, audience: str, values: Values | None, reason: str | None) -> dict[str, Any]:
+        """Return the fields of a release, or of a refusal in the same shape."""
+        n, mechanism = len(self.names), self.mechanisms[self.release.epsilon[audience]]
+        body: dict[str, Any] = {
+            "values": None if values is None else self._by_name([int(v) for v in values.values[:n]]),
+            "released": values is not None,
+            "reason": reason,
+            "spend": "0" if values is None else decimal_string(self.release.charge(audience)),
+            "noise_scale": self._by_name(self.scales(mechanism, values)),
+            "half_width_95": None if values is None else self._by_name([float(w) for w in values.half_width[:n]]),
+        }
+        if len(self.release.levels) > 1:
+            levels, widths = self._levels(mechanism, values)
+            body |= {"levels": levels, "levels_half_width_95": widths}
+        return body
+
+    def _levels(self, mechanism: CountMechanism, values: Values | None) -> tuple[Levels | None, Levels | None]:
+        if values is None:
+            return None, None
+        if self._tree is not None:
+            return self._nodes(values.values), self._nodes(values.half_width)
+        sums = level_sums(mechanism, values, [self._floors[floor] for floor in sorted(self._floors)])
+        return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
+
+    def _nodes(self, numbers: Ints) -> Levels:
+        """Levels of a tree whose nodes were measured themselves."""
+        assert self._tree is not None  # noqa: S101
+        levels: Levels = {}
+        for level, names, here in zip(self._levels_up(), self._tree.names, self._tree.levels, strict=True):
+            if level == "floor":
+                levels["floor"] = {name: int(number) for name, number in zip(names, numbers[here], strict=True)}
+            elif level == "building":
+                levels["building"] = int(numbers[here][0])
+        return levels
+
+    def _sums(self, building: int, floors: Sequence[int]) -> Levels:
+        """Levels that are sums of zones, as far as the release asks for them."""
+        levels: Levels = {}
+        if "floor" in self.release.levels:
+            levels["floor"] = dict(zip(sorted(self._floors), floors, strict=True))
+        if "building" in self.release.levels:
+            levels["building"] = building
+        return levels
+
+    def _by_name(self, entries: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.names, entries, strict=True))
+
+
+def release_id(site: str, release: str, audience: str, name: str, attempt: int = 1) -> str:
+    """Return ``<site>/<release>/<audience>/<name>``, with ``#2`` and so on for later attempts."""
+    return f"{site}/{release}/{audience}/{name}" + (f"#{attempt}" if attempt > 1 else "")

@@ -1,0 +1,199 @@
+"""Releases of the past: what a recording brings later than its windows were due.
+
+A late window or day goes into the same books as the live ones, and its groups and filters are its own. The first
+time a zone's window is charged needs no order; to charge it again, under whatever name, takes an attempt and
+the names of the releases meant. Attributes are asked at the first attempt only, and of zones' days never asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from stream.accounting.charged import ChargedWindows, Line, line_name
+from stream.errors import UsageError
+from stream.keys import Keys, key_day
+from stream.local_time import local_day
+from stream.mechanisms.labels import counts_digest
+from stream.mechanisms.wevent import CARRYING
+from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, Zone, audiences_of
+from stream.records import DayClosed, Micros, OccupancyWindow, Published
+from stream.release.asked import AskedDays, LocalDay
+from stream.release.attribute_plan import read_digest
+from stream.release.count_plan import CountPlan, release_id
+from stream.release.promises import log_largest_factor
+from stream.release.stage import Releases
+from stream.release.state import ReleaseState
+from stream.schemas import parse_time, rfc3339
+
+
+class LateReleases(Releases):
+    """The release stage of one site, for items that lie before what it has released."""
+
+    def __init__(self, policy: Policy, site: str, keys: Keys, attempt: int = 1, names: Collection[str] = ()) -> None:
+        """Release late under ``policy``; at attempts above 1 only the count releases named.
+
+        Raises:
+            UsageError: names and attempt do not go together, or a name is of no release that may come late again.
+        """
+        super().__init__(policy, site, keys, attempt)
+        _check_names(policy, attempt, names)
+        if attempt > 1:
+            self._plans = [plan for plan in self._plans if plan.release.name in names]
+            self._attribute_plans = []
+
+    def past(self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState) -> list[Published]:
+        """Release an item that lies before what has been released, into the same books.
+
+        ``aside`` holds groups and filters of its own, so that those of the live windows see nothing of it. What
+        ``sample`` and ``ba`` may publish depends on all windows around, so they release nothing here.
+        """
+        aside.ledger, aside.asked, aside.charged = state.ledger, state.asked, state.charged
+        late = self._late_plans()
+        made = self._window(aside, item, late) if isinstance(item, OccupancyWindow) else self._day(aside, item)
+        published = [output for output in made if isinstance(output, Published)]
+        state.ledger, state.asked, state.charged = aside.ledger, aside.asked, aside.charged
+        return published
+
+    def _late_plans(self) -> list[CountPlan]:
+        return [plan for plan in self._plans if plan.release.mechanism not in CARRYING]
+
+    def open_books(
+        self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, Policy]
+    ) -> None:
+        """Remember all that was ever charged and asked, and not only what windows to come look at.
+
+        Args:
+            state: the site's.
+            entries: all of the site's ledger.
+            policies: the policy of each version under which an entry was made.
+        """
+        state.ledger.spent, state.ledger.recent = {}, {}
+        state.asked, state.charged = AskedDays(), ChargedWindows()
+        known = {version: _Earlier(policy, self._policy, self._site) for version, policy in policies.items()}
+        for entry in entries:
+            if entry["nano"]:
+                account, end = f"{entry['release']}/{entry['audience']}", parse_time(entry["window_end"])
+                state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"])
+                known[entry["policy_version"]].note(state, entry, end)
+
+    def close_books(self, state: ReleaseState) -> None:
+        """Let go of what only windows of the past had to look at."""
+        state.charged.forget(state.through)
+        for day in sorted(state.asked.days)[-1:]:
+            state.asked.forget(day.day)
+
+    def charged_before(self, state: ReleaseState, window: OccupancyWindow) -> str | None:
+        """Return a release under which a zone of what would be released now was charged for this window."""
+        zones = {zone.id for plan in self._late_plans() for zone in plan.zones}
+        lines = state.charged.charged_at(window.window_end)
+        return next((name.split("/")[0] for name, line in sorted(lines.items()) if zones & set(line.zones)), None)
+
+    def prices(self, state: ReleaseState, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, Fraction]]:
+        """Yield (release, audience, epsilon) of each record that will be charged for an item, unless it is refused."""
+        if isinstance(item, OccupancyWindow):
+            for plan in self._late_plans():
+                for audience in audiences_of(plan.release):
+                    yield plan.release.name, audience, plan.release.charge(audience)
+            return
+        asked = state.asked.zones_of(LocalDay(item.day, *local_day(item.day, self._timezone)))
+        for attributes in self._attribute_plans:
+            rules: dict[str, Attribute] = dict(attributes.release.attributes.items())
+            for record, audience in attributes.records(item):
+                if record.zone not in asked:
+                    yield attributes.release.name, audience, rules[record.attribute].epsilon[audience]
+
+    def ids(self, item: OccupancyWindow | DayClosed) -> list[str]:
+        """Return the release ids of an item's records."""
+        return [name for name, _, _ in self._named(item)] + self._answers_to(item)
+
+    def _answers_to(self, item: OccupancyWindow | DayClosed) -> list[str]:
+        end = rfc3339(item.window_end)
+        return [
+            release_id(self._site, query.query.name, audience, end, self._attempt)
+            for plan in self._plans
+            for query in self._queries[plan.release.name]
+            for audience in audiences_of(plan.release)
+            if isinstance(item, OccupancyWindow)
+        ]
+
+    def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
+        """Return, by release id, the commitments to an item's input; KeyFileError when its key is gone.
+
+        Queries answer from released values and have none.
+        """
+        if isinstance(item, OccupancyWindow):
+            day, end = key_day(item.window_end - self._tick), item.window_end
+        else:
+            start, end = local_day(item.day, self._timezone)
+            day = key_day(start)
+        return {name: self._commitment(day, release, end, read) for name, release, read in self._named(item)}
+
+    def _named(self, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, bytes]]:
+        """Yield (release id, release, digest of what it reads) of each record of an item."""
+        if isinstance(item, OccupancyWindow):
+            for plan in self._plans:
+                name, read = plan.release.name, counts_digest(plan.counts(item))
+                for audience in audiences_of(plan.release):
+                    end = rfc3339(item.window_end)
+                    yield release_id(self._site, name, audience, end, self._attempt), name, read
+        else:
+            for attributes in self._attribute_plans:
+                name = attributes.release.name
+                for record, audience in attributes.records(item):
+                    where = f"{record.day}/{record.zone}/{record.attribute}"
+                    yield release_id(self._site, name, audience, where), name, read_digest(record)
+
+
+class _Earlier:
+    """A policy under which entries were made, as the present one sees it."""
+
+    def __init__(self, policy: Policy, present: Policy, site: str) -> None:
+        self._version = policy.version
+        self._timezone = ZoneInfo(policy.site[site].timezone)
+        self._now = {zone.id: _zones_now(zone, present.site[site].zones) for zone in policy.site[site].zones}
+        self._lines: dict[str, Line] = {}
+        """Count release -> what was charged under its name."""
+        self._alone: dict[str, float] = {}
+        """Attribute release -> ln of the largest factor that it reaches by itself."""
+        for release in policy.release:
+            if isinstance(release, CountRelease):
+                zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
+                self._lines[release.name] = Line(release.mechanism, release.windows_paid, tuple(sorted(zones)))
+            else:
+                self._alone[release.name] = log_largest_factor(release)
+
+    def note(self, state: ReleaseState, entry: Mapping[str, Any], end: Micros) -> None:
+        """Take one charge into what has been charged and asked."""
+        release = entry["release"]
+        if release in self._lines:
+            name = line_name(release, self._version, entry["attempt"])
+            state.charged.note(end, name, self._lines[release], {entry["audience"]: Fraction(entry["epsilon"])})
+        elif release in self._alone:
+            day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
+            local = LocalDay(day, *local_day(day, self._timezone))
+            for now in self._now[zone]:
+                state.asked.note(local, now, attribute, self._alone[release])
+
+
+def _zones_now(zone: Zone, present: Iterable[Zone]) -> frozenset[str]:
+    """Return the zones that an earlier policy's zone is now: that of its name, and all that share a radio with it."""
+    return frozenset({zone.id} | {each.id for each in present if not set(zone.radios).isdisjoint(each.radios)})
+
+
+def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:
+    if (attempt > 1) != bool(names):
+        rule = "must name the count releases to charge again, with --attempt above 1 and only then"
+        msg = f"--release: {rule}, got {', '.join(sorted(names)) or 'none'} and attempt {attempt}"
+        raise UsageError(msg)
+    releases = {release.name: release for release in policy.release}
+    for name in sorted(names):
+        release = releases.get(name)
+        if isinstance(release, AttributeRelease):
+            msg = f"--release: must name count releases, since attributes are asked once, got {name}"
+            raise UsageError(msg)
+        if release is None or release.mechanism in CARRYING:
+            msg = f"--release: must name count releases of the policy, and not of sample or ba, got {name}"
+            raise UsageError(msg)

@@ -1,0 +1,181 @@
+"""Questions answered from what a count release gives anyway: window sums, jumps and drops, low signals.
+
+Each has its own private topic and costs nothing: it reads released values, or the noisy values of PeGaSus'
+groups, and never a count. After a window that was refused a question begins anew.
+
+Half-widths of window sums, of their noise (w windows, k the half-width of one value):
+
+    laplace, uniform, pegasus, filter   of w independent noises, as if nothing were smoothed
+    shares                              the same at the zones' share, or √w k where consistency has made k small
+    sample, ba                          a draw that stands for n windows counts n k, as its noise is n times as large;
+                                        several draws are independent
+    prune                               k of each window as independent; where a zone is 0, as if it were skipped each
+                                        time: that errs always to the same side, and adds up
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stream.mechanisms.counts import CountMechanism, Laplace, Values
+from stream.mechanisms.hierarchy import Hierarchy
+from stream.mechanisms.levels import sum_half_width_95
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.queries import (
+    STATISTICS,
+    GroupWindowSum,
+    History,
+    JumpDrop,
+    LowSignal,
+    WindowSum,
+    rounded,
+)
+from stream.mechanisms.smoothers import Ratio
+from stream.mechanisms.wevent import CARRYING
+from stream.policy.document import decimal_string
+from stream.policy.releases import Query
+from stream.records import OccupancyWindow
+from stream.release.count_plan import CountPlan, release_id
+from stream.schemas import rfc3339
+
+Stage = WindowSum | GroupWindowSum | JumpDrop | LowSignal
+
+
+class Answer(NamedTuple):
+    """An answer, and what the quality of its record follows from."""
+
+    numbers: Any
+    """Exact sums, or signs; an entry a name."""
+    values: Values
+    """Of the newest window."""
+    history: History
+
+
+class QueryPlan:
+    """One question about one count release at a site."""
+
+    def __init__(self, plan: CountPlan, query: Query) -> None:
+        self.plan = plan
+        self.query = query
+        self.stage = self._stage()
+
+    def _stage(self) -> Stage:
+        release, query = self.plan.release, self.query
+        zones, windows = len(self.plan.names), query.windows
+        grouped = release.mechanism == "pegasus" and not release.shares
+        self._by_group = grouped and release.smoother in STATISTICS and query.kind != "jump"
+        self._widths_kept = query.kind == "window-sum" and (release.mechanism in CARRYING or release.prune is not None)
+        if self._widths_kept:
+            return WindowSum(2 * zones, windows)
+        sums = GroupWindowSum(zones, windows, release.smoother) if self._by_group else WindowSum(zones, windows)
+        if query.kind == "window-sum":
+            return sums
+        threshold = Fraction(query.threshold or 0)
+        return JumpDrop(zones, windows, threshold) if query.kind == "jump" else LowSignal(sums, threshold)
+
+    def state_name(self, epsilon: Fraction) -> str:
+        """Return the name under which an epsilon's history is kept."""
+        return f"{self.query.name}/{decimal_string(epsilon)}"
+
+    def step(self, state: Any, values: Values | None) -> tuple[Any, Answer | None]:
+        """Take a window's values (None: refused); return the next state and the answer, None while too early."""
+        item = None if values is None else self._item(values)
+        after, [numbers] = self.stage.step(self.stage.initial() if state is None else state, item)
+        return after, None if values is None or numbers is None else Answer(numbers, values, after)
+
+    def _item(self, values: Values) -> Any:
+        """Return what the stage reads of a window; where half-widths are kept, they stand behind the values."""
+        n = len(self.plan.names)
+        if self._by_group:
+            return values.groups
+        exact = Ratio(*(part[:n] for part in values.exact))
+        if not self._widths_kept:
+            return exact
+        widths = (values.half_width[:n], np.ones(n, np.int64))
+        return Ratio(*(np.concatenate(parts) for parts in zip(exact, widths, strict=True)))
+
+    def record(
+        self, window: OccupancyWindow, audience: str, attempt: int, answer: Answer | None, reason: str | None
+    ) -> dict[str, Any]:
+        """Return the record's fields; its values are sums, or -1, 0 and 1 for drop, nothing and jump, or 0 and 1."""
+        release, query = self.plan.release, self.query
+        epsilon = release.epsilon[audience]
+        mechanism = self.plan.mechanisms[epsilon]
+        reason = reason or ("too_early" if answer is None else None)
+        return {
+            "release_id": release_id(self.plan.site, query.name, audience, rfc3339(window.window_end), attempt),
+            "audience": audience,
+            "release": query.name,
+            "values": None if answer is None else self._named(self._numbers(mechanism, answer)),
+            "released": answer is not None,
+            "reason": reason,
+            "mechanism": f"{release.mechanism}/{query.kind}",
+            "epsilon": decimal_string(epsilon),
+            "spend": "0",
+            "noise_scale": self._named(self.plan.scales(mechanism, None if answer is None else answer.values)),
+            "half_width_95": self._half_widths(mechanism, answer) if query.kind == "window-sum" else None,
+            "half_width_kind": "noise",
+            "coverage": round(float(window.coverage), 4),
+        }
+
+    def _numbers(self, mechanism: CountMechanism, answer: Answer) -> list[int]:
+        numbers = answer.numbers
+        if self.query.kind == "window-sum":
+            numbers = rounded(numbers, negative=isinstance(mechanism, Laplace))
+        return [int(number) for number in numbers[: len(self.plan.names)]]
+
+    def _half_widths(self, mechanism: CountMechanism, answer: Answer | None) -> dict[str, float] | None:
+        return None if answer is None else self._named([float(width) for width in self._widths(mechanism, answer)])
+
+    def _widths(self, mechanism: CountMechanism, answer: Answer) -> list[int]:
+        """Return the 95 % half-width of each name's sum; see the head of this module."""
+        n, windows = len(self.plan.names), self.query.windows
+        if self._widths_kept:
+            values, widths = answer.history.numerator[:n], answer.history.numerator[n:]
+            return (pruned_half_widths if self.plan.release.prune else repeated_half_widths)(values, widths)
+        if isinstance(mechanism, Hierarchy):
+            own = sum_half_width_95(mechanism.noise_epsilon_at(0), windows)
+            return [min(own, _root(windows * k * k)) for k in answer.values.half_width[:n].tolist()]
+        return [sum_half_width_95(mechanism.noise_epsilon, windows)] * n
+
+    def _named(self, entries: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.plan.names, entries, strict=True))
+
+
+def repeated_half_widths(values: Ints, widths: Ints) -> list[int]:
+    """Return the 95 % half-width of each name's sum over windows in which draws are repeated.
+
+    Independent Laplace noises, each with its own weight, have together no more than the root of the sum of their
+    squared half-widths, since one alone has the heaviest tail; of whole numbers, each a half-width of 1 more. Nor
+    have they more than the sum of their half-widths.
+
+    Args:
+        values: what was published, shape [names, windows]; windows that are alike hold the same draw.
+        widths: the half-width of each value, likewise.
+    """
+    both = np.vstack([values, widths])
+    first = np.flatnonzero(np.append(True, (both[:, 1:] != both[:, :-1]).any(axis=0)))
+    lengths, drawn = np.diff(np.append(first, both.shape[1])), widths[:, first]
+    together, apart = (drawn * lengths).sum(axis=1), (((drawn + 1) * lengths) ** 2).sum(axis=1)
+    return [min(most, _root(squares)) for most, squares in zip(together.tolist(), apart.tolist(), strict=True)]
+
+
+def pruned_half_widths(values: Ints, widths: Ints) -> list[int]:
+    """Return the 95 % half-width of each name's sum over windows in some of which its zone was skipped.
+
+    Args:
+        values: what was published, shape [names, windows]; 0 where the zone was skipped.
+        widths: the half-width of each value, likewise.
+    """
+    skipped, noisy = np.where(values == 0, widths, 0).sum(axis=1), np.where(values == 0, 0, widths**2).sum(axis=1)
+    return [sure + _root(squares) for sure, squares in zip(skipped.tolist(), noisy.tolist(), strict=True)]
+
+
+def _root(square: int) -> int:
+    """Return the square root, rounded up."""
+    return 1 + math.isqrt(square - 1) if square else 0

@@ -1,0 +1,218 @@
+"""What a whole cluster agrees on, as records of one compacted topic, and who may change it.
+
+    cluster                   {id, partitions}          written once, before anything else
+    engine                    {key, mechanisms}         by the first worker: whose ledger, which released bytes
+    policy/VERSION            {order, document}         every accepted policy; the highest order is the present one
+    source/SITE/SOURCE        {ingest, session}         which ingest sends for a source
+    ingest/ID                 {}                        that it lives: the time is the record's own
+
+Records are changed only by who has read all before and fences every other writer meanwhile; an ingest's sign of
+life is its own alone. The rules here are pure: they say what to write, or why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from stream.errors import DataError, UsageError
+from stream.policy.document import Policy
+from stream.records import SECOND, Micros
+
+BEAT: Micros = 5 * SECOND
+"""An ingest gives a sign of life this often."""
+SILENT: Micros = 15 * SECOND
+"""After so long without one, its sources are free."""
+
+Records = Mapping[str, bytes | None]
+"""What is to be written, by key; None takes a record away."""
+Pair = tuple[str, str]
+"""(site, source)."""
+
+
+class Claim(NamedTuple):
+    """Who sends for a source."""
+
+    ingest: str
+    session: Micros
+
+
+class Accepted(NamedTuple):
+    """A policy that the cluster has worked under."""
+
+    order: int
+    document: bytes
+
+
+@dataclass(slots=True)
+class Control:
+    """All records, as they stand."""
+
+    id: str | None = None
+    partitions: int | None = None
+    """Partitions of every topic but the control topic."""
+    key: str | None = None
+    """Fingerprint of the key file."""
+    mechanisms: str | None = None
+    policies: dict[str, Accepted] = field(default_factory=dict)
+    claims: dict[Pair, Claim] = field(default_factory=dict)
+    beats: dict[str, Micros] = field(default_factory=dict)
+    """When each ingest last gave a sign of life, by the broker's clock."""
+
+    def apply(self, key: str, value: bytes | None, stamp: Micros) -> None:
+        """Take one record in the order of the log; DataError when it is none of these."""
+        kind, _, name = key.partition("/")
+        body = _body(key, value)
+        match kind:
+            case "cluster":
+                self.id, self.partitions = (None, None) if body is None else (body["id"], body["partitions"])
+            case "engine":
+                self.key, self.mechanisms = (None, None) if body is None else (body["key"], body["mechanisms"])
+            case "policy":
+                accepted = None if body is None else Accepted(body["order"], orjson.dumps(body["document"]))
+                _put(self.policies, name, accepted)
+            case "source":
+                site, _, source = name.partition("/")
+                _put(self.claims, (site, source), None if body is None else Claim(body["ingest"], body["session"]))
+            case "ingest":
+                _put(self.beats, name, None if body is None else stamp)
+
+    def current(self) -> str | None:
+        """Return the version of the present policy; None before the first."""
+        return max(self.policies, key=lambda version: self.policies[version].order, default=None)
+
+    def accepted(self) -> list[Policy]:
+        """Return all accepted policies in the order in which they were."""
+        ordered = sorted(self.policies.values(), key=lambda accepted: accepted.order)
+        return [Policy.from_document(accepted.document) for accepted in ordered]
+
+
+def _body(key: str, value: bytes | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    try:
+        body = orjson.loads(value)
+        if body["v"] == 1:
+            return dict(body)
+    except (ValueError, KeyError, TypeError):
+        pass
+    msg = f"control record {key.partition('/')[0]}: must be a JSON object of version 1"
+    raise DataError(msg)
+
+
+def _put(records: dict[Any, Any], name: Any, record: Any) -> None:
+    if record is None:
+        records.pop(name, None)
+    else:
+        records[name] = record
+
+
+def _record(**fields: Any) -> bytes:
+    return orjson.dumps({"v": 1} | fields)
+
+
+# --- rules --------------------------------------------------------------------------------------------------
+
+
+def found(control: Control, partitions: int, new_id: str) -> Records:
+    """Give the cluster its identity, once; UsageError when it has another number of partitions."""
+    if control.partitions is None:
+        return {"cluster": _record(id=new_id, partitions=partitions)}
+    if control.partitions != partitions:
+        msg = f"partitions: must be {control.partitions}, as this cluster was begun with, got {partitions}"
+        raise UsageError(msg)
+    return {}
+
+
+def refuse_other_counts(control: Control, counts: Mapping[str, int]) -> None:
+    """Raise UsageError when a topic does not have the cluster's number of partitions."""
+    for topic, count in sorted(counts.items()):
+        if control.partitions is not None and count != control.partitions:
+            msg = (
+                f"topic {topic}: must have {control.partitions} partitions like the whole cluster, has {count}; sites "
+                "would lie on other partitions than their books: 'tacet recover --kafka' says what can be done"
+            )
+            raise UsageError(msg)
+
+
+def admit(control: Control, policy: Policy, key: str, mechanisms: str, *, accept: bool) -> Records:
+    """Let a worker begin: the first one's key and policy are the cluster's.
+
+    Raises:
+        UsageError: another key or mechanism version, or another policy that was not accepted.
+    """
+    records: dict[str, bytes | None] = {}
+    if control.key is None:
+        records["engine"] = _record(key=key, mechanisms=mechanisms)
+    elif control.key != key:
+        msg = "key: must be the one this cluster was begun with; another key would break its promises"
+        raise UsageError(msg)
+    elif control.mechanisms != mechanisms:
+        if not accept:
+            msg = (
+                f"mechanism version: must be {control.mechanisms}, under which this cluster works, got {mechanisms}; "
+                "--accept-policy lets it begin with the next window"
+            )
+            raise UsageError(msg)
+        records["engine"] = _record(key=key, mechanisms=mechanisms)
+    current = control.current()
+    if current is not None and current != policy.version and not accept:
+        msg = (
+            f"policy: must be version {current}, under which this cluster works, got {policy.version}; "
+            "--accept-policy lets the new one begin with the next window"
+        )
+        raise UsageError(msg)
+    if current != policy.version:
+        order = 1 + max((accepted.order for accepted in control.policies.values()), default=0)
+        records[f"policy/{policy.version}"] = _record(order=order, document=orjson.loads(policy.document()))
+    return records
+
+
+def refuse_superseded(control: Control, policy: Policy) -> None:
+    """Raise UsageError when another policy has been accepted since a worker began."""
+    current = control.current()
+    if current is not None and current != policy.version:
+        msg = f"policy: must be version {current}, which has been accepted meanwhile, got {policy.version}"
+        raise UsageError(msg)
+
+
+def claim(
+    control: Control, ingest: str, pairs: Iterable[Pair], session: Micros, *, now: Micros, take_over: bool,
+    fixed: bool = False,
+) -> tuple[Micros, Records]:  # fmt: skip
+    """Let an ingest send for sources; return its session, later than any before it, and the claims.
+
+    ``now`` is the broker's clock. A ``fixed`` session is a recording's, and may come again.
+
+    Raises:
+        UsageError: another ingest sends for one of them and may not be displaced; a fixed session is too old.
+    """
+    pairs = list(pairs)
+    for site, source in pairs:
+        held = control.claims.get((site, source))
+        alive = held is not None and held.ingest != ingest and control.beats.get(held.ingest, -SILENT) > now - SILENT
+        if alive and not take_over:
+            msg = (
+                f"source {source} of site {site}: another ingest sends for it; stop that one, or let this one take "
+                "its place with --take-over"
+            )
+            raise UsageError(msg)
+    newest = max((control.claims[pair].session for pair in pairs if pair in control.claims), default=-1)
+    if fixed and session < newest:
+        msg = "recording: must not begin before what its sources sent last; all of it would be dropped"
+        raise UsageError(msg)
+    session = session if fixed else max(session, newest + 1)
+    return session, {f"source/{site}/{source}": _record(ingest=ingest, session=session) for site, source in pairs}
+
+
+def displaced(control: Control, ingest: str, pairs: Iterable[Pair]) -> Pair | None:
+    """Return a source that another ingest has taken since it was claimed; None while all are this one's."""
+    return next((pair for pair in pairs if pair in control.claims and control.claims[pair].ingest != ingest), None)
+
+
+def sign_of_life(ingest: str, *, alive: bool = True) -> Records:
+    """Return what an ingest writes every ``BEAT``, or at its end."""
+    return {f"ingest/{ingest}": _record() if alive else None}

@@ -1,0 +1,91 @@
+"""The byte form of a partition's state: position and sites, each site an envelope of its own.
+
+A snapshot of the version before is read too. One that another mechanism version has made needs ``upgraded``
+first: what that had begun is not gone on with, since the bytes it would have released are no longer known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cramjam import DecompressionError, zstd
+
+from stream.envelope import Kind, seal, unseal, version_of
+from stream.errors import DataError, UsageError
+from stream.release.stage import MECHANISMS
+from stream.release.upgrade import upgraded_stages
+from stream.schemas import join_parts, split_parts
+
+BEFORE = "1"
+"""The mechanism version whose states this one can go on from."""
+
+Stages = dict[str, bytes]
+"""The byte form of each stage's state, by name."""
+
+
+def seal_site(stages: Mapping[str, bytes]) -> bytes:
+    """Return one site's states as one value."""
+    return seal(Kind.SITE, join_parts({}, stages), compress=True)
+
+
+def open_site(site: bytes) -> Stages:
+    """Return the states of :func:`seal_site`; DataError when it is no such value."""
+    if version_of(site) > 1:
+        return split_parts(unseal(Kind.SITE, site))[1]
+    try:
+        return {name: bytes(zstd.decompress(data)) for name, data in split_parts(site)[1].items()}
+    except DecompressionError:
+        msg = "state: must be stages compressed one by one"
+        raise DataError(msg) from None
+
+
+def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
+    """Return a snapshot of sealed sites; its head is readable without any key."""
+    return seal(Kind.SNAPSHOT, join_parts(head, dict(sorted(sites.items()))))
+
+
+def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, Stages]]:
+    """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
+
+    ``adopt`` in the head says that the mechanisms have changed since. DataError when it is no snapshot.
+    """
+    head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    return head, {site: open_site(data) for site, data in sites.items()}
+
+
+def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
+    """Return of each site how many ledger entries the state knows, and the hash of the last."""
+    _, sites = open_snapshot(snapshot)
+    return {site: chain_of(stages) for site, stages in sites.items()}
+
+
+def chain_of(stages: Stages) -> tuple[int, str]:
+    """Return how many ledger entries a site's state knows, and the hash of the last; of every version's form."""
+    ledger = split_parts(stages["release"])[0]["ledger"]
+    return int(ledger["sequence"]), str(ledger["head"])
+
+
+def is_current(snapshot: bytes) -> bool:
+    """Whether a snapshot has the present form and mechanism version."""
+    head, _ = split_parts(unseal(Kind.SNAPSHOT, snapshot))
+    return version_of(snapshot) > 1 and head["mechanisms"] == MECHANISMS
+
+
+def upgraded(snapshot: bytes) -> bytes:
+    """Return a snapshot with which the present mechanism version goes on from the next window.
+
+    Position, presence and books stay; the rest begins anew as under an accepted change of policy. UsageError where
+    a mechanism version made it that this one cannot go on from.
+    """
+    if is_current(snapshot):
+        return snapshot
+    head, sites = open_snapshot(snapshot)
+    if head["mechanisms"] not in {BEFORE, MECHANISMS}:
+        msg = f"mechanism version: must be {BEFORE} or {MECHANISMS} to go on from, got {head['mechanisms']}"
+        raise UsageError(msg)
+    head = {name: value for name, value in head.items() if name != "v"}
+    if head["mechanisms"] != MECHANISMS:
+        head |= {"mechanisms": MECHANISMS, "adopt": True}
+    stages_of = upgraded_stages if version_of(snapshot) == 1 else dict
+    return seal_snapshot(head, {site: seal_site(stages_of(stages)) for site, stages in sites.items()})

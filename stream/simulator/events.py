@@ -1,0 +1,165 @@
+"""A building to try things on: seeded people, their devices, the Wi-Fi events they cause, and the truth.
+
+The model is calibrated to three published totals of one university building (64 access points, 36,436
+devices, 3,895,732 associations in 89 days from February 2018; Ghayyur, thesis, section 4.2.1). It keeps the
+building's calendar, class slots and single-occupant offices; see the sibling modules for each.
+
+The same configuration gives the same arrays, bit for bit, with one numpy version on one kind of machine.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import date
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream.errors import UsageError
+from stream.records import MINUTE, SECOND, Micros
+from stream.simulator.building import FULL_ZONES, Building, Draws, building, draws
+from stream.simulator.calendar import FULL_DAYS, FULL_START, Calendar, calendar, full_factor
+from stream.simulator.offices import office_visits, owner_devices, owners
+from stream.simulator.population import (
+    HABITS,
+    DeviceClass,
+    Population,
+    addresses,
+    population,
+)
+from stream.simulator.radio import Events, events, ordered
+from stream.simulator.visits import Manner, Visits, join, occupancy, public_visits, settle
+
+Ints = NDArray[np.int64]
+
+SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+PEOPLE, HABIT, RADIO, NAMES, ROUTINE = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorConfig:
+    """What to simulate. 89 days from the default start are the full published scale."""
+
+    days: int = 1
+    seed: int = 0
+    zones: int = 64
+    """1 to 4095; people scale along."""
+    start: date = FULL_START
+    timezone: str = "America/Los_Angeles"
+    site: str = "dbh"
+    scale: float = 1.0
+    """People against those of the calibrated building of this size."""
+    building: int = 0
+    """0 to 255; buildings of unlike numbers share no access point and no course of events."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.days <= 3660:
+            raise UsageError(f"days: must be 1 to 3660, not {self.days}")
+        if self.seed < 0:
+            raise UsageError(f"seed: must not be negative, not {self.seed}")
+        if not 0 < self.scale <= 100:
+            raise UsageError(f"scale: must be above 0 and at most 100, not {self.scale}")
+        if not SITE.fullmatch(self.site):
+            raise UsageError(f"site: must be letters, digits, dots, dashes or underscores, not {self.site!r}")
+        try:
+            ZoneInfo(self.timezone)
+        except (ZoneInfoNotFoundError, ValueError) as wrong:
+            raise UsageError(f"timezone: no such zone: {self.timezone!r}") from wrong
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """Events as arrays ordered by time, and the truth behind them."""
+
+    config: SimulatorConfig
+    building: Building
+    start: Micros
+    """Local midnight of the first day; every static device is heard at this instant."""
+    end: Micros
+    """Local midnight after the last day; the last event is less than ten minutes before it."""
+    time: Ints
+    """UTC microseconds, ascending."""
+    device: Ints
+    """Index into ``devices``."""
+    access_point: Ints
+    """Index into ``building.access_points``, which is also the index of the zone."""
+    devices: tuple[str, ...]
+    """Addresses of the devices that came in this run; the others are not numbered."""
+    device_class: Ints
+    """``DeviceClass`` of each device."""
+    visits: Visits
+    """True stays, by device and start; those of one device do not overlap."""
+
+    def true_occupancy(self, ticks: Ints) -> Ints:
+        """Return the distinct devices truly present, (ticks, zones): start <= tick < end. Ticks ascend."""
+        return occupancy(self.visits, ticks, len(self.building.zones))
+
+
+def simulate(config: SimulatorConfig) -> Simulation:
+    """Run the model.
+
+    Raises:
+        UsageError: a setting out of range.
+    """
+    place = building(config.zones, config.building)
+    days = calendar(config.start, config.days, ZoneInfo(config.timezone))
+    carried = owner_devices(place, _draws(config, ROUTINE))
+    people = population(class_sizes(config, days, int(carried.sum())), place, _draws(config, PEOPLE))
+    visits = _all_visits(config, place, days, people, carried)
+    heard = _closing(events(visits, people, place, _draws(config, RADIO)), visits, days)
+    seen = np.unique(visits.device)
+    names = addresses(people.device_class, _draws(config, NAMES))
+    return Simulation(
+        config=config,
+        building=place,
+        start=days.start,
+        end=days.end,
+        time=heard.time,
+        device=np.searchsorted(seen, heard.device),
+        access_point=heard.access_point,
+        devices=tuple(names[index] for index in seen),
+        device_class=people.device_class[seen],
+        visits=replace(visits, device=np.searchsorted(seen, visits.device)),
+    )
+
+
+def class_sizes(config: SimulatorConfig, days: Calendar, owner_count: int) -> dict[DeviceClass, int]:
+    """Return how many devices each class has in this run.
+
+    A run whose days are busier than the full calendar's mean day is thinned to it (but for static devices and
+    owners), so that one teaching day alone looks like a typical day. Passers-by come on one day each: their
+    number follows the days of the run.
+    """
+    size = config.scale * config.zones / FULL_ZONES
+    moving = size * min(1.0, full_factor() / FULL_DAYS / float(days.factor.mean()))
+    share = dict.fromkeys(DeviceClass, moving)
+    share[DeviceClass.PASSER_BY] = moving * float(days.factor.sum()) / full_factor()
+    share[DeviceClass.STATIC] = size
+    sizes = {kind: round(HABITS[kind].devices * share[kind]) for kind in DeviceClass}
+    sizes[DeviceClass.STATIC] = max(1, sizes[DeviceClass.STATIC])
+    sizes[DeviceClass.OWNER] = owner_count
+    return sizes
+
+
+def _draws(config: SimulatorConfig, part: int) -> Draws:
+    return draws(config.seed, config.building, part)
+
+
+def _all_visits(config: SimulatorConfig, place: Building, days: Calendar, people: Population, carried: Ints) -> Visits:
+    routine = _draws(config, ROUTINE)
+    who = owners(place, people, carried, routine)
+    public = public_visits(people, days, _draws(config, HABIT))
+    return settle(join([public, office_visits(who, place, people, days, routine)]), days)
+
+
+def _closing(heard: Events, visits: Visits, days: Calendar) -> Events:
+    """Let one static device be heard within five minutes of the end: the last day is then covered whole."""
+    last = int(np.flatnonzero(visits.manner == Manner.STATIC)[0])
+    moment = days.end - 4 * MINUTE - int(heard.time[-1] % (30 * SECOND))
+    return ordered(
+        np.append(heard.time, moment),
+        np.append(heard.device, visits.device[last]),
+        np.append(heard.access_point, visits.zone[last]),
+    )
