@@ -24,6 +24,7 @@ from stream.accounting.account import Account
 from stream.keys import Keys
 from stream.operators import Operator
 from stream.policy.document import AttributeRelease, Policy
+from stream.policy.sites import zones_now
 from stream.records import (
     DayClosed,
     Heartbeat,
@@ -66,6 +67,8 @@ class Options:
 
 
 DEFAULTS = Options()
+RADIOS = "radios"
+"""Names, beside the stages' states, the radios of the zones that these are about."""
 
 Output = Published | Rejected
 States = dict[str, Any]
@@ -76,7 +79,8 @@ class Pipeline:
 
     def __init__(self, policy: Policy, site: str, keys: Keys, options: Options = Options()) -> None:
         self.site = site
-        self._tick = policy.site[site].tick
+        self._site = policy.site[site]
+        self._tick = self._site.tick
         self._zones = tuple(zone.id for zone in policy.site[site].zones)
         self._presence = options.presence or policy.restricted.presence
         self._occupancy = options.occupancy or policy.restricted.occupancy
@@ -139,8 +143,9 @@ class Pipeline:
         states["sense"] = self._sense.reopen(states["sense"])
 
     def encode(self, states: States) -> dict[str, bytes]:
-        """Return each stage's state in its byte form."""
-        return {stage.name: stage.operator.encode(states[stage.name]) for stage in self.table}
+        """Return each stage's state in its byte form, and the radios of the zones that it is about."""
+        stages = {stage.name: stage.operator.encode(states[stage.name]) for stage in self.table}
+        return stages | {RADIOS: orjson.dumps(self._site.radios)}
 
     def decode(self, data: dict[str, bytes]) -> States:
         """Return the states whose byte forms these are."""
@@ -149,16 +154,19 @@ class Pipeline:
     def adopt(self, data: dict[str, bytes]) -> States:
         """Return the states with which a new policy goes on from an old one's.
 
-        Presence and books go on; groups, filters and the local day at hand begin anew, and so does a publication that
-        is carried from window to window, unless it belongs to the same as before. Where the tick has
-        changed, the next window is the first of the new grid, and what waits for it is sorted anew.
+        Presence and books go on, and know a zone whose id has changed by its radios; groups, filters and the local day
+        at hand begin anew, and so does a publication that is carried from window to window, unless it belongs to the
+        same as before. Where the tick has changed, the next window is the first of the new grid, and what waits for it
+        is sorted anew.
         """
         states = self.initial()
+        now = zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
         for stage in self.table:
             if isinstance(stage.operator, Releases):
-                states[stage.name] = stage.operator.adopt(data[stage.name])
+                states[stage.name] = stage.operator.adopt(data[stage.name], now)
             elif isinstance(stage.operator, Sense | Account):
                 states[stage.name] = stage.operator.decode(data[stage.name])
+        states["account"].rename(now)
         states["sense"] = self._sense.regrid(states["sense"])
         return states
 

@@ -41,7 +41,7 @@ from stream.accounting.charged import (
 )
 from stream.accounting.device_day import Cells, cost_of_days, days_of
 from stream.accounting.exposure import AttributeAccount, CountExponents
-from stream.accounting.habit import Habits, habit_rows, habits_of
+from stream.accounting.habit import Habits, habit_rows, habits_of, habits_renamed
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import decimal_string
 from stream.records import WAITING, Charge, Micros, Published, Spent
@@ -116,6 +116,11 @@ class AccountState:
     """``release/audience/epsilon/w/attempt`` of every release with a w-event mechanism."""
     charged: ChargedWindows = field(default_factory=ChargedWindows)
     """What the latest days' count releases were charged."""
+
+    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
+        """Go on with what was told and charged of zones under every name that they have now (``zones_now``)."""
+        self.habits = habits_renamed(self.habits, now)
+        self.charged.rename(now)
 
     def break_off(self, waiting: Iterable[Charge]) -> None:
         """Let no window to come be paid by one before where a release waits, which then begins anew."""

@@ -104,6 +104,10 @@ class ChargedWindows:
         """Undo ``note``: the line was not charged for this window after all."""
         self._put(end, tuple(one for one in self._window(end) if one[0] != name))
 
+    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
+        """Let each line cover its zones under every name that they have now (``zones_now``)."""
+        self.lines = {name: line._replace(zones=renamed(line.zones, now)) for name, line in self.lines.items()}
+
     def forget(self, end: Micros) -> None:
         """Let go of windows that are older than ``KEPT`` when one ends at ``end``."""
         oldest = (end - KEPT) // DAY
@@ -179,6 +183,11 @@ def _dearest(costs: Mapping[Fraction, int], n: int) -> Fraction:
         total += taken * cost
         n -= taken
     return total
+
+
+def renamed(zones: Iterable[str], now: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return zones under every name that they have now, in the same order."""
+    return tuple(dict.fromkeys(name for zone in zones for name in sorted(now.get(zone, (zone,)))))
 
 
 def line_name(release: str, version: str, attempt: int) -> str:

@@ -8,9 +8,11 @@ habit is more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
+
+from stream.accounting.charged import renamed
 
 
 class HabitOf(NamedTuple):
@@ -49,6 +51,16 @@ def add_day(habits: Habits, of: HabitOf, exponent: Fraction) -> Habit:
             del habits[known]
     habits[of] = added
     return added
+
+
+def habits_renamed(habits: Habits, now: Mapping[str, Iterable[str]]) -> Habits:
+    """Return the habits of zones under every name that they have now (``zones_now``)."""
+    found: Habits = {}
+    for of, held in habits.items():
+        known = of._replace(zones=tuple(sorted(renamed(of.zones, now))))
+        other = found.get(known, held)
+        found[known] = Habit(max(held.days, other.days), max(held.exponent, other.exponent))
+    return found
 
 
 def habit_rows(habits: Habits) -> list[list[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -114,6 +114,11 @@ class Site(Frozen):
         return value
 
     @property
+    def radios(self) -> dict[str, tuple[str, ...]]:
+        """The radio addresses of each zone."""
+        return {zone.id: zone.radios for zone in self.zones}
+
+    @property
     def working_ticks(self) -> tuple[int, int]:
         """The ticks in the working hours, as (first, first behind them), counted from local midnight."""
         begin, end = (60 * int(text[:2]) + int(text[3:]) for text in self.working_hours)
@@ -123,6 +128,18 @@ class Site(Frozen):
     def ticks_per_observation(self) -> int:
         """Ticks at which one observation can count: validity over tick, rounded up."""
         return math.ceil(self.validity / self.tick)
+
+
+def zones_now(before: Mapping[str, Collection[str]], zones: Iterable[Zone]) -> dict[str, frozenset[str]]:
+    """Return which zones each zone of an earlier policy is now: that of its name, and all that share a radio with it.
+
+    ``before`` holds the radios of the earlier policy's zones.
+    """
+    zones = tuple(zones)
+    return {
+        name: frozenset({name} | {zone.id for zone in zones if not set(zone.radios).isdisjoint(radios)})
+        for name, radios in before.items()
+    }
 
 
 def check_places(zones: Iterable[Zone]) -> None:

@@ -20,6 +20,7 @@ from stream.errors import UsageError
 from stream.local_time import local_day
 from stream.operators import scan
 from stream.policy.document import AttributeRelease, CountRelease, Policy
+from stream.policy.sites import zones_now
 from stream.records import DAY, Charge, Micros, Published, Spent
 from stream.release.attribute_plan import ABSENT
 from stream.release.budgets import Budgets
@@ -100,10 +101,13 @@ def retell(
         for version, held in books.items()
     }
     models = {version: stage.attributes.models for version, stage in stages.items()}
+    radios: dict[str, tuple[str, ...]] = {}
     placed = sorted(_placed(entries, books), key=lambda one: (one[0].end, one[0].counts))
     state, told = AccountState(), []
     for version, group in groupby(placed, key=lambda one: one[0].version):
-        stage = stages[version]
+        stage, present = stages[version], books[version].policy.site[site]
+        state.rename(zones_now(radios, present.zones))
+        radios = present.radios
         stage = replace(stage, attributes=replace(stage.attributes, earlier=models))
         state, records = scan(stage, _spent(site, group, books), state)
         told += records

@@ -8,7 +8,7 @@ lies further back is read from the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
@@ -53,9 +53,12 @@ class AskedDays:
 
     def note(self, day: LocalDay, zone: str, attribute: str, exponent: float) -> None:
         """Remember that an attribute was asked, whether its value was shown or withheld."""
+        self._add(day, zone, ZoneAsked(frozenset([attribute]), exponent))
+
+    def _add(self, day: LocalDay, zone: str, more: ZoneAsked) -> None:
         zones = self.days.setdefault(day, {})
-        held = zones.get(zone, ZoneAsked(frozenset(), exponent))
-        zones[zone] = ZoneAsked(held.attributes | {attribute}, max(held.exponent, exponent))
+        held = zones.get(zone, more)
+        zones[zone] = ZoneAsked(held.attributes | more.attributes, max(held.exponent, more.exponent))
 
     def zones_of(self, day: LocalDay) -> frozenset[str]:
         """Return the zones that were asked about a day that shares an instant with this one."""
@@ -75,6 +78,14 @@ class AskedDays:
             if zone == EVERY_ZONE or (zone in zones and any(name in attributes for name in held.attributes))
         }
         return busiest_month(sorted(days - {now}), now)
+
+    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
+        """Keep what was asked of each zone under every name that it has now (``zones_now``)."""
+        before, self.days = self.days, {}
+        for day, zones in before.items():
+            for zone, held in zones.items():
+                for name in now.get(zone, (zone,)):
+                    self._add(day, name, held)
 
     def forget(self, now: str) -> None:
         """Let go of days that no month with ``now`` or a later day holds."""

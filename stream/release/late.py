@@ -18,7 +18,8 @@ from stream.keys import Keys, key_day
 from stream.local_time import local_day
 from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.wevent import CARRYING
-from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, Zone, audiences_of
+from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
+from stream.policy.sites import zones_now
 from stream.records import DayClosed, Micros, OccupancyWindow, Published
 from stream.release.asked import AskedDays, LocalDay
 from stream.release.attribute_plan import read_digest
@@ -153,7 +154,7 @@ class _Earlier:
     def __init__(self, policy: Policy, present: Policy, site: str) -> None:
         self._version = policy.version
         self._timezone = ZoneInfo(policy.site[site].timezone)
-        self._now = {zone.id: _zones_now(zone, present.site[site].zones) for zone in policy.site[site].zones}
+        self._now = zones_now(policy.site[site].radios, present.site[site].zones)
         self._lines: dict[str, Line] = {}
         """Count release -> what was charged under its name."""
         self._alone: dict[str, float] = {}
@@ -176,11 +177,6 @@ class _Earlier:
             local = LocalDay(day, *local_day(day, self._timezone))
             for now in self._now[zone]:
                 state.asked.note(local, now, attribute, self._alone[release])
-
-
-def _zones_now(zone: Zone, present: Iterable[Zone]) -> frozenset[str]:
-    """Return the zones that an earlier policy's zone is now: that of its name, and all that share a radio with it."""
-    return frozenset({zone.id} | {each.id for each in present if not set(zone.radios).isdisjoint(each.radios)})
 
 
 def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hmac
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from hashlib import sha256
@@ -382,13 +382,15 @@ class Releases:
         """Return the releases that carry publications, and what these belong to."""
         return {plan.release.name: plan.owner for plan in self._plans if plan.owner is not None}
 
-    def adopt(self, data: bytes) -> ReleaseState:
+    def adopt(self, data: bytes, now: Mapping[str, frozenset[str]]) -> ReleaseState:
         """Return the state with which these releases go on from another policy's: the books are kept.
 
-        Groups and filters begin anew. A publication goes on where it belongs to the same as before; what carries
-        publications and begins anew waits.
+        ``now`` says which zones those of the other policy are now. Groups and filters begin anew. A publication goes on
+        where it belongs to the same as before; what carries publications and begins anew waits.
         """
         state, parts = decode_release_state(data)
+        state.asked.rename(now)
+        state.charged.rename(now)
         old, owners = state.carried, self._owners()
         kept = continued(old, owners)
         ended = {name: owner for name, owner in old.items() if name not in kept.values()}

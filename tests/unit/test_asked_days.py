@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
 from core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
+from stream.accounting.charged import ChargedWindows, Line
 from stream.errors import PolicyError
 from stream.local_time import local_day
+from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, Published
-from stream.release.asked import AskedDays, LocalDay, all_zones_asked, decode_asked, encode_asked
+from stream.release.asked import AskedDays, LocalDay, ZoneAsked, all_zones_asked, decode_asked, encode_asked
 from stream.release.late import LateReleases
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
@@ -23,6 +27,7 @@ from stream.schemas import join_parts, split_parts
 LOS_ANGELES = "America/Los_Angeles"
 OFFICES = 'zones = { kind = "office" }'
 PLAIN = building(releases=ATTRIBUTES)
+MONTHLY = building(releases=ATTRIBUTES.replace(OFFICES, f"{OFFICES}\ndays_per_month = 1"))
 
 
 def renamed(more: str = "", zones: str = OFFICES, name: str = "office-2") -> Policy:
@@ -49,7 +54,7 @@ def step(policy: Policy, state: ReleaseState, item: DayClosed) -> list[dict]:
 
 
 def adopted(policy: Policy, old: Policy, state: ReleaseState) -> ReleaseState:
-    return Releases(policy, SITE, laboratory()).adopt(Releases(old, SITE, laboratory()).encode(state))
+    return Releases(policy, SITE, laboratory()).adopt(Releases(old, SITE, laboratory()).encode(state), {})
 
 
 def late(policy: Policy, state: ReleaseState, item: DayClosed) -> list[Published]:
@@ -119,7 +124,7 @@ def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again():
     head, parts = split_parts(stage.encode(ReleaseState()))
     known = {name: value for name, value in head.items() if name not in {"charged", "carried", "waits", "closed"}}
     old = join_parts(known | {"asked": {"office-day": ["2026-03-03"]}}, parts)
-    state = stage.adopt(upgraded_stages({"release": old})["release"])
+    state = stage.adopt(upgraded_stages({"release": old})["release"], {})
     assert reasons(step(PLAIN, state, closed("2026-03-03"))) == {"x": {"asked"}, "y": {"asked"}}
     assert reasons(step(PLAIN, state, closed("2026-03-05"))) == {"x": {None}, "y": {None}}
 
@@ -159,3 +164,43 @@ def test_two_releases_that_ask_the_same_attribute_of_a_zone_are_refused_at_load(
         building(
             releases=ATTRIBUTES + ATTRIBUTES.replace("office-day", "more").replace(OFFICES, 'zones = { ids = "x" }')
         )
+
+
+def other_ids(policy: Policy) -> Policy:
+    """Give the offices other ids, at the same access points."""
+    site = policy.site[SITE]
+    zones = tuple(
+        zone.model_copy(update={"id": f"new-{zone.id}"} if zone.kind == "office" else {}) for zone in site.zones
+    )
+    return policy.model_copy(update={"site": {SITE: site.model_copy(update={"zones": zones})}})
+
+
+def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones():
+    """Known by its access points, live as in the ledger: another id is not another room."""
+    first, second = Pipeline(PLAIN, SITE, laboratory()), Pipeline(other_ids(MONTHLY), SITE, laboratory())
+    states = first.initial()
+    states["release"], _ = Releases(PLAIN, SITE, laboratory()).step(states["release"], closed("2026-03-03"))
+    state = second.adopt(first.encode(states))["release"]
+    item = closed("2026-03-04")
+    records = tuple(replace(record, zone=f"new-{record.zone}") for record in item.attributes)
+    made = step(other_ids(MONTHLY), state, replace(item, attributes=records))
+    assert reasons(made) == {"new-x": {"month"}, "new-y": {"month"}}
+
+
+def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_now():
+    asked, charged = AskedDays(), ChargedWindows()
+    day = LocalDay("2026-03-03", *local_day("2026-03-03", ZoneInfo(LOS_ANGELES)))
+    asked.note(day, "x", "arrival", 1.0)
+    asked.note(day, "y", "breaks", 2.0)
+    charged.note(day.start, "r/v/1", Line("laplace", 1, ("w", "x")), {"a": Fraction(1)})
+    now = {"x": frozenset({"x", "z"}), "y": frozenset({"y", "z"})}
+    asked.rename(now)
+    charged.rename(now)
+    assert asked.days[day] == {
+        "x": ZoneAsked(frozenset(["arrival"]), 1.0), "y": ZoneAsked(frozenset(["breaks"]), 2.0),
+        "z": ZoneAsked(frozenset(["arrival", "breaks"]), 2.0),
+    }  # fmt: skip
+    assert charged.covering("z") == charged.covering("w") == {"r/v/1"}
+    old = all_zones_asked(["2026-03-03"])
+    old.rename(now)
+    assert old == all_zones_asked(["2026-03-03"])

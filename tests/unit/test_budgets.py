@@ -198,7 +198,7 @@ def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_be
     for number in range(120):
         stage = before if number < 40 else after
         if restart and number == 40:
-            state = after.adopt(before.encode(state))
+            state = after.adopt(before.encode(state), {})
         state, made = stage.step(state, OccupancyWindow(SITE, FIRST + number * TICK, (0,) * 6, Fraction(1)))
         outcomes += paid([out for out in made if isinstance(out, Published)], "facilities")
     assert max(sum(outcomes[n : n + 60]) for n in range(61)) == 44

@@ -272,7 +272,7 @@ def test_a_new_policy_does_not_make_sample_publish_before_its_time():
     state, _ = scan(stage, windows(2))
     kept = Releases(policy(SAMPLE + 'daily_budget = { a = "1000" }\n'), "dbh", KEYS)
     later = [OccupancyWindow("dbh", START + i * TICK, (50, 50, 50), Fraction(1)) for i in range(2, 5)]
-    _, outputs = scan(kept, later, kept.adopt(stage.encode(state)))
+    _, outputs = scan(kept, later, kept.adopt(stage.encode(state), {}))
     values = [orjson.loads(o.value)["values"]["101"] for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
     assert values == [5, 5, 50]
 

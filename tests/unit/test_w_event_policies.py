@@ -73,7 +73,7 @@ def after(old: Policy, new: Policy, n: int, *, before: int = 2, counts: dict[str
     """Return the counts that a new policy releases after ``before`` windows under the old one."""
     stage, later = Releases(old, SITE, KEYS), Releases(new, SITE, KEYS)
     state, _ = scan(stage, windows(0, before))
-    _, outputs = scan(later, windows(before, n, counts), later.adopt(stage.encode(state)))
+    _, outputs = scan(later, windows(before, n, counts), later.adopt(stage.encode(state), {}))
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
 
 
@@ -151,7 +151,7 @@ def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_w
             made, n = changes(rng), rng.randrange(1, 9)
             policies.append(made)
             stage = Releases(made, SITE, KEYS)
-            state = stage.initial() if state is None else stage.adopt(state)
+            state = stage.initial() if state is None else stage.adopt(state, {})
             books = account_stage(made, SITE, laboratory=True)
             for i in range(at, at + n):
                 [window] = windows(i, 1, {**COUNTS, "a": i + 1, "b": 1000 + i})
@@ -200,7 +200,7 @@ def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_
     stage, state = Releases(first, SITE, KEYS), Releases(first, SITE, KEYS).initial()
     state, live = scan(stage, windows(40, 8), state)
     late = LateReleases(second, SITE, KEYS)
-    state, aside = late.adopt(stage.encode(state)), ReleaseState()
+    state, aside = late.adopt(stage.encode(state), {}), ReleaseState()
     between = [out for window in windows(40, 8) for out in late.past(state, window, aside)]
     entries = [orjson.loads(out.value) for out in [*live, *between] if getattr(out, "topic", "") == AUDIT]
     _, records = retell([first, second], SITE, entries, {})
@@ -216,7 +216,7 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
     before = {name: head[name] for name in ("ledger", "day", "through", "coverage")} | {"asked": {}}
     before["ledger"]["recent"] = {"r/facilities": [[START, 25]]}
     unnamed = join_parts(before, parts)
-    later = stage.adopt(upgraded_stages({"release": unnamed})["release"])
+    later = stage.adopt(upgraded_stages({"release": unnamed})["release"], {})
     assert later.smoothing == {}
     assert later.waits >= START + (LONGEST_W - 1) * TICK
 

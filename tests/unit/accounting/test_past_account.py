@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 import pytest
 from core_ground import (
@@ -20,11 +22,13 @@ from core_ground import (
 
 from stream.accounting.account import readers_of
 from stream.errors import UsageError
+from stream.local_time import local_day
 from stream.operators import scan
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
-from stream.records import DayAttribute, DayClosed
+from stream.records import MINUTE, DayAttribute, DayClosed, OccupancyWindow
 from stream.release.account_stage import past_account
+from stream.release.late import LateReleases
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.schemas import parse_record, parse_time
@@ -235,3 +239,61 @@ def test_no_model_of_one_policy_speaks_of_what_another_asked_too():
     assert all("exact" not in figures for figures in record["attributes"].values())
     [record] = past([modelled, TWO], audit_of(made[0]), {})
     assert all("exact" in figures for figures in record["attributes"].values())
+
+
+# --- a zone that has another id -------------------------------------------------------------------------
+
+DOOR = """
+[[release]]
+name = "door"
+query = "count"
+mechanism = "laplace"
+zones = { kind = "office" }
+epsilon = { board = "0.01" }
+"""
+
+
+def other_ids(policy: Policy) -> Policy:
+    """Give the offices other ids, at the same access points."""
+    site = policy.site[SITE]
+    zones = tuple(
+        zone.model_copy(update={"id": f"new-{zone.id}"} if zone.kind == "office" else {}) for zone in site.zones
+    )
+    return policy.model_copy(update={"site": {SITE: site.model_copy(update={"zones": zones})}})
+
+
+def test_a_habit_goes_on_over_a_new_id_of_its_zones_streamed_and_added_up_again():
+    first = building(releases=ATTRIBUTES)
+    second = other_ids(first)
+    log = list(messages(people(hours=104), first))
+    pipeline, after = Pipeline(first, SITE, laboratory()), Pipeline(second, SITE, laboratory())
+    states, made = scan(pipeline, log[: len(log) // 2])
+    made += scan(after, log[len(log) // 2 :], after.adopt(pipeline.encode(states)))[1]
+    private = [parse_record(out.value) for out in made if ".private." in out.topic]
+    shown = {body["release_id"]: body["value"] for body in private if body["released"] and "value" in body}
+    records = account_of(made)
+    days = [record["habit"]["office-day/arrival"]["public"]["days"] for record in records]
+    assert {record["policy_version"] for record in records} == {first.version, second.version}
+    assert days == [1, 2, 3]
+    assert past([first, second], audit_of(made), shown) == records
+
+
+@pytest.mark.parametrize("late_name", ["new-x", "x"])
+def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_name):
+    """One policy has charged for its counts, and another asks about that day later, or the other way round."""
+    counted, asked = building(releases=DOOR), building(releases=ATTRIBUTES)
+    if late_name == "x":
+        counted = other_ids(counted)
+    else:
+        asked = other_ids(asked)
+    day = local_day("2026-03-03", ZoneInfo("America/Los_Angeles"))
+    windows = [OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)) for end in range(day[0], day[1], 15 * MINUTE)]
+    live = Releases(counted, SITE, laboratory())
+    state, made = scan(live, windows)
+    records = (DayAttribute(SITE, late_name, "2026-03-03", "arrival", "11:00", day[1]),)
+    late = LateReleases(asked, SITE, laboratory())
+    late.open_books(state, audit_of(made), {counted.version: counted})
+    made += late.past(state, DayClosed(SITE, "2026-03-03", day[1], records), ReleaseState())
+    told = past([counted, asked], audit_of(made), {})[-1]["attributes"][f"2026-03-03/{late_name}/arrival"]
+    assert told["with_counts"]["all"] == pytest.approx(math.exp(1 + 3 * 12 * 0.01))
+    assert told["with_counts"]["public"] == pytest.approx(math.exp(0.2))
