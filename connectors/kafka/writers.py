@@ -11,7 +11,6 @@ So a new owner reads those entries too: they must come out again equal.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -118,9 +117,20 @@ async def transaction(producer: Any) -> AsyncIterator[None]:
 
 
 async def close(producer: Any) -> None:
-    """Disconnect without waiting for a broker that does not answer."""
-    with contextlib.suppress(KafkaError, TimeoutError, AssertionError):
-        await asyncio.wait_for(producer.stop(), CLOSE_TIMEOUT)
+    """Disconnect without waiting for a broker that does not answer, nor for the end of what waits for one.
+
+    aiokafka's sender does not let itself be cancelled while it asks for a coordinator.
+    """
+    stopping = asyncio.ensure_future(producer.stop())
+    stopping.add_done_callback(_ended)
+    done, _ = await asyncio.wait({stopping}, timeout=CLOSE_TIMEOUT)
+    if not done:
+        stopping.cancel()
+
+
+def _ended(stopping: asyncio.Future[None]) -> None:
+    if not stopping.cancelled() and stopping.exception() is not None:
+        log.info("a producer did not end well: %s", type(stopping.exception()).__name__)
 
 
 class KafkaJournal:
