@@ -93,7 +93,7 @@ def other_ledger(path: Path, bound: str, home: str) -> KeyFileError:
     mine = bound if bound.startswith("cluster ") else f"store {bound}"
     return KeyFileError(
         f"{path}: this production key belongs to {mine}, got {home}: its releases are final, so a new ledger needs a "
-        "new key"
+        "new key; 'tacet recover' says what can be done"
     )
 
 
@@ -109,6 +109,12 @@ def pseudonym_key(path: Path) -> bytes:
 def is_laboratory(path: Path) -> bool:
     """Whether the file is a laboratory's."""
     return bool(_part(path, _read(path), "laboratory"))
+
+
+def has_day(path: Path, day: int) -> bool:
+    """Whether a key can still draw the noise of a UTC day."""
+    held = _held(path, _read(path))
+    return not isinstance(held, ForwardKeys) or held.first <= day
 
 
 def laboratory_keys(path: Path) -> LaboratoryKeys:

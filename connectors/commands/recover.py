@@ -11,6 +11,7 @@ from connectors.commands.reading import one_of
 from connectors.embedded.runner import embedded, refuse_unknown
 from connectors.kafka.recovery import kafka_findings
 from connectors.reports.recovery import Finding, rebuild_mark, store_findings
+from connectors.snmp.clock import wall_clock
 from stream.policy.document import Policy
 from stream.settings import Settings
 
@@ -57,7 +58,7 @@ def recover(
         if key_file is None or policy is None:
             raise click.UsageError("--reopen needs --key-file and --policy")
         _reopen(policy, key_file, store, reopen)
-    _tell(store_findings(store, key_file, policy), as_json=as_json)
+    _tell(store_findings(store, key_file, policy, wall_clock()), as_json=as_json)
 
 
 def _reopen(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:

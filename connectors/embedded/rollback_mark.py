@@ -17,6 +17,10 @@ from stream.errors import AuditError, UsageError
 from stream.runners.embedded import Chains
 
 
+class DamagedMarkError(UsageError):
+    """A mark that is there and cannot be read: it tells as little as one that is gone."""
+
+
 class MarkFile:
     """``<key file>.mark``."""
 
@@ -85,7 +89,11 @@ def read_mark(key_file: Path, store: str) -> Chains:
 def bind_again(key_file: Path, store: str, chains: Mapping[str, tuple[int, str]]) -> None:
     """Write the mark of a production key that has lost it; UsageError where it has one, or serves another store."""
     with locked(key_file.parent):
-        marks, bound = read_marks(key_file), keyfile.store_of(key_file)
+        bound = keyfile.store_of(key_file)
+        try:
+            marks = read_marks(key_file)
+        except DamagedMarkError:
+            marks = {}
         if marks or bound not in {"", store}:
             msg = f"{key_file}: must be the key of store {store}, whose mark is gone; nothing is written"
             raise UsageError(msg)
@@ -103,5 +111,7 @@ def _load(path: Path) -> dict[str, Chains]:
             for store, sites in document["stores"].items()
         }
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        msg = f"{path}: must be the mark that 'tacet run' wrote, but it is damaged"
-        raise UsageError(msg) from None
+        msg = (
+            f"{path}: must be the mark that 'tacet run' wrote, but it is damaged; 'tacet recover' says what can be done"
+        )
+        raise DamagedMarkError(msg) from None

@@ -119,7 +119,8 @@ def refuse_clock_behind(runner: Embedded, now: Micros) -> None:
         if now < reached - CLOCK_STEP:
             msg = (
                 f"clock: must have come as far as the store, got {rfc3339(now)}, but site {site} has reached "
-                f"{rfc3339(reached)}; set the clock right, or wait until then"
+                f"{rfc3339(reached)}; set the clock right, or wait until then; 'tacet recover' says what else "
+                "can be done"
             )
             raise UsageError(msg)
 

@@ -240,10 +240,20 @@ def _lock(folder: Path) -> int:
 def private_folder(folder: Path) -> Path:
     """Create a folder that only its owner can enter; UsageError when others can."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_mode & 0o077:
+    refuse_open(folder)
+    return folder
+
+
+def refuse_open(folder: Path) -> None:
+    """Raise UsageError where others can enter a folder."""
+    if folder.exists() and folder.stat().st_mode & 0o077:
         msg = f"{folder}: must be a folder that only its owner can enter (mode 0700)"
         raise UsageError(msg)
-    return folder
+
+
+def outboxes(folder: Path) -> list[tuple[str, Path]]:
+    """Return the audiences that have an outbox, and their files."""
+    return [(path.stem, path) for path in sorted((folder / "private").glob("*.sqlite"))]
 
 
 def has_outbox(folder: Path, audience: str) -> bool:
@@ -298,7 +308,7 @@ def read_policies(folder: Path) -> list[bytes]:
 
 def read_published(folder: Path) -> list[bytes]:
     """Return every private record of the store's audiences, those not yet in their outboxes included."""
-    boxes = sorted(path.stem for path in (folder / "private").glob("*.sqlite"))
+    boxes = [audience for audience, _ in outboxes(folder)]
     with _reading(require_store(folder)) as connection:
         rows = connection.execute(
             "SELECT value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"

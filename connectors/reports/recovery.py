@@ -14,15 +14,28 @@ from pathlib import Path
 import orjson
 
 from connectors import keyfile
-from connectors.embedded.rollback_mark import bind_again, mark_path, read_marks
-from connectors.embedded.store import SqliteStore, read_identity, read_policies, read_snapshot
+from connectors.embedded.rollback_mark import DamagedMarkError, bind_again, mark_path, read_marks
+from connectors.embedded.sqlite_file import StoreError
+from connectors.embedded.store import (
+    SqliteStore,
+    outboxes,
+    read_identity,
+    read_outbox,
+    read_policies,
+    read_snapshot,
+    refuse_open,
+)
 from connectors.reports.books import Heads, audit_of, heads_of, parse_entries, store_books
-from connectors.reports.status import is_shut
+from connectors.reports.status import is_shut, reached
+from connectors.snmp.clock import CLOCK_STEP
 from stream.accounting.audit import Link
-from stream.errors import AuditError, DataError, UsageError
+from stream.errors import AuditError, DataError, KeyFileError, UsageError
+from stream.keys import key_day
 from stream.policy.document import Policy
+from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.snapshot import open_snapshot
+from stream.schemas import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +70,79 @@ SAME_OBSERVATIONS = Way(
 )
 
 
-def store_findings(folder: Path, key_file: Path | None, policy: Policy | None) -> list[Finding]:
-    """Return what keeps a run on an embedded store from going on, as far as store, key and policy tell."""
-    if not (folder / "store.sqlite").exists():
-        return [_lost(folder, key_file)]
-    found = [*_broken(folder), *_of_state(folder, policy)]
-    return [*found, *_of_key(folder, key_file)] if key_file is not None else found
+KEY_COPY = Way(
+    "put a copy of the key file back, readable by its owner only, beside its .mark",
+    "none: a copy from before its last step forward steps forward with the next release",
+)
 
 
-def _lost(folder: Path, key_file: Path | None) -> Finding:
-    known = {} if key_file is None else read_marks(key_file)
-    entries = sum(link[0] for sites in known.values() for link in sites.values())
+def store_findings(
+    folder: Path, key_file: Path | None, policy: Policy | None, now: Micros | None = None
+) -> list[Finding]:
+    """Return what keeps a run on an embedded store from going on, as far as store, key, policy and clock tell."""
+    found = [] if key_file is None else list(_unusable(key_file))
+    known = None if found else key_file
+    try:
+        entries = 0 if known is None else _entries_marked(known)
+        if not (folder / "store.sqlite").exists() or (entries and read_snapshot(folder)[0] is None):
+            return [*found, _lost(folder, known, entries)]
+        found += [*_of_folder(folder), *_broken(folder), *_of_state(folder, policy), *_of_clock(folder, now)]
+        if known is not None:
+            found += _of_key(folder, known)
+    except StoreError as problem:
+        found.append(Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER)))
+    return [*found, *_of_outboxes(folder)]
+
+
+def _unusable(key_file: Path) -> Iterator[Finding]:
+    """A key that cannot be read, or whose mark cannot."""
+    try:
+        keyfile.FileKeys(key_file)
+    except KeyFileError as problem:
+        yield Finding(str(problem), (KEY_COPY, NEW_LEDGER))
+        return
+    try:
+        read_marks(key_file)
+    except DamagedMarkError:
+        yield _without_mark(key_file, "is damaged")
+
+
+def _entries_marked(key_file: Path) -> int:
+    """Return how many ledger entries the mark of a production key knows of; a laboratory's serves many stores."""
+    if keyfile.is_laboratory(key_file):
+        return 0
+    return sum(link[0] for sites in read_marks(key_file).values() for link in sites.values())
+
+
+def _lost(folder: Path, key_file: Path | None, entries: int) -> Finding:
     released = f"; the mark beside the key knows of {entries} ledger entries" if entries else ""
     ways = (COPY_OF_STORE, NEW_LEDGER) if entries or key_file is None else (Way("'tacet run' makes it", "none"),)
     return Finding(f"{folder}: there is no store{released}", ways)
+
+
+def _of_folder(folder: Path) -> Iterator[Finding]:
+    for each in (folder, folder / "private"):
+        try:
+            refuse_open(each)
+        except UsageError as problem:
+            yield Finding(str(problem), (Way(f"'chmod 700 {each}'", "none"),))
+
+
+def _of_outboxes(folder: Path) -> Iterator[Finding]:
+    for audience, path in outboxes(folder):
+        try:
+            read_outbox(folder, audience, 0)
+        except StoreError as problem:
+            yield Finding(
+                str(problem),
+                (
+                    Way(f"put {path} back from a copy", f"what came after the copy is not given to {audience} again"),
+                    Way(
+                        f"move {path} away; 'tacet run' makes a new one",
+                        f"what it held is not given to {audience} again, and 'tacet audit verify' goes on to miss it",
+                    ),
+                ),
+            )
 
 
 def _broken(folder: Path) -> Iterator[Finding]:
@@ -128,6 +200,25 @@ def _closed(site: str) -> Finding:
     )
 
 
+def _of_clock(folder: Path, now: Micros | None) -> Iterator[Finding]:
+    """A store that was made with a clock ahead; what keeps listening from going on is none for a recording."""
+    snapshot, _ = read_snapshot(folder)
+    if snapshot is None or now is None:
+        return
+    for site, stages in sorted(open_snapshot(snapshot)[1].items()):
+        until = reached(orjson.loads(stages["sense"]))
+        if now < until - CLOCK_STEP:
+            yield Finding(
+                f"clock: says {rfc3339(now)}, but site {site} has reached {rfc3339(until)}; 'tacet run --udp' does not "
+                "begin before",
+                (
+                    Way("set the clock right, if it is behind", "none"),
+                    Way("wait until then", "nobody is counted until then, and those windows are not released again"),
+                    NEW_LEDGER,
+                ),
+            )
+
+
 def _kept_versions(folder: Path) -> set[str]:
     return {Policy.from_document(document).version for document in read_policies(folder)}
 
@@ -142,24 +233,33 @@ def _of_key(folder: Path, key_file: Path) -> Iterator[Finding]:
             (Way("give the key of this store, or the store of this key", "none"), NEW_LEDGER),
         )
     elif store in marks:
-        yield from _against_mark(folder, marks[store])
+        yield from _against_mark(folder, key_file, marks[store])
     elif bound is not None and not laboratory:
-        yield Finding(
-            f"{mark_path(key_file)}: is gone, so nobody can tell whether the store was set back",
-            (
-                Way(f"put {mark_path(key_file).name} back from a copy made after the last release", "none"),
-                Way(
-                    "'tacet recover --store --key-file --heads FILE', FILE being what 'tacet audit verify --json' "
-                    "printed of this store, kept elsewhere",
-                    "what was released after FILE was made and is not in the store might be released again, "
-                    "differently: the newer FILE is, the less",
-                ),
-                NEW_LEDGER,
+        yield _without_mark(key_file, "is gone")
+
+
+def _without_mark(key_file: Path, how: str) -> Finding:
+    name = mark_path(key_file).name
+    what = f"{mark_path(key_file)}: {how}, so nobody can tell whether the store was set back"
+    if keyfile.is_laboratory(key_file):
+        remove = Way(f"remove {name}", "none of its stores is noticed if it was set back before")
+        return Finding(what, (Way(f"put {name} back from a copy made after the last release", "none"), remove))
+    return Finding(
+        what,
+        (
+            Way(f"put {name} back from a copy made after the last release", "none"),
+            Way(
+                "'tacet recover --store --key-file --heads FILE', FILE being what 'tacet audit verify --json' "
+                "printed of this store, kept elsewhere",
+                "what was released after FILE was made and is not in the store might be released again, "
+                "differently: the newer FILE is, the less",
             ),
-        )
+            NEW_LEDGER,
+        ),
+    )
 
 
-def _against_mark(folder: Path, mark: dict[str, tuple[int, str]]) -> Iterator[Finding]:
+def _against_mark(folder: Path, key_file: Path, mark: dict[str, tuple[int, str]]) -> Iterator[Finding]:
     snapshot, _ = read_snapshot(folder)
     held = heads_of(snapshot)
     for site, (entries, _) in sorted(mark.items()):
@@ -167,7 +267,7 @@ def _against_mark(folder: Path, mark: dict[str, tuple[int, str]]) -> Iterator[Fi
         if known < entries:
             yield Finding(
                 f"site {site}: the store was set back; it knows of {known} ledger entries, the mark of {entries}",
-                (COPY_OF_STORE, SAME_OBSERVATIONS, NEW_LEDGER),
+                (COPY_OF_STORE, *_again(snapshot, key_file), NEW_LEDGER),
             )
     try:
         books = store_books(folder)
@@ -175,6 +275,14 @@ def _against_mark(folder: Path, mark: dict[str, tuple[int, str]]) -> Iterator[Fi
         audit_of([], within).chains(books.entries)
     except AuditError as problem:
         yield Finding(f"{problem}: the store is not the one that released", (COPY_OF_STORE, NEW_LEDGER))
+
+
+def _again(snapshot: bytes | None, key_file: Path) -> tuple[Way, ...]:
+    """Return the way of the same observations, where the key has not let go of the days that they need."""
+    sites = {} if snapshot is None else open_snapshot(snapshot)[1]
+    due = [orjson.loads(stages["sense"])["ticks"][0] for stages in sites.values()]
+    held = all(keyfile.has_day(key_file, key_day(tick - 1)) for tick in due if tick is not None)
+    return (SAME_OBSERVATIONS,) if held else ()
 
 
 def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:

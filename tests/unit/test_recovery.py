@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -18,8 +19,9 @@ from connectors.embedded.rollback_mark import mark_path
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import read_outbox
 from connectors.reports.recovery import rebuild_mark, store_findings
-from stream.errors import AuditError, FinalityError, UsageError
-from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
+from stream.errors import AuditError, FinalityError, TacetError, UsageError
+from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
+from stream.schemas import rfc3339
 
 POLICY = building(releases=COUNTS)
 OTHER = building(releases=COUNTS.replace('"0.5"', '"0.4"'))
@@ -165,6 +167,77 @@ def test_a_key_of_another_store_is_told(ground):
     assert ways
 
 
+# --- files that cannot be read --------------------------------------------------------------------------
+
+
+def starts(ground: Path) -> str:
+    """Return what a start on the store says, "" when nothing keeps it from going on."""
+    try:
+        with embedded(POLICY, ground / "key", ground / "store"):
+            return ""
+    except TacetError as problem:
+        return str(problem)
+
+
+@pytest.mark.parametrize(
+    ("damage", "first_words"),
+    [
+        (lambda g: (g / "store/store.sqlite").write_bytes(bytes(range(256)) * 99), ["put", "begin"]),
+        (lambda g: os.truncate(g / "store/store.sqlite", 40_000), ["put", "begin"]),
+        (lambda g: (g / "store/private/board.sqlite").write_bytes(bytes(range(256)) * 99), ["put", "move"]),
+        (lambda g: (g / "store").chmod(0o755), ["'chmod"]),
+        (lambda g: (g / "store/private").chmod(0o750), ["'chmod"]),
+        (lambda g: (g / "key").unlink(), ["put", "begin"]),
+        (lambda g: (g / "key").write_text("{"), ["put", "begin"]),
+        (lambda g: (g / "key").chmod(0o644), ["put", "begin"]),
+        (lambda g: mark_path(g / "key").write_text("{"), ["put", "'tacet", "begin"]),
+    ],
+    ids=["store", "store cut", "outbox", "folder", "folder of outboxes", "no key", "key", "key open to all", "mark"],
+)
+def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground, damage, first_words):
+    assert starts(ground) == ""
+    for shared in (*(ground / "store").rglob("*-wal"), *(ground / "store").rglob("*-shm")):
+        shared.unlink()
+    damage(ground)
+    assert starts(ground)
+    _, ways = only(ground)
+    assert [way.split()[0] for way in ways] == first_words
+
+
+def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground):
+    shutil.rmtree(ground / "store")
+    assert "a new ledger needs a new key; 'tacet recover' says what can be done" in starts(ground)
+    what, ways = only(ground)
+    assert "there is no store; the mark beside the key knows of " in what
+    assert [way.split()[0] for way in ways] == ["put", "begin"]
+
+
+def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(ground):
+    set_back(ground)
+    assert len(only(ground)[1]) == 3
+    keyfile.FileKeys(ground / "key").forget_before(LOG[-1].watermark // DAY + 2)
+    assert "must hold the day asked for" in starts_with(ground, LOG[len(LOG) // 2 :])
+    assert [way.split()[0] for way in only(ground)[1]] == ["put", "begin"]
+
+
+def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
+    try:
+        with embedded(POLICY, ground / "key", ground / "store") as runner:
+            for message in log:
+                runner.take(message, durable=False)
+    except TacetError as problem:
+        return str(problem)
+    return ""
+
+
+def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground):
+    reached = LOG[-1].watermark
+    assert store_findings(ground / "store", ground / "key", POLICY, reached) == []
+    (finding,) = store_findings(ground / "store", ground / "key", POLICY, reached - MINUTE)
+    assert finding.what.startswith(f"clock: says {rfc3339(reached - MINUTE)}, but site {SITE} has reached ")
+    assert [way.do.split()[0] for way in finding.ways] == ["set", "wait", "begin"]
+
+
 # --- a mark that is gone --------------------------------------------------------------------------------
 
 
@@ -177,6 +250,14 @@ def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground):
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
     with embedded(POLICY, ground / "key", ground / "store"):
         pass
+
+
+def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground):
+    kept = mark_path(ground / "key").read_bytes()
+    mark_path(ground / "key").write_bytes(kept[:30])
+    assert "is damaged, so nobody can tell whether the store was set back" in only(ground)[0]
+    rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
+    assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 
 
 def test_older_heads_will_do_while_the_store_still_holds_them(ground):
@@ -215,9 +296,10 @@ def test_the_verb_needs_the_key_for_heads(ground):
 
 def test_a_store_of_the_version_before_is_told(ground):
     document = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
-    (ground / "old" / "private").mkdir(parents=True)
+    for folder in ("old", "old/private"):
+        (ground / folder).mkdir(mode=0o700)
     with closing(sqlite3.connect(ground / "old" / "store.sqlite")) as connection:
         connection.executescript("\n".join(document["files"]["store.sqlite"]))
-    whats = [each.what for each in store_findings(ground / "old", None, None)]
+    whats = [each.what for each in store_findings(ground / "old", None, None, LOG[0].watermark + 9999 * DAY)]
     assert len(whats) == 1
     assert "mechanism version 1, this is 2" in whats[0]
