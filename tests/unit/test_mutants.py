@@ -71,8 +71,8 @@ def test_the_catalogue_holds_at_least_sixty_entries_over_all_that_carries_promis
     assert len(mutants) >= 60
     subjects = {Path(mutant.file).stem for mutant in mutants}
     assert subjects >= {
-        "noise", "labels", "chain", "osdprr", "ledger", "account", "exposure", "presence", "watermark", "release",
-        "late_release", "partition", "store", "strict", "tenure", "receiver",
+        "noise", "labels", "chain", "osdprr", "ledger", "account", "exposure", "presence", "watermark", "stage",
+        "late", "partition", "store", "strict_consumer", "tenure", "receiver",
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from connectors.simulation.traps import WRONG_COMMUNITY, TrapSchedule, trap_sche
 from connectors.snmp.admission import AllowList, is_known
 from connectors.snmp.ingest import Ingest
 from connectors.snmp.profiles import Kind as Meaning
-from connectors.snmp.traps import decode
+from connectors.snmp.traps import decode, envelope
 from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.records import MINUTE, SECOND
@@ -283,7 +283,7 @@ class TestFaults:
         known = {bytes.fromhex(mac.replace(":", "")) for mac in run.building.access_points}
         traps = [decode(datagram.data) for datagram in schedule]
         strange = sum(bool(trap.access_point) and trap.access_point not in known for trap in traps)
-        wrong = sum(trap.community == WRONG_COMMUNITY for trap in traps)
+        wrong = sum(envelope(datagram.data).community == WRONG_COMMUNITY for datagram in schedule)
         assert strange == schedule.counts["unknown_ap"] > 0
         assert wrong == schedule.counts["wrong_community"] > 0
         assert schedule.counts["associate"] == len(run.time)
@@ -343,11 +343,10 @@ def fates(schedule: TrapSchedule, ingest: Ingest, sources: tuple[str, ...]) -> d
         if source is None:
             found["unknown_source"] += 1
             continue
-        trap = decode(datagram.data)
-        if not is_known(trap.community, (b"public",)):
+        if not is_known(envelope(datagram.data).community, (b"public",)):
             found["bad_community"] += 1
             continue
-        dropped, _ = ingest.observe(state, datagram.time, source, host, trap)
+        dropped, _ = ingest.observe(state, datagram.time, source, host, decode(datagram.data))
         found[dropped or "accepted"] += 1
         state.ready.clear()
     return dict(found)
