@@ -2,8 +2,6 @@
 
 import json
 import math
-import re
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -290,12 +288,6 @@ def test_each_function_has_the_name_fields_and_options_of_its_verb_and_gives_the
 
 def test_the_functions_are_the_verbs_and_nothing_else():
     assert sorted(set(questions.__all__) - {"Answer"}) == sorted({*leakage.commands, "optimise"} - {"learn"})
-
-
-def test_the_readmes_lines_of_python_run_as_they_stand():
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    (block,) = [b for b in re.findall(r"^```python\n(.*?)^```", readme, re.M | re.S) if "accounting.leakage" in b]
-    exec(compile(block, "README.md", "exec"), {})
 
 
 @pytest.mark.parametrize("options", [{"target": 1.0}, {"horizon": 3}, {"epsilon": [1], "method": "bound"}])
