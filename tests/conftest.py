@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests import each other's grounds as ``integration.…``
-
-from integration.kafka_ground import Broker, NoKafkaError, find_broker
+from tests.integration.kafka_ground import Broker, NoKafkaError, find_broker
 
 
 @pytest.fixture(scope="session")

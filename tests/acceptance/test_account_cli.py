@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from acceptance.command_line import run, tacet
-from core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 
 from connectors import keyfile
 from connectors.embedded.runner import opened
 from stream.policy.document import load_policy
+from tests.acceptance.command_line import run, tacet
+from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text
 
 KNOWN = """
 [privacy.mobility]

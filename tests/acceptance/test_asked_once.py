@@ -5,15 +5,15 @@ from pathlib import Path
 
 import orjson
 import pytest
-from acceptance.command_line import tacet
-from acceptance.test_backfill import backfill, new_key, run
-from acceptance.test_backfill_books import entries, leakage
 
 from connectors.embedded.store import read_outbox
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE
 from stream.schemas import parse_time, rfc3339
+from tests.acceptance.command_line import tacet
+from tests.acceptance.test_backfill import backfill, new_key, run
+from tests.acceptance.test_backfill_books import entries, leakage
 
 TICK = 30 * MINUTE
 MIDNIGHT = parse_time("2026-03-02T00:00:00Z")

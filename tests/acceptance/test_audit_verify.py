@@ -13,8 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-from acceptance.command_line import TIMEOUT, Done, command, run
-from core_ground import COUNTS, SITE, messages, people, policy_text, write_csv
 
 from connectors import keyfile
 from connectors.embedded.runner import opened
@@ -23,6 +21,8 @@ from stream.accounting.ledger import chain_hash
 from stream.envelope import Kind, seal, unseal
 from stream.policy.document import load_policy
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
+from tests.acceptance.command_line import TIMEOUT, Done, command, run
+from tests.core_ground import COUNTS, SITE, messages, people, policy_text, write_csv
 
 TEXT = policy_text(COUNTS, head="[restricted]\noccupancy = true\n")
 SEEN = people(hours=12, devices=4)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from core_ground import building, messages, people
 
 from connectors import keyfile
 from connectors.commands.backfill import StoreBook
@@ -22,6 +21,7 @@ from stream.records import DAY
 from stream.runners.backfill import Backfill, Backfilled
 from stream.schemas import AUDIT, parse_time
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.core_ground import building, messages, people
 
 NOON = parse_time("2018-02-01T20:00:00Z")
 

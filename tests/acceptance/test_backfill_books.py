@@ -7,7 +7,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from acceptance.test_backfill import backfill, new_key, run
 
 from connectors.commands.account import in_order
 from connectors.embedded.store import read_outbox, read_topic
@@ -17,6 +16,7 @@ from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE
 from stream.release.account_stage import past_account
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
+from tests.acceptance.test_backfill import backfill, new_key, run
 
 TICK = 5 * MINUTE
 FIRST = parse_time("2026-03-02T00:05:00Z")

@@ -21,17 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_ground import (
-    ACCESS_POINTS,
-    EVENING,
-    SITE,
-    SOURCES,
-    Seen,
-    building,
-    laboratory,
-    policy_text,
-    write_csv,
-)
 
 from connectors import keyfile, logs
 from connectors.embedded.runner import embedded
@@ -49,6 +38,17 @@ from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, encode_message, parse_record
 from stream.sensing.pseudonyms import Pseudonyms
+from tests.core_ground import (
+    ACCESS_POINTS,
+    EVENING,
+    SITE,
+    SOURCES,
+    Seen,
+    building,
+    laboratory,
+    policy_text,
+    write_csv,
+)
 
 MACS = [f"a4:5e:60:{n:02x}:ee:{n + 1:02x}" for n in range(40, 77)]
 """37 devices, all in one room, so that the true count is 37 for an hour."""

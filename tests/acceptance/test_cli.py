@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, tacet, together
 from click.testing import CliRunner
-from verb_tree import all_commands, subcommands
 
 from connectors.cli import tacet as verbs
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, tacet, together
+from tests.verb_tree import all_commands, subcommands
 
 COUNT_FIELDS = [
     "v", "release_id", "site", "audience", "release", "window_start", "window_end", "values", "levels", "released",

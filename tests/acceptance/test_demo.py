@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acceptance.command_line import tacet
+
+from tests.acceptance.command_line import tacet
 
 SPEED = 4000
 """Times real time: the traps of a day in 22 seconds."""

@@ -19,17 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_ground import (
-    ACCESS_POINTS,
-    COUNTS,
-    EVENING,
-    SOURCES,
-    Seen,
-    mac,
-    people,
-    policy_text,
-    write_csv,
-)
 
 from connectors import keyfile
 from connectors.embedded import store
@@ -46,6 +35,17 @@ from stream.policy.document import load_policy
 from stream.records import MINUTE
 from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, LEAKAGE, parse_record
+from tests.core_ground import (
+    ACCESS_POINTS,
+    COUNTS,
+    EVENING,
+    SOURCES,
+    Seen,
+    mac,
+    people,
+    policy_text,
+    write_csv,
+)
 
 RELEASES = (
     COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0]

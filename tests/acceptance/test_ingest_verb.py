@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
-from integration.kafka_ground import Broker, delete_topics
 
 from connectors import keyfile
 from connectors.kafka.topics import topic_names
 from connectors.snmp.sender import encode_associate
 from stream.policy.document import load_policy
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
+from tests.integration.kafka_ground import Broker, delete_topics
 
 KNOWN = bytes.fromhex("020000000e01")
 CLIENT = "3c0000000"

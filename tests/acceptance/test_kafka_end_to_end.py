@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from integration.kafka_ground import Broker, delete_topics
 
 from connectors import keyfile
 from connectors.files.observations import ObservationFile
@@ -28,6 +27,7 @@ from connectors.snmp.sender import encode_associate, send
 from stream.pipeline import Options
 from stream.policy.document import load_policy
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.integration.kafka_ground import Broker, delete_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 TACET = [sys.executable, "-m", "connectors"]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acceptance.command_line import TIMEOUT, command
 
 from connectors.cli import main
+from tests.acceptance.command_line import TIMEOUT, command
 
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
 XOR = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}

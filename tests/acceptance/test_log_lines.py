@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
 from aiokafka import AIOKafkaProducer
-from integration.kafka_ground import Broker, delete_topics
 
 from connectors import keyfile, logs
 from connectors.kafka.topics import topic_names
 from stream.policy.document import load_policy
 from stream.schemas import OBSERVATIONS as TOPIC
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
+from tests.integration.kafka_ground import Broker, delete_topics
 
 CLOSED = "127.0.0.1:1"
 CANARY = "5c52.1e00.2011 jane"

@@ -17,7 +17,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from core_ground import audit_of, bodies, laboratory, run
 
 from connectors.simulation.policy import policy_text
 from stream.pipeline import Pipeline
@@ -25,6 +24,7 @@ from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 from stream.schemas import LEAKAGE
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.core_ground import audit_of, bodies, laboratory, run
 
 DAYS, TICK, W, DEVICES = 30, 15, 12, 3
 MECHANISM = {"occupancy": "pegasus", "floors": "pegasus", "plain": "laplace"}

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from acceptance.command_line import OBSERVATIONS, POLICY, TICKS, tacet
 
 from connectors import keyfile
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, TICKS, tacet
 
 RANGE = ("--from", TICKS[0], "--to", TICKS[-1])
 

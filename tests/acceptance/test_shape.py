@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-from core_ground import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
 
 from connectors import keyfile
 from connectors.embedded.runner import embedded
@@ -24,6 +23,7 @@ from connectors.snmp.traps import decode
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
 from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, LEAKAGE
+from tests.core_ground import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
 
 POLICY = building(
     tick="5min",

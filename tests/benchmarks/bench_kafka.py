@@ -43,8 +43,8 @@ from stream.runners.partition import Partition
 from stream.runners.tenure import Engine, Tenures
 from stream.schemas import AUDIT, OBSERVATIONS, encode_message
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from integration.kafka_ground import Broker, delete_topics, find_broker
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.integration.kafka_ground import Broker, delete_topics, find_broker
 
 PARTITIONS, SITES, ZONES, BATCH = 4, 8, 64, 500
 TICKS, BATCHES_A_TICK = 36, 6

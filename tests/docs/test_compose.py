@@ -10,11 +10,11 @@ from typing import Any
 import click
 import pytest
 import yaml
-from integration.kafka_ground import IMAGE, VERSION, Broker, kafka_jars
-from verb_tree import subcommands
 
 from connectors.cli import tacet
 from stream.settings import Settings
+from tests.integration.kafka_ground import IMAGE, VERSION, Broker, kafka_jars
+from tests.verb_tree import subcommands
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import orjson
 from aiokafka import AIOKafkaProducer
-from integration.chain_engine import Topics, chain
-from integration.kafka_ground import Broker
-from integration.storm import Plan, Report, Worker, exactly_once, records, storm
 
 from connectors.kafka.client import by_release_id, last_snapshots, partition_of
 from connectors.kafka.topics import create_topics
+from tests.integration.chain_engine import Topics, chain
+from tests.integration.kafka_ground import Broker
+from tests.integration.storm import Plan, Report, Worker, exactly_once, records, storm
 
 SITES = [f"site-{number}" for number in range(10)]
 PARTITIONS = 4
@@ -28,12 +28,11 @@ ROOT = Path(__file__).parents[2]
 
 def start(module: str, *arguments: str, log: Path | None = None, folder: Path | None = None) -> Worker:
     """Start a Python module of the tests as a process of its own."""
-    path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     with (log or Path(os.devnull)).open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=folder or tempfile.gettempdir(),
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
             stdout=output,
             stderr=output,
             start_new_session=True,

@@ -1,4 +1,4 @@
-"""A worker process over the chain engine: ``python -m integration.chain_worker BOOTSTRAP PREFIX SESSION``."""
+"""A worker process over the chain engine: ``python -m tests.integration.chain_worker BOOTSTRAP PREFIX SESSION``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import logging
 import os
 import sys
 
-from integration.chain_engine import ChainEngine, Topics
-
 from connectors.kafka.worker import WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
+from tests.integration.chain_engine import ChainEngine, Topics
 
 
 def main() -> int:

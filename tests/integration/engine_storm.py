@@ -17,9 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
-from integration.chain_storm import PARTITIONS
-from integration.kafka_ground import Broker, delete_topics
-from integration.storm import Plan, Report, Worker, exactly_once, records, storm
 
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import read_outbox, read_topic
@@ -32,6 +29,9 @@ from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, 
 from stream.runners.embedded import Chains, Embedded
 from stream.runners.partition import Emitted, Partition
 from stream.schemas import AUDIT, LEAKAGE, private_topic
+from tests.integration.chain_storm import PARTITIONS
+from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.storm import Plan, Report, Worker, exactly_once, records, storm
 
 START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes
 TICK = 5 * MINUTE

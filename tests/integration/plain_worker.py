@@ -1,6 +1,6 @@
 """The twin that must fail: the same engine, snapshots and order of writing, on Faust's own consumer.
 
-``python -m integration.plain_worker BOOTSTRAP PREFIX SESSION``. Positions are the group's committed offsets;
+``python -m tests.integration.plain_worker BOOTSTRAP PREFIX SESSION``. Positions are the group's committed offsets;
 a message below the state's position is skipped, as an agent guards itself against repeats.
 """
 
@@ -11,11 +11,11 @@ import sys
 from typing import Any
 
 from faust.transport.drivers import aiokafka as driver
-from integration import chain_worker
 
 from connectors.kafka import worker
 from connectors.kafka.strict_consumer import StrictThread
 from stream.runners.tenure import Tenures
+from tests.integration import chain_worker
 
 
 class PlainConsumer(driver.Consumer):

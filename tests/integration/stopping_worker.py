@@ -1,6 +1,6 @@
 """``tacet`` in a process that stops itself just before its nth record for a topic: a zombie in the making.
 
-``STOP_AT=TOPIC:N python -m integration.stopping_worker worker …``; SIGCONT lets it go on.
+``STOP_AT=TOPIC:N python -m tests.integration.stopping_worker worker …``; SIGCONT lets it go on.
 """
 
 from __future__ import annotations

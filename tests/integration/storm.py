@@ -16,9 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from integration.kafka_ground import Broker
-
 from connectors.kafka.client import Record, by_offset, consume
+from tests.integration.kafka_ground import Broker
 
 Worker = subprocess.Popen[bytes]
 

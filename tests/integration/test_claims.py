@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from acceptance.command_line import POLICY, command
-from integration.kafka_ground import Broker, delete_topics
 
 from connectors import keyfile
 from connectors.kafka.claims import Claims, ClockApartError, DisplacedError, wall
@@ -20,6 +18,8 @@ from connectors.kafka.topics import create_topics, topic_names
 from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat
+from tests.acceptance.command_line import POLICY, command
+from tests.integration.kafka_ground import Broker, delete_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 PAIRS = [("east", "127.0.0.1"), ("west", "127.0.0.1")]

@@ -10,8 +10,6 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.partitioner import DefaultPartitioner
-from integration.kafka_ground import Broker
-from integration.storm import records
 
 from connectors.kafka.client import (
     KafkaSink,
@@ -27,6 +25,8 @@ from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat
 from stream.runners.tenure import LossError
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic
+from tests.integration.kafka_ground import Broker
+from tests.integration.storm import records
 
 # Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
 MURMUR2 = {

@@ -10,8 +10,6 @@ from typing import Any
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
-from integration.kafka_ground import Broker
-from integration.storm import records
 
 from connectors.embedded.store import SqliteStore
 from connectors.kafka.client import partition_of
@@ -23,6 +21,8 @@ from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
 from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
+from tests.integration.kafka_ground import Broker
+from tests.integration.storm import records
 
 pytestmark = pytest.mark.kafka
 SITES = ("east", "west")

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import orjson
 import pytest
-from acceptance.command_line import OBSERVATIONS as ROWS
-from acceptance.command_line import POLICY, TICKS, command, tacet
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
-from integration.chain_engine import Topics, chain
-from integration.chain_storm import PARTITIONS, SITES, Worker, reference, start, verify
-from integration.kafka_ground import Broker, delete_topics
-from integration.storm import Report, records
 
 from connectors import keyfile
 from connectors.kafka.client import Record, partition_of
 from connectors.kafka.topics import create_topics, topic_names
 from stream.policy.document import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic
+from tests.acceptance.command_line import OBSERVATIONS as ROWS
+from tests.acceptance.command_line import POLICY, TICKS, command, tacet
+from tests.integration.chain_engine import Topics, chain
+from tests.integration.chain_storm import PARTITIONS, SITES, Worker, reference, start, verify
+from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.storm import Report, records
 
 pytestmark = pytest.mark.kafka
 LISTEN = "0A"
@@ -44,7 +44,9 @@ def worker(kafka: Broker, prefix: str, tmp_path: Path) -> Iterator[Callable[...,
 
     def run(session: float = 30) -> Worker:
         arguments = [kafka.bootstrap, prefix, str(session)]
-        started.append(start("integration.chain_worker", *arguments, log=tmp_path / "log", folder=tmp_path / "cwd"))
+        started.append(
+            start("tests.integration.chain_worker", *arguments, log=tmp_path / "log", folder=tmp_path / "cwd")
+        )
         return started[-1]
 
     (tmp_path / "cwd").mkdir()

@@ -18,13 +18,8 @@ from typing import Any
 
 import orjson
 import pytest
-from acceptance.command_line import OBSERVATIONS as ROWS
-from acceptance.command_line import POLICY, TICKS, command, tacet
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
-from integration.chain_storm import ROOT
-from integration.kafka_ground import Broker, delete_topics
-from integration.storm import records
 
 from connectors import keyfile
 from connectors.kafka.client import partition_of
@@ -33,6 +28,11 @@ from stream.accounting.audit import verify_chain
 from stream.policy.document import load_policy
 from stream.records import Heartbeat
 from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message, private_topic
+from tests.acceptance.command_line import OBSERVATIONS as ROWS
+from tests.acceptance.command_line import POLICY, TICKS, command, tacet
+from tests.integration.chain_storm import ROOT
+from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.storm import records
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 4
@@ -57,8 +57,8 @@ class Ground:
         env = os.environ | {"TACET_SESSION_TIMEOUT": "6", "TACET_LOG_LEVEL": "info"}
         line = command(["worker", *words])
         if stop_at is not None:
-            env |= {"STOP_AT": stop_at, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), str(ROOT)])}
-            line = [sys.executable, "-m", "integration.stopping_worker", "worker", *words]
+            env |= {"STOP_AT": stop_at, "PYTHONPATH": str(ROOT)}
+            line = [sys.executable, "-m", "tests.integration.stopping_worker", "worker", *words]
         with (self.folder / log).open("ab") as output:
             self.started.append(subprocess.Popen(line, env=env, stdout=output, stderr=output, start_new_session=True))
         return self.started[-1]

@@ -10,12 +10,12 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from integration.chain_storm import chain_storm, share_out, verify
-from integration.engine_storm import AUDIENCES, EngineStorm
-from integration.kafka_ground import Broker
-from integration.storm import Plan
 
 from stream.schemas import AUDIT, private_topic
+from tests.integration.chain_storm import chain_storm, share_out, verify
+from tests.integration.engine_storm import AUDIENCES, EngineStorm
+from tests.integration.kafka_ground import Broker
+from tests.integration.storm import Plan
 
 pytestmark = pytest.mark.kafka
 
@@ -53,7 +53,9 @@ async def test_long_storm_under_load_loses_repeats_and_reorders_nothing(
     kafka: Broker, prefix: str, tmp_path: Path
 ) -> None:
     plan = Plan(seed=7, faults=200, calm=(1.0, 4.0))
-    report, topics = await chain_storm(kafka, prefix, plan, tmp_path, module="integration.chain_worker", per_second=400)
+    report, topics = await chain_storm(
+        kafka, prefix, plan, tmp_path, module="tests.integration.chain_worker", per_second=400
+    )
     outputs = await verify(kafka, topics, report)
     print(f"long storm under load: {outputs} outputs, {report}")
     assert report.faults.total() >= 200
@@ -66,7 +68,7 @@ async def test_the_same_storm_on_fausts_own_consumer_loses_messages(kafka: Broke
     async def twin(name: str, plan: Plan) -> float:
         """Run the twin; return the share of outputs that are there, or raise what is wrong with them."""
         report, topics = await chain_storm(
-            kafka, name, plan, tmp_path, module="integration.plain_worker", per_second=400, until_read=True
+            kafka, name, plan, tmp_path, module="tests.integration.plain_worker", per_second=400, until_read=True
         )
         share = await share_out(kafka, topics)
         print(f"twin: {share:.2%} of the outputs, {report}")

@@ -13,15 +13,15 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from faust.types import TP
-from integration.chain_engine import Topics, chain
-from integration.chain_storm import PARTITIONS, Worker, start
-from integration.kafka_ground import Broker
-from integration.storm import records
 
 from connectors.kafka.client import partition_of
 from connectors.kafka.strict_consumer import HOLE_TRIES, StrictConsumer
 from connectors.kafka.topics import create_topics
 from stream.runners.tenure import LossError
+from tests.integration.chain_engine import Topics, chain
+from tests.integration.chain_storm import PARTITIONS, Worker, start
+from tests.integration.kafka_ground import Broker
+from tests.integration.storm import records
 
 # --- delivery, without a broker -------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ def worker(kafka: Broker, prefix: str, tmp_path: Path) -> Iterator[Callable[...,
 
     def run(*options: str) -> Worker:
         arguments = [kafka.bootstrap, prefix, "10", *options]
-        started.append(start("integration.chain_worker", *arguments, log=tmp_path / "log"))
+        started.append(start("tests.integration.chain_worker", *arguments, log=tmp_path / "log"))
         return started[-1]
 
     yield run

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import pytest
-from core_ground import SITE, Seen, access_point, building, mac, outputs_of
 
 from stream.policy.document import Policy
 from stream.records import DAY, MINUTE
 from stream.release.promises import count_promises
 from stream.schemas import OCCUPANCY, parse_record, parse_time
+from tests.core_ground import SITE, Seen, access_point, building, mac, outputs_of
 
 PLAIN = """
 [[release]]

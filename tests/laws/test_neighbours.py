@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from core_ground import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
 
 from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import encode_associate
@@ -20,6 +19,7 @@ from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Micros
 from stream.runners.partition import Partition
 from stream.schemas import OCCUPANCY, QUARANTINE, encode_message, parse_record
+from tests.core_ground import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
 
 RELEASE = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\nzones = { kind = "hall" }\n'
 SPEND = 'epsilon = { facilities = "1" }\n'

@@ -10,7 +10,19 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
-from core_ground import (
+
+from connectors.files.observations import ObservationFile
+from connectors.files.replay import replay
+from stream.accounting.audit import verify_chain
+from stream.keys import subkey
+from stream.local_time import slot_of
+from stream.mechanisms.counts import Naming, count_mechanism, release_counts
+from stream.operators import scan
+from stream.pipeline import Options, Pipeline
+from stream.records import MINUTE, DayClosed, OccupancyWindow
+from stream.runners.partition import Partition
+from stream.schemas import AUDIT, PRESENCE, encode_message, parse_record, split_parts
+from tests.core_ground import (
     EVENING,
     SITE,
     Seen,
@@ -24,18 +36,6 @@ from core_ground import (
     run,
     write_csv,
 )
-
-from connectors.files.observations import ObservationFile
-from connectors.files.replay import replay
-from stream.accounting.audit import verify_chain
-from stream.keys import subkey
-from stream.local_time import slot_of
-from stream.mechanisms.counts import Naming, count_mechanism, release_counts
-from stream.operators import scan
-from stream.pipeline import Options, Pipeline
-from stream.records import MINUTE, DayClosed, OccupancyWindow
-from stream.runners.partition import Partition
-from stream.schemas import AUDIT, PRESENCE, encode_message, parse_record, split_parts
 
 POLICY = building()
 SEEN = people()

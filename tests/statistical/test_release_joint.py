@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from core_ground import SITE, laboratory
 from scipy.stats import binomtest, chi2
 
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
+from tests.core_ground import SITE, laboratory
 
 ALARM = 1e-7
 EPSILONS = {"fine": 1.0, "middle": 0.6, "coarse": 0.3}

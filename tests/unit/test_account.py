@@ -10,7 +10,15 @@ from typing import Any
 
 import orjson
 import pytest
-from core_ground import (
+
+from stream.accounting.account import Run
+from stream.accounting.charged import coalition_cost
+from stream.pipeline import Pipeline
+from stream.policy.document import decimal_string, load_policy
+from stream.records import DAY, MINUTE, Charge, Spent
+from stream.release.account_stage import account_stage
+from stream.schemas import LEAKAGE, parse_time
+from tests.core_ground import (
     ATTRIBUTES,
     COUNTS,
     EVENING,
@@ -26,14 +34,6 @@ from core_ground import (
     policy_text,
     run,
 )
-
-from stream.accounting.account import Run
-from stream.accounting.charged import coalition_cost
-from stream.pipeline import Pipeline
-from stream.policy.document import decimal_string, load_policy
-from stream.records import DAY, MINUTE, Charge, Spent
-from stream.release.account_stage import account_stage
-from stream.schemas import LEAKAGE, parse_time
 
 SEEN = people()
 MECHANISMS = {"grouped": "pegasus", "plain": "laplace", "smooth": "filter"}

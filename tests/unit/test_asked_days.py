@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
-from core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
 from stream.accounting.charged import ChargedWindows, Line
 from stream.errors import PolicyError
@@ -23,6 +22,7 @@ from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.release.upgrade import upgraded_stages
 from stream.schemas import join_parts, split_parts
+from tests.core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
 LOS_ANGELES = "America/Los_Angeles"
 OFFICES = 'zones = { kind = "office" }'

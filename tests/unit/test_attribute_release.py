@@ -7,7 +7,6 @@ from datetime import date, timedelta
 from itertools import product
 
 import pytest
-from core_ground import SITE, audit_of, bodies, building, laboratory
 
 import stream.release.attribute_plan
 from stream.operators import scan
@@ -16,6 +15,7 @@ from stream.release.account_stage import account_stage
 from stream.release.attribute_plan import AttributePlan
 from stream.release.stage import Releases
 from stream.schemas import LEAKAGE, parse_time
+from tests.core_ground import SITE, audit_of, bodies, building, laboratory
 
 ARRIVAL = {"0": "07:30", "1": "09:00", "2": "11:00"}
 LEVEL = {"0": 0.1, "1": 0.7}

@@ -6,7 +6,6 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from core_ground import SITE, account_of, audit_of, bodies, building, laboratory
 
 from stream.accounting.ledger import LedgerState, spent_around, spent_on
 from stream.errors import PolicyError
@@ -14,6 +13,7 @@ from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.stage import Releases
 from stream.schemas import parse_time
+from tests.core_ground import SITE, account_of, audit_of, bodies, building, laboratory
 
 TICK = 15 * MINUTE
 FIRST = parse_time("2026-03-02T00:15:00Z")

@@ -12,7 +12,6 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from core_ground import building, policy_text
 
 from connectors import cli, keyfile
 from connectors.commands.options import Address, Speed, read_policy, windows_options
@@ -20,6 +19,7 @@ from connectors.embedded.runner import check_uptime_clock
 from connectors.embedded.sqlite_file import StoreError
 from stream.errors import DataError, UsageError
 from stream.policy.document import load_policy
+from tests.core_ground import building, policy_text
 
 SECRET = "a4:00:00:00:00:01"
 

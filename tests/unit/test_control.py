@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from core_ground import building, policy_text
 
 from stream.errors import DataError, UsageError
 from stream.policy.document import load_policy
@@ -20,6 +19,7 @@ from stream.runners.agreement import (
     refuse_superseded,
     sign_of_life,
 )
+from tests.core_ground import building, policy_text
 
 OLD = building()
 NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))

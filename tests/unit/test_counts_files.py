@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner, Result
-from core_ground import laboratory
 
 from connectors import keyfile
 from connectors.cli import tacet
 from connectors.files.counts import LARGEST_COUNT, Table, read_table, release_file
 from stream.errors import DataError, UsageError
 from stream.schemas import rfc3339
+from tests.core_ground import laboratory
 
 UTC, WEST = ZoneInfo("UTC"), ZoneInfo("America/Los_Angeles")
 T = [f"2026-03-02T10:{minute:02d}:00Z" for minute in (0, 5, 10)]

@@ -6,7 +6,6 @@ import math
 from fractions import Fraction
 
 import pytest
-from core_ground import ATTRIBUTES, building, policy_text
 
 from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
@@ -19,6 +18,7 @@ from stream.release.promises import (
     counts_exponent,
 )
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.core_ground import ATTRIBUTES, building, policy_text
 
 OFFICES = 'zones = { kind = "office" }'
 

@@ -11,7 +11,6 @@ from datetime import date, timedelta
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from core_ground import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
 
 from connectors.commands.learning import learn as verb
 from connectors.files.history import read_history
@@ -21,6 +20,7 @@ from stream.errors import DataError, UsageError
 from stream.policy.document import load_policy
 from stream.records import MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
+from tests.core_ground import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
 
 TICK = 15 * MINUTE
 TARGET = ATTRIBUTES.replace(

@@ -9,20 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from core_ground import (
-    EVENING,
-    SITE,
-    Seen,
-    access_point,
-    account_of,
-    audit_of,
-    bodies,
-    building,
-    laboratory,
-    mac,
-    outputs_of,
-    people,
-)
 
 from stream.accounting.audit import verify_chain
 from stream.accounting.ledger import (
@@ -41,6 +27,20 @@ from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
 from stream.release.stage import Releases
 from stream.schemas import AUDIT, parse_record, parse_time
+from tests.core_ground import (
+    EVENING,
+    SITE,
+    Seen,
+    access_point,
+    account_of,
+    audit_of,
+    bodies,
+    building,
+    laboratory,
+    mac,
+    outputs_of,
+    people,
+)
 
 SEEN = people()
 OUTPUTS = outputs_of(building(), SEEN)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, laboratory, people, policy_text, run, write_csv
 
 from connectors import keyfile
 from connectors.embedded.runner import (
@@ -31,6 +30,7 @@ from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Pub
 from stream.runners.embedded import Embedded
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, rfc3339
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
+from tests.core_ground import ATTRIBUTES, COUNTS, EVENING, SITE, laboratory, people, policy_text, run, write_csv
 
 HOUR = 60 * MINUTE
 RELEASES = COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0] + ATTRIBUTES

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mutants.catalogue import CatalogueError, Mutant, locate, mutated, read_catalogue
-from mutants.run import BROKEN, KILLED, SURVIVED, run
+
+from tests.mutants.catalogue import CatalogueError, Mutant, locate, mutated, read_catalogue
+from tests.mutants.run import BROKEN, KILLED, SURVIVED, run
 
 ROOT = Path(__file__).parents[2]
 CODE = """\

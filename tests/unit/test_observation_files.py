@@ -13,7 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from core_ground import (
+
+from connectors.files import text_rows
+from connectors.files.observations import COLUMNS, ObservationFile, shortfall
+from stream.errors import DataError, UsageError
+from stream.pipeline import Options, Pipeline
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.schemas import AUDIT, parse_time, rfc3339
+from stream.sensing.pseudonyms import Pseudonyms
+from tests.core_ground import (
     EVENING,
     SITE,
     SOURCES,
@@ -27,14 +35,6 @@ from core_ground import (
     policy_text,
     write_csv,
 )
-
-from connectors.files import text_rows
-from connectors.files.observations import COLUMNS, ObservationFile, shortfall
-from stream.errors import DataError, UsageError
-from stream.pipeline import Options, Pipeline
-from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
-from stream.schemas import AUDIT, parse_time, rfc3339
-from stream.sensing.pseudonyms import Pseudonyms
 
 POLICY = building()
 KEY = bytes(range(32))

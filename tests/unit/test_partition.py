@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from core_ground import (
+
+from stream.accounting.audit import verify_chain
+from stream.errors import FinalityError, UsageError
+from stream.keys import ForwardKeys, LaboratoryKeys, key_day
+from stream.policy.document import Policy, load_policy
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
+from stream.runners import partition as module
+from stream.runners.partition import Emitted, Partition
+from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record, parse_time
+from tests.core_ground import (
     COUNTS,
     EVENING,
     SITE,
@@ -18,15 +27,6 @@ from core_ground import (
     people,
     policy_text,
 )
-
-from stream.accounting.audit import verify_chain
-from stream.errors import FinalityError, UsageError
-from stream.keys import ForwardKeys, LaboratoryKeys, key_day
-from stream.policy.document import Policy, load_policy
-from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
-from stream.runners import partition as module
-from stream.runners.partition import Emitted, Partition
-from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record, parse_time
 
 POLICY = building()
 SEEN = people()[:1500]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from core_ground import SITE, SOURCES, building, laboratory, messages, people
-
 from stream.records import DAY, MINUTE, Heartbeat
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
+from tests.core_ground import SITE, SOURCES, building, laboratory, messages, people
 
 POLICY = building()
 TICK = POLICY.site[SITE].tick

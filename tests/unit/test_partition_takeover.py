@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from core_ground import SITE, building, laboratory, messages, people, policy_text
 
 from stream.accounting.audit import verify_chain
 from stream.errors import FinalityError, UsageError
 from stream.policy.document import Policy, load_policy
 from stream.runners.partition import Emitted, Partition
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
+from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
 
 OLD = building()
 NEW = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))

@@ -12,7 +12,6 @@ import numpy as np
 import orjson
 import pytest
 from click.testing import CliRunner
-from core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 
 from connectors.commands.admin import policy as policy_verbs
 from connectors.files.observations import ObservationFile
@@ -26,6 +25,7 @@ from stream.policy.document import Zone, load_policy
 from stream.records import MINUTE, OccupancyWindow
 from stream.release.stage import Releases
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 
 
 def count_release(mechanism="laplace", epsilon="1", more="", name="r"):

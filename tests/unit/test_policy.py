@@ -7,7 +7,6 @@ import re
 from fractions import Fraction
 
 import pytest
-from core_ground import COUNTS, policy_text
 
 from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
@@ -15,6 +14,7 @@ from stream.policy.document import decimal_string, load_policy, parse_duration, 
 from stream.records import DAY, MINUTE, SECOND
 from stream.release.promises import check_promises
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.core_ground import COUNTS, policy_text
 
 TEXT = policy_text()
 

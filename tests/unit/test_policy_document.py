@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import orjson
 import pytest
-from core_ground import policy_text
 
 from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import DataError
 from stream.policy.document import Policy, load_policy
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.core_ground import policy_text
 
 SMALL = """
 [site.dbh]

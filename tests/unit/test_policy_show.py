@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
-from core_ground import ATTRIBUTES, COUNTS, policy_text
 
 from connectors.commands.admin import policy as policy_verbs
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import decimal_string, load_policy
 from stream.release.promises import attribute_promises, count_promises
+from tests.core_ground import ATTRIBUTES, COUNTS, policy_text
 
 MODEL = """
 [release.model]

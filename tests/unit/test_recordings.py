@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_ground import (
+
+from connectors.files.observations import ObservationFile
+from stream.pipeline import Options, Pipeline
+from stream.policy.document import Policy, load_policy
+from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published
+from stream.schemas import AUDIT, parse_record, rfc3339
+from tests.core_ground import (
     EVENING,
     SITE,
     SOURCES,
@@ -22,12 +28,6 @@ from core_ground import (
     run,
     write_csv,
 )
-
-from connectors.files.observations import ObservationFile
-from stream.pipeline import Options, Pipeline
-from stream.policy.document import Policy, load_policy
-from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published
-from stream.schemas import AUDIT, parse_record, rfc3339
 
 POLICY = building()
 KEY = bytes(range(32))

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import orjson
 import pytest
-from acceptance.command_line import run
-from core_ground import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
 
 from connectors import keyfile
 from connectors.embedded.rollback_mark import mark_path
@@ -22,6 +20,8 @@ from connectors.reports.recovery import rebuild_mark, store_findings
 from stream.errors import AuditError, FinalityError, TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
 from stream.schemas import rfc3339
+from tests.acceptance.command_line import run
+from tests.core_ground import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
 
 POLICY = building(releases=COUNTS)
 OTHER = building(releases=COUNTS.replace('"0.5"', '"0.4"'))

@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from core_ground import ATTRIBUTES, SITE, bodies, building, laboratory, messages, outputs_of, people
 
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, key_day
@@ -19,6 +18,7 @@ from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
 from stream.schemas import AUDIT, parse_time
+from tests.core_ground import ATTRIBUTES, SITE, bodies, building, laboratory, messages, outputs_of, people
 
 SEEN = people()
 OUTPUTS = outputs_of(building(), SEEN)

@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 import pytest
-from core_ground import COUNTS, building, messages, people, policy_text, write_csv
 
 from connectors import keyfile
 from connectors.embedded.rollback_mark import MarkFile
@@ -25,6 +24,7 @@ from stream.records import DAY, MINUTE
 from stream.runners.embedded import Embedded
 from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
+from tests.core_ground import COUNTS, building, messages, people, policy_text, write_csv
 
 POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
 SEEN = people(hours=20, devices=12)

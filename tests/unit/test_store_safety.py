@@ -7,7 +7,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from core_ground import COUNTS, building, messages, people
 
 from connectors import keyfile
 from connectors.embedded.runner import embedded
@@ -15,6 +14,7 @@ from connectors.embedded.store import SqliteStore, read_outbox, read_topic
 from stream.errors import TacetError
 from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, LEAKAGE, encode_message, private_topic
+from tests.core_ground import COUNTS, building, messages, people
 
 POLICY = building(releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
 LOG = list(messages(people(hours=1, devices=3), POLICY, after=0))

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_ground import messages, people
 
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import SqliteStore, private_folder, read_outbox, read_policies, read_snapshot, read_topic
@@ -21,6 +20,7 @@ from stream.policy.document import load_policy
 from stream.runners.embedded import Embedded
 from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
+from tests.core_ground import messages, people
 
 FIXTURE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
 POLICY = load_policy(FIXTURE["policy"])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import orjson
 import pytest
-from integration.chain_engine import EVERY, ChainEngine, Topics, chain
 
 from stream.errors import FinalityError, UsageError
 from stream.runners.tenure import (
@@ -20,6 +19,7 @@ from stream.runners.tenure import (
     Tenure,
     Tenures,
 )
+from tests.integration.chain_engine import EVERY, ChainEngine, Topics, chain
 
 TOPICS = Topics.of("t")
 

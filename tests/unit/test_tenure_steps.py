@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from core_ground import COUNTS, EVENING, SITE, SOURCES, building, laboratory
 
 from stream.records import DAY, Heartbeat
 from stream.runners.partition import Partition
 from stream.runners.tenure import Output, Tenure
 from stream.schemas import AUDIT, encode_message
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
+from tests.core_ground import COUNTS, EVENING, SITE, SOURCES, building, laboratory
 
 POLICY = building(releases=COUNTS)
 WINDOWS = 2 * DAY // POLICY.site[SITE].tick

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 import structlog
-from core_ground import building
 
 from connectors.embedded import runner as live
 from connectors.snmp import troubles
 from connectors.snmp.sender import encode_associate
 from connectors.snmp.troubles import KERNEL, Troubles
+from tests.core_ground import building
 
 UNKNOWN = "5c:52:1e:ff:ff:01"
 

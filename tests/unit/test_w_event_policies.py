@@ -6,17 +6,6 @@ from itertools import pairwise
 
 import orjson
 import pytest
-from core_ground import (
-    ACCESS_POINTS,
-    SITE,
-    Seen,
-    access_point,
-    account_of,
-    laboratory,
-    mac,
-    messages,
-    policy_text,
-)
 
 from stream.accounting.account import readers_of
 from stream.accounting.habit import Habit, HabitOf
@@ -32,6 +21,17 @@ from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.release.upgrade import upgraded_stages
 from stream.schemas import AUDIT, LEAKAGE, join_parts, split_parts
+from tests.core_ground import (
+    ACCESS_POINTS,
+    SITE,
+    Seen,
+    access_point,
+    account_of,
+    laboratory,
+    mac,
+    messages,
+    policy_text,
+)
 
 TICK, START, KEYS = 15 * MINUTE, 20_000 * DAY, laboratory()
 COUNTS = {"a": 51, "b": 7, "c": 30, "d": 0, "x": 0, "y": 0}

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from connectors import writers
+from connectors.kafka import writers
 
 
 class Hanging:

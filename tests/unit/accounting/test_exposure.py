@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import orjson
 import pytest
-from core_ground import ATTRIBUTES, SITE, building
 
 from stream.accounting.account import AccountState
 from stream.accounting.attribute_model import day_model
@@ -16,6 +15,7 @@ from stream.accounting.habit import Habit, HabitOf
 from stream.policy.document import AttributeRelease
 from stream.records import DAY, Charge, Spent
 from stream.release.account_stage import account_stage
+from tests.core_ground import ATTRIBUTES, SITE, building
 
 READERS = {"fine": frozenset({"fine"}), "coarse": frozenset({"coarse"}), "all": frozenset({"fine", "coarse"})}
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}

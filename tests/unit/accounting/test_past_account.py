@@ -7,18 +7,6 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pytest
-from core_ground import (
-    ATTRIBUTES,
-    COUNTS,
-    SITE,
-    account_of,
-    audit_of,
-    building,
-    laboratory,
-    messages,
-    outputs_of,
-    people,
-)
 
 from stream.accounting.account import readers_of
 from stream.errors import UsageError
@@ -32,6 +20,18 @@ from stream.release.late import LateReleases
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.schemas import parse_record, parse_time
+from tests.core_ground import (
+    ATTRIBUTES,
+    COUNTS,
+    SITE,
+    account_of,
+    audit_of,
+    building,
+    laboratory,
+    messages,
+    outputs_of,
+    people,
+)
 
 MODEL = """
 model.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }
