@@ -140,3 +140,11 @@ _DESCRIBED: list[Any] = [
     _kind_of_error,
 ]
 """What is said of every line, whoever wrote it."""
+
+
+def tell_shut(site: str) -> None:
+    """Raise the alarm for a site that has shut at ``max_devices``."""
+    structlog.get_logger("tacet.run").error(
+        "site closed", site=site,
+        reason="more devices than max_devices: 'tacet recover --reopen' (Kafka: 'tacet worker --reopen') lets it go on",
+    )  # fmt: skip

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from connectors.embedded.store import has_outbox, read_outbox
+from connectors.embedded.readings import has_outbox, read_outbox
 from connectors.kafka import client as log
 from connectors.kafka.cursor import Cursor
 from stream.errors import DataError, UsageError

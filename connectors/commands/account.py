@@ -13,11 +13,11 @@ from connectors.commands.options import FILE, Time, json_option, print_json, rea
 from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
 from connectors.commands.units import unit_words
-from connectors.embedded.store import read_outbox, read_topic
+from connectors.embedded.readings import read_outbox, read_topic
 from connectors.kafka import client as log
-from connectors.kafka.books import kafka_books
 from connectors.kafka.control import checked
 from connectors.reports.books import store_books, verified, with_kept
+from connectors.reports.kafka_books import kafka_books
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
 from stream.accounting.account import COALITION

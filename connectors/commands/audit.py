@@ -9,8 +9,8 @@ import click
 
 from connectors.commands.options import FILE, json_option, print_json, working
 from connectors.commands.reading import one_of, where_options
-from connectors.kafka.books import kafka_books
 from connectors.reports.books import store_books, verify
+from connectors.reports.kafka_books import kafka_books
 from stream.errors import AuditError
 from stream.settings import Settings
 

@@ -20,8 +20,9 @@ from connectors.commands.options import (
     read_policy,
     windows_options,
 )
+from connectors.embedded.readings import read_policies
 from connectors.embedded.runner import opened
-from connectors.embedded.store import SqliteStore, read_policies
+from connectors.embedded.store import SqliteStore
 from connectors.files.observations import ObservationFile, shortfall
 from connectors.reports.books import with_kept
 from stream.pipeline import Options

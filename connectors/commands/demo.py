@@ -19,12 +19,14 @@ from connectors.commands.account import summary
 from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
 from connectors.commands.tables import table
 from connectors.commands.units import unit_words, worse_than_zero
-from connectors.embedded.runner import FileSink, embedded, receiver
-from connectors.embedded.store import private_folder, read_outbox, read_topic
+from connectors.embedded.readings import read_outbox, read_topic
+from connectors.embedded.runner import FileSink, embedded
+from connectors.private_folder import private_folder
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
 from connectors.snmp.admission import Counters
 from connectors.snmp.receiver import Receiver
+from connectors.sources import receiver
 from stream.pipeline import Options
 from stream.policy.document import CountRelease, Policy
 from stream.records import MINUTE, SECOND, Micros, OccupancyWindow

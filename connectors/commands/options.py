@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -228,3 +228,11 @@ def communities(settings: Settings) -> tuple[bytes, ...]:
         msg = "TACET_SNMP_COMMUNITIES_FILE: must name a file of accepted communities, one a line, mode 0600"
         raise UsageError(msg)
     return read_communities(settings.snmp_communities_file)
+
+
+def refuse_unknown(policy: Policy, reopened: Iterable[str]) -> None:
+    """Refuse to reopen a site that the policy does not have."""
+    for site in reopened:
+        if site not in policy.site:
+            msg = f"--reopen: must name a site of the policy ({', '.join(policy.site)}), got {site!r}"
+            raise UsageError(msg)

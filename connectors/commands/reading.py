@@ -12,7 +12,7 @@ from rich.console import Console
 
 from connectors.commands.options import FILE, FOLDER, F, bootstrap, json_option, print_json, read_policy, run_async
 from connectors.commands.tables import table
-from connectors.embedded.store import given_releases, has_outbox, read_snapshot
+from connectors.embedded.readings import given_releases, has_outbox, read_snapshot
 from connectors.kafka import client as log
 from connectors.kafka.cursor import Cursor
 from connectors.reports.status import describe

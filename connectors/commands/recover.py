@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy
+from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
 from connectors.commands.reading import one_of
-from connectors.embedded.runner import embedded, refuse_unknown
-from connectors.kafka.recovery import kafka_findings
+from connectors.embedded.runner import embedded
+from connectors.reports.kafka_recovery import kafka_findings
 from connectors.reports.recovery import Finding, rebuild_mark, store_findings
 from connectors.snmp.clock import wall_clock
 from stream.policy.document import Policy

@@ -37,27 +37,23 @@ from connectors.commands.options import (
 from connectors.embedded.runner import (
     FileSink,
     LiveSink,
-    check_uptime_clock,
     embedded,
-    feed_file,
     newest_session,
-    receiver,
     refuse_clock_behind,
     refuse_older,
     sensing_counters,
-    stop_signals,
-    until_stopped,
-    within,
 )
 from connectors.files.observations import NO_DROPS, ObservationFile, shortfall
 from connectors.files.text_rows import Tally
 from connectors.kafka.claims import Claims
 from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
-from connectors.snmp.clock import wall_clock
+from connectors.signals import stop_signals, within
+from connectors.snmp.clock import CLOCK_STEP, wall_clock
 from connectors.snmp.ingest import UNKNOWN_ACCESS_POINT, Ingest, most_unknown
 from connectors.snmp.port import Port
 from connectors.snmp.receiver import Receiver
+from connectors.sources import check_uptime_clock, feed_file, receiver, until_stopped
 from stream.pipeline import Options
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -141,7 +137,7 @@ def run(
     stamps = wall_clock if clock == "wall" else None  # simulated times have nothing to do with it
     with embedded(policy, key_file, store, options, accept_policy=accept_policy, clock=stamps) as runner:
         if clock == "wall":
-            refuse_clock_behind(runner, wall_clock())
+            refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
         made = _listen(settings, policy, key_file, udp, runner, start if clock == "uptime" else None)
     _tell_traps(made, as_json=as_json)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import FOLDER, json_option, print_json
-from connectors.embedded.store import SqliteStore, require_store
+from connectors.embedded.readings import require_store
+from connectors.embedded.store import SqliteStore
 from stream.release.stage import MECHANISMS
 
 

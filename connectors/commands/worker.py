@@ -14,16 +14,17 @@ from connectors.commands.options import (
     on_grid,
     policy_option,
     read_policy,
+    refuse_unknown,
     run_async,
     windows_options,
 )
-from connectors.embedded.runner import refuse_unknown, tell_shut
 from connectors.kafka.client import partition_of, topics
 from connectors.kafka.control import checked, join, read
 from connectors.kafka.key_retirement import forget_past_days
 from connectors.kafka.topics import refuse_missing, result_topics
 from connectors.kafka.worker import WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
+from connectors.logs import tell_shut
 from stream.errors import UsageError
 from stream.pipeline import Options
 from stream.records import Micros

@@ -11,13 +11,13 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import orjson
 
+from connectors.embedded.readings import RESTRICTED, as_given
 from connectors.embedded.sqlite_file import connect, identity, refuse_replaced, told, transaction
+from connectors.private_folder import private_folder
 from stream.envelope import Kind, seal, unseal
 from stream.errors import FinalityError, UsageError
 from stream.records import Micros
@@ -40,9 +40,6 @@ CREATE INDEX IF NOT EXISTS by_topic ON outputs (topic, id);
 _DAY_MS = 86_400_000
 _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
 """How long restricted and operators' records are kept, in event time."""
-
-_RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
-"""Topics of true stays and counts, whose records lie in an envelope."""
 
 FORMAT = "2"
 """Form of the store; 1, which did not say so, had no envelopes and kept no policies."""
@@ -200,7 +197,7 @@ class SqliteStore:
         """Return what was committed to a topic that is not private, as (time in ms, value)."""
         query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
         with told(self._path):
-            return [(time, _as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
+            return [(time, as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
 
     def entries(self) -> Iterator[bytes]:
         """Yield the ledger's entries in order, without holding all of them."""
@@ -237,117 +234,6 @@ def _lock(folder: Path) -> int:
     return handle
 
 
-def private_folder(folder: Path) -> Path:
-    """Create a folder that only its owner can enter; UsageError when others can."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    refuse_open(folder)
-    return folder
-
-
-def refuse_open(folder: Path) -> None:
-    """Raise UsageError where others can enter a folder."""
-    if folder.exists() and folder.stat().st_mode & 0o077:
-        msg = f"{folder}: must be a folder that only its owner can enter (mode 0700)"
-        raise UsageError(msg)
-
-
-def outboxes(folder: Path) -> list[tuple[str, Path]]:
-    """Return the audiences that have an outbox, and their files."""
-    return [(path.stem, path) for path in sorted((folder / "private").glob("*.sqlite"))]
-
-
-def has_outbox(folder: Path, audience: str) -> bool:
-    """Return whether a store gives an audience anything; UsageError when there is no store."""
-    if not (folder / "private").is_dir():
-        msg = f"{folder}: must be a store made by 'tacet run'"
-        raise UsageError(msg)
-    return (folder / "private" / f"{audience}.sqlite").exists()
-
-
-def read_outbox(folder: Path, audience: str, after: int) -> list[tuple[int, bytes]]:
-    """Return an audience's records after a sequence number, in the order they were given out."""
-    return _of_outbox(folder, audience, "SELECT seq, value FROM records WHERE seq > ? ORDER BY seq", after)
-
-
-def given_releases(folder: Path, audience: str) -> set[str]:
-    """Return the names of the releases of which an audience has been given anything."""
-    return {name for (name,) in _of_outbox(folder, audience, "SELECT DISTINCT release FROM records")}
-
-
-def _of_outbox(folder: Path, audience: str, query: str, *values: int) -> list[Any]:
-    path = folder / "private" / f"{audience}.sqlite"
-    if not path.exists():
-        return []
-    with _reading(path) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'records'").fetchall():
-            return []  # the file is just being made
-        return connection.execute(query, values).fetchall()
-
-
-def read_topic(folder: Path, topic: str) -> list[bytes]:
-    """Return what the store holds of the leakage or audit topic, for whoever may open the store."""
-    with _reading(require_store(folder)) as connection:
-        rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
-        return [_as_given(topic, value) for (value,) in rows]
-
-
-def read_identity(folder: Path) -> str:
-    """Return the name that the store gave itself when it was made; the mark knows it by that."""
-    with _reading(require_store(folder)) as connection:
-        ((name,),) = connection.execute("SELECT value FROM meta WHERE name = 'id'").fetchall()
-    return str(name)
-
-
-def read_policies(folder: Path) -> list[bytes]:
-    """Return the documents of the policies under which the store has released; none of a store of format 1."""
-    with _reading(require_store(folder)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'policies'").fetchall():
-            return []
-        return [bytes(document) for (document,) in connection.execute("SELECT document FROM policies ORDER BY rowid")]
-
-
-def read_published(folder: Path) -> list[bytes]:
-    """Return every private record of the store's audiences, those not yet in their outboxes included."""
-    boxes = [audience for audience, _ in outboxes(folder)]
-    with _reading(require_store(folder)) as connection:
-        rows = connection.execute(
-            "SELECT value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"
-        ).fetchall()
-    return [bytes(value) for (value,) in rows] + [value for box in boxes for _, value in read_outbox(folder, box, 0)]
-
-
-def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:
-    """Return the last committed state and the audit entries of the same moment."""
-    with _reading(require_store(folder)) as connection:
-        connection.execute("BEGIN")
-        state = connection.execute("SELECT value FROM state").fetchone()
-        rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)).fetchall()
-    return (None if state is None else bytes(state[0])), [bytes(value) for (value,) in rows]
-
-
-def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
-    """Return the last committed state and how many messages wait behind it."""
-    with _reading(require_store(folder)) as connection:
-        row = connection.execute("SELECT value FROM state").fetchone()
-        ((waiting,),) = connection.execute("SELECT count(*) FROM observations").fetchall()
-    return (None if row is None else bytes(row[0])), int(waiting)
-
-
-def require_store(folder: Path) -> Path:
-    """Return the file of a store; UsageError when there is none."""
-    path = folder / "store.sqlite"
-    if not path.exists():
-        msg = f"{folder}: must be a store made by 'tacet run'"
-        raise UsageError(msg)
-    return path
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with told(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
-        yield connection
-
-
 def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
     """Raise UsageError where a later version made the store: this one would not know what it must keep."""
     for (form,) in store.execute("SELECT value FROM meta WHERE name = 'format'"):
@@ -357,11 +243,7 @@ def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
 
 
 def _as_kept(output: Emitted) -> bytes:
-    return seal(Kind.RESTRICTED, output.value) if output.topic in _RESTRICTED else output.value
-
-
-def _as_given(topic: str, value: bytes) -> bytes:
-    return unseal(Kind.RESTRICTED, bytes(value)) if topic in _RESTRICTED else bytes(value)
+    return seal(Kind.RESTRICTED, output.value) if output.topic in RESTRICTED else output.value
 
 
 def _audience(topic: str) -> str:

@@ -31,6 +31,7 @@ from zoneinfo import ZoneInfo
 
 from connectors.files.row_sort import Packed, RowSort
 from connectors.files.text_rows import Tally, instants, lines_of, named, open_text, rows_of
+from connectors.sink import Message
 from stream.errors import DataError
 from stream.policy.document import Policy
 from stream.policy.fields import base_range
@@ -60,8 +61,6 @@ _ACCESS_POINT = "access_point must be a radio address, six pairs of hexadecimal 
 _SITE = "site must be one of the policy's"
 _OTHER_SITE = "site must be the one that the access point belongs to in the policy"
 _STRAY = f"time must be at most {LEAP // DAY} days from the rest of the recording where no --to is given"
-
-Message = ObservationBatch | Heartbeat
 
 
 class _Seen(NamedTuple):

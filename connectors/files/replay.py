@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connectors.embedded.store import private_folder
 from connectors.files.observations import NO_DROPS, ObservationFile, shortfall
 from connectors.files.text_rows import Tally
+from connectors.private_folder import private_folder
 from stream.errors import DataError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, Output, Pipeline, States

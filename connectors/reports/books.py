@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from connectors import keyfile
+from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
+from connectors.embedded.readings import read_books, read_identity, read_policies, read_published, read_topic
 from connectors.embedded.rollback_mark import read_mark
-from connectors.embedded.store import read_books, read_identity, read_policies, read_published, read_topic
 from connectors.reports.commitments import compare_commitments
-from stream.accounting.audit import Audit, Link, Witness, compare_records
-from stream.errors import AuditError, DataError
+from stream.accounting.audit import Audit, Link, compare_records
+from stream.errors import AuditError
 from stream.policy.document import Policy
-from stream.runners.snapshot import chains
 from stream.schemas import OCCUPANCY, parse_record
 
-Heads = dict[str, Link]
 UNCHECKED = ("signatures", "head against the mark", "commitments")
 """What cannot be checked without key file and mark; commitments need the true counts too."""
 
@@ -38,27 +37,6 @@ class Books:
     def audit(self, mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
         """Return what the chains must fit."""
         return audit_of(self.states, mark, audit_key)
-
-
-def audit_of(states: Iterable[Heads], mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
-    """Return what chains must fit: what states, and the mark, remember of them."""
-    known = [("the state", heads) for heads in states] + ([] if mark is None else [("the mark", mark)])
-    sites = {site for _, heads in known for site in heads}
-    return Audit({s: [Witness(name, heads[s]) for name, heads in known if s in heads] for s in sites}, audit_key)
-
-
-def parse_entries(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield audit entries; AuditError where one is none."""
-    try:
-        yield from map(parse_record, values)
-    except DataError:
-        msg = "audit: every entry must be a JSON object"
-        raise AuditError(msg) from None
-
-
-def heads_of(snapshot: bytes | None) -> Heads:
-    """Return what a state remembers of its sites' chains."""
-    return {} if snapshot is None else {site: Link(*chain) for site, chain in chains(snapshot).items()}
 
 
 def store_books(folder: Path, *, records: bool = False) -> Books:

@@ -14,19 +14,13 @@ from pathlib import Path
 import orjson
 
 from connectors import keyfile
+from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
+from connectors.embedded.readings import outboxes, read_identity, read_outbox, read_policies, read_snapshot
 from connectors.embedded.rollback_mark import DamagedMarkError, bind_again, mark_path, read_marks
 from connectors.embedded.sqlite_file import StoreError
-from connectors.embedded.store import (
-    SqliteStore,
-    outboxes,
-    read_identity,
-    read_outbox,
-    read_policies,
-    read_snapshot,
-    refuse_open,
-)
-from connectors.reports.books import Heads, audit_of, heads_of, parse_entries, store_books
-from connectors.reports.status import is_shut, reached
+from connectors.embedded.store import SqliteStore
+from connectors.private_folder import refuse_open
+from connectors.reports.books import store_books
 from connectors.snmp.clock import CLOCK_STEP
 from stream.accounting.audit import Link
 from stream.errors import AuditError, DataError, KeyFileError, UsageError
@@ -34,7 +28,7 @@ from stream.keys import key_day
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
-from stream.runners.snapshot import open_snapshot
+from stream.runners.snapshot import is_shut, open_snapshot, reached
 from stream.schemas import rfc3339
 
 

@@ -8,9 +8,8 @@ import orjson
 
 from stream.accounting.ledger import LedgerState, decode_ledger
 from stream.policy.document import CountRelease, Policy
-from stream.records import Micros
 from stream.release.budgets import Budgets
-from stream.runners.snapshot import open_snapshot, upgraded
+from stream.runners.snapshot import is_shut, open_snapshot, upgraded
 from stream.schemas import rfc3339, split_parts
 
 
@@ -37,17 +36,6 @@ def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[st
     if policy is not None and site in policy.site:
         status["releases_left_today"] = _left(policy, site, decode_ledger(ledger), release["day"])
     return status
-
-
-def is_shut(sense: dict[str, Any]) -> bool:
-    """Whether a site has closed at ``max_devices``, from the byte form of its sensing; earlier forms never did."""
-    return bool(sense["form"] > 1 and sense["ticks"][2])
-
-
-def reached(sense: dict[str, Any]) -> Micros:
-    """Return the time that a site has come to by its own clock: watermark or newest session, 0 before both."""
-    _, watermark, progress = sense["clock"]
-    return Micros(max(watermark or 0, 0, *(session for _, session, *_ in progress)))
 
 
 def _left(policy: Policy, site: str, ledger: LedgerState, day: int) -> dict[str, int | None]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from connectors.sink import Message
 from connectors.snmp.addresses import access_point_name, sender
 from connectors.snmp.profiles import OBSERVATIONS, Kind
 from connectors.snmp.traps import Trap
@@ -43,16 +44,8 @@ INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, SITE_SHUT, NO
 
 _RADIO = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
 
-Message = ObservationBatch | Heartbeat
 BatchKey = tuple[str, str]
 """(site, source)."""
-
-
-class Sink(Protocol):
-    """Where messages go, one after the other."""
-
-    async def append(self, message: Message) -> None:
-        """Return when the message is durable."""
 
 
 @dataclass(frozen=True, slots=True)

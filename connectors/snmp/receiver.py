@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from connectors.sink import Sink
 from connectors.snmp.addresses import sender
 from connectors.snmp.admission import (
     BAD_COMMUNITY,
@@ -30,7 +31,7 @@ from connectors.snmp.admission import (
 from connectors.snmp.ber import MalformedTrap
 from connectors.snmp.clock import AnchoredClock, ClockStepError
 from connectors.snmp.informs import Answer, Informs
-from connectors.snmp.ingest import GRID, SITE_SHUT, BatchKey, Ingest, IngestState, Sink
+from connectors.snmp.ingest import GRID, SITE_SHUT, BatchKey, Ingest, IngestState
 from connectors.snmp.port import Port
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap, decode, envelope, respond

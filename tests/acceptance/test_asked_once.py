@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from connectors.embedded.store import read_outbox
+from connectors.embedded.readings import read_outbox
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE

@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from connectors import keyfile
+from connectors.embedded.readings import read_topic
 from connectors.embedded.runner import opened
-from connectors.embedded.store import read_topic
 from stream.accounting.ledger import chain_hash
 from stream.envelope import Kind, seal, unseal
 from stream.policy.document import load_policy

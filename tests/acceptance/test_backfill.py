@@ -8,8 +8,8 @@ import pytest
 
 from connectors import keyfile
 from connectors.commands.backfill import StoreBook
+from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import opened
-from connectors.embedded.store import read_outbox, read_topic
 from connectors.files.observations import ObservationFile
 from connectors.simulation import files as simulation
 from connectors.simulation import policy as simulation_policy

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from connectors.commands.account import in_order
-from connectors.embedded.store import read_outbox, read_topic
+from connectors.embedded.readings import read_outbox, read_topic
 from stream.accounting.account import readers_of
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 
 from connectors import keyfile, logs
+from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import read_outbox, read_topic
 from connectors.files.observations import ObservationFile, shortfall
 from connectors.files.replay import replay
 from connectors.snmp.ber import IP_ADDRESS, tlv

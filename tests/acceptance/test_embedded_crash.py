@@ -22,9 +22,10 @@ import pytest
 
 from connectors import keyfile
 from connectors.embedded import store
+from connectors.embedded.readings import read_outbox, read_snapshot, read_topic
 from connectors.embedded.rollback_mark import MarkFile
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore, read_outbox, read_snapshot, read_topic
+from connectors.embedded.store import SqliteStore
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
 from connectors.snmp.sender import encode_associate, send

@@ -15,8 +15,8 @@ import orjson
 import pytest
 
 from connectors import keyfile
+from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import read_outbox, read_topic
 from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import encode_associate
 from connectors.snmp.traps import decode

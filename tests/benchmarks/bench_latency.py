@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from connectors import keyfile
+from connectors.embedded.readings import read_outbox
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import read_outbox
-from connectors.snmp.ingest import Message
+from connectors.sink import Message
 from stream.policy.document import Policy
 from stream.records import MINUTE, Micros
 from stream.runners.embedded import Embedded

@@ -22,7 +22,7 @@ from connectors import keyfile
 from connectors.kafka.client import KafkaSink
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.simulation.policy import site_text
-from connectors.snmp.ingest import Message
+from connectors.sink import Message
 from stream.policy.document import Policy
 from stream.records import MINUTE
 from stream.schemas import private_topic

@@ -18,9 +18,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+from connectors.sink import Message
 from connectors.snmp.admission import AllowList
 from connectors.snmp.clock import AnchoredClock
-from connectors.snmp.ingest import Ingest, Message, SiteLimits
+from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.receiver import Receiver
 from connectors.snmp.sender import encode_associate, send
 from stream.sensing.pseudonyms import Pseudonyms

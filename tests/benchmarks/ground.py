@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from heapq import merge
 
 from connectors.simulation.policy import site_text
-from connectors.snmp.ingest import Ingest, Message
+from connectors.sink import Message
+from connectors.snmp.ingest import Ingest
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.keys import LaboratoryKeys

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import orjson
 
+from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import read_outbox, read_topic
 from connectors.kafka.client import KafkaSink, Record, by_release_id, by_sequence
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.keyfile import FileKeys, create

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from connectors import cli, keyfile
 from connectors.commands.options import Address, Speed, read_policy, windows_options
-from connectors.embedded.runner import check_uptime_clock
 from connectors.embedded.sqlite_file import StoreError
+from connectors.sources import check_uptime_clock
 from stream.errors import DataError, UsageError
 from stream.policy.document import load_policy
 from tests.core_ground import building, policy_text

@@ -10,16 +10,11 @@ from typing import Any
 import pytest
 
 from connectors import keyfile
-from connectors.embedded.runner import (
-    LiveSink,
-    embedded,
-    newest_session,
-    refuse_clock_behind,
-    sensing_counters,
-    within,
-)
-from connectors.embedded.store import read_topic
+from connectors.embedded.readings import read_topic
+from connectors.embedded.runner import LiveSink, embedded, newest_session, refuse_clock_behind, sensing_counters
 from connectors.files.observations import ObservationFile
+from connectors.signals import within
+from connectors.snmp.clock import CLOCK_STEP
 from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import encode_associate
 from connectors.snmp.traps import decode
@@ -127,24 +122,24 @@ def ahead(tmp_path: Path) -> Iterator[Embedded]:
 
 def test_a_clock_behind_what_the_store_has_reached_is_refused_with_both_times(ahead: Embedded) -> None:
     with pytest.raises(UsageError) as refusal:
-        refuse_clock_behind(ahead, EVENING)
+        refuse_clock_behind(ahead, EVENING, CLOCK_STEP)
     assert rfc3339(EVENING) in str(refusal.value)
     assert f"site {SITE} has reached {rfc3339(EVENING + 90 * SECOND)}" in str(refusal.value)
 
 
 def test_a_clock_a_few_seconds_behind_the_store_goes_on_in_a_session_of_its_own(ahead: Embedded) -> None:
     now = EVENING + 85 * SECOND
-    refuse_clock_behind(ahead, now)
-    refuse_clock_behind(ahead, EVENING + 95 * SECOND)
+    refuse_clock_behind(ahead, now, CLOCK_STEP)
+    refuse_clock_behind(ahead, EVENING + 95 * SECOND, CLOCK_STEP)
     with pytest.raises(UsageError, match="clock: must have come as far as the store"):
-        refuse_clock_behind(ahead, now - 1)
+        refuse_clock_behind(ahead, now - 1, CLOCK_STEP)
     assert newest_session(ahead) == EVENING + 80 * SECOND
 
 
 def test_a_session_ahead_of_the_clock_is_refused_too_although_nothing_has_come_so_far(ahead: Embedded) -> None:
     ahead.take(ObservationBatch(SITE, ahead.partition._policy.site[SITE].sources[0], EVENING + 900 * SECOND, 0, ()))
     with pytest.raises(UsageError, match=f"site {SITE} has reached {rfc3339(EVENING + 900 * SECOND)}"):
-        refuse_clock_behind(ahead, EVENING + 100 * SECOND)
+        refuse_clock_behind(ahead, EVENING + 100 * SECOND, CLOCK_STEP)
 
 
 def test_what_is_accepted_after_the_clock_was_set_back_a_little_counts(ahead: Embedded) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.embedded.store import SqliteStore, read_outbox
+from connectors.embedded.readings import read_outbox
+from connectors.embedded.store import SqliteStore
 from stream.runners.partition import Emitted
 from stream.schemas import private_topic
 

@@ -13,9 +13,9 @@ import orjson
 import pytest
 
 from connectors import keyfile
+from connectors.embedded.readings import read_outbox
 from connectors.embedded.rollback_mark import mark_path
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import read_outbox
 from connectors.reports.recovery import rebuild_mark, store_findings
 from stream.errors import AuditError, FinalityError, TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row

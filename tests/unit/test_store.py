@@ -13,10 +13,12 @@ import orjson
 import pytest
 
 from connectors import keyfile
+from connectors.embedded.readings import read_outbox, read_snapshot, read_topic
 from connectors.embedded.rollback_mark import MarkFile
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import SYNC_EVERY, SqliteStore, private_folder, read_outbox, read_snapshot, read_topic
+from connectors.embedded.store import SYNC_EVERY, SqliteStore
 from connectors.files.observations import ObservationFile
+from connectors.private_folder import private_folder
 from connectors.subscriber import subscribe
 from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.policy.document import load_policy

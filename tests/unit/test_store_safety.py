@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from connectors import keyfile
+from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore, read_outbox, read_topic
+from connectors.embedded.store import SqliteStore
 from stream.errors import TacetError
 from stream.runners.partition import Emitted
 from stream.schemas import AUDIT, LEAKAGE, encode_message, private_topic

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from connectors.embedded.readings import read_outbox, read_policies, read_snapshot, read_topic
 from connectors.embedded.runner import embedded
-from connectors.embedded.store import SqliteStore, private_folder, read_outbox, read_policies, read_snapshot, read_topic
+from connectors.embedded.store import SqliteStore
 from connectors.keyfile import replace
+from connectors.private_folder import private_folder
 from connectors.reports.books import store_books, verify
 from connectors.reports.status import describe
 from stream.accounting.audit import verify_chain

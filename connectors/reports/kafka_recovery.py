@@ -10,16 +10,15 @@ import orjson
 
 from connectors import keyfile
 from connectors.kafka import client as log
-from connectors.kafka.books import kafka_books
 from connectors.kafka.control import engine_counts, read
 from connectors.kafka.topics import result_topics
+from connectors.reports.kafka_books import kafka_books
 from connectors.reports.recovery import Finding, Way
-from connectors.reports.status import is_shut
 from stream.errors import AuditError, DataError, UsageError
 from stream.policy.document import Policy
 from stream.runners.agreement import Control
 from stream.runners.partition import Partition, fingerprint
-from stream.runners.snapshot import open_snapshot
+from stream.runners.snapshot import is_shut, open_snapshot
 from stream.runners.tenure import LossError
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
 

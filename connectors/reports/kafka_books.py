@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from connectors.audit_chains import heads_of, parse_entries
 from connectors.kafka import client as log
 from connectors.kafka.control import read
-from connectors.reports.books import Books, heads_of, parse_entries
+from connectors.reports.books import Books
 from connectors.subscriber import subscribe
 from stream.runners.agreement import Control
 from stream.schemas import AUDIT, CONTROL

@@ -1,0 +1,113 @@
+"""Where observations come from, for ``tacet run`` and ``tacet ingest`` alike: a file, or traps of the controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from connectors import keyfile
+from connectors.files.observations import ObservationFile
+from connectors.sink import Sink
+from connectors.snmp.admission import AllowList
+from connectors.snmp.clock import AnchoredClock, wall_clock
+from connectors.snmp.ingest import Ingest
+from connectors.snmp.receiver import Receiver
+from connectors.snmp.troubles import tell_troubles
+from stream.errors import UsageError
+from stream.policy.document import Policy
+from stream.records import SECOND, Heartbeat, Micros
+
+log = structlog.get_logger("tacet.run")
+
+TURN = 0.005
+"""Seconds after which a busy feeder lets the event loop look at signals."""
+
+
+async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop: asyncio.Event) -> bool:
+    """Give a file's messages to a sink, ``speed`` times real time (None: as fast as it takes them).
+
+    Returns whether the end was reached; it is not when ``stop`` is set, which is looked at every few
+    milliseconds even where neither file nor sink ever waits.
+    """
+    first: Micros | None = None
+    began = turn = time.monotonic()
+    for message in file.steps():
+        if isinstance(message, Heartbeat):
+            first = message.watermark if first is None else first
+            if speed is not None:
+                due = began + (message.watermark - first) / SECOND / speed
+                await _sleep_until(due, stop)
+        if time.monotonic() - turn > TURN:
+            await asyncio.sleep(0)
+            turn = time.monotonic()
+        if stop.is_set():
+            return False
+        if message is not None:
+            await sink.append(message)
+    return True
+
+
+async def _sleep_until(due: float, stop: asyncio.Event) -> None:
+    wait = due - time.monotonic()
+    if wait > 0:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), wait)
+
+
+@asynccontextmanager
+async def receiver(
+    address: tuple[str, int], policy: Policy, pseudonym_key: bytes, sink: Sink, communities: tuple[bytes, ...],
+    *, start: Micros | None = None, newest: Micros = -1,
+) -> AsyncIterator[Receiver]:  # fmt: skip
+    """Listen for traps from the policy's sources, in a session after the ``newest`` there was.
+
+    ``start`` switches to the laboratory's uptime clock.
+    """
+    sources = sorted({source for site in policy.site.values() for source in site.sources})
+    clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
+    made = Receiver(
+        address,
+        ingest=Ingest.of_policy(policy, pseudonym_key, start=start),
+        sink=sink,
+        allow=AllowList(sources),
+        communities=communities,
+        clock=clock,
+        newest=newest,
+    )
+    async with made:
+        log.info("listening", address=made.address[0], port=made.address[1])
+        telling = asyncio.create_task(tell_troubles(made))
+        try:
+            yield made
+        finally:
+            telling.cancel()
+
+
+def check_uptime_clock(policy: Policy, key_file: Path) -> None:
+    """Refuse the uptime clock outside a laboratory: there a controller would decide what time it is."""
+    sources = {source for site in policy.site.values() for source in site.sources}
+    if not keyfile.is_laboratory(key_file):
+        msg = "--clock uptime: must go with a laboratory key"
+        raise UsageError(msg)
+    if foreign := sorted(source for source in sources if not ipaddress.ip_network(source).is_loopback):
+        msg = f"--clock uptime: every source of the policy must be on loopback, got {foreign[0]}"
+        raise UsageError(msg)
+
+
+async def until_stopped(made: Receiver, stop: asyncio.Event) -> None:
+    """Wait for a stop signal, or raise what ended the receiver."""
+    waiting = [asyncio.create_task(made.wait()), asyncio.create_task(stop.wait())]
+    try:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in waiting:
+            task.cancel()
