@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from documents import DOCUMENTS, ROOT, Block, blocks
+
+from tests.documents import DOCUMENTS, ROOT, Block, blocks
 
 GUIDE = "docs/guide.md"
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

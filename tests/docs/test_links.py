@@ -6,7 +6,8 @@ import re
 from pathlib import PurePosixPath
 
 import pytest
-from documents import DOCUMENTS, ROOT
+
+from tests.documents import DOCUMENTS, ROOT
 
 
 def anchors(text: str) -> set[str]:

@@ -6,7 +6,8 @@ import re
 from fnmatch import fnmatch
 
 import pytest
-from documents import ROOT, section
+
+from tests.documents import ROOT, section
 
 
 def map_of(folder: str) -> str:

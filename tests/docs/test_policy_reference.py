@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import pytest
-from documents import blocks, part
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
@@ -19,6 +18,7 @@ from connectors.reports.plan import qualities
 from connectors.simulation.policy import site_text
 from stream.policy.document import Policy
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.documents import blocks, part
 
 
 def models(annotation: Any) -> dict[str, type[BaseModel]]:

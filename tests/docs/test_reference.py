@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 import pytest
-from documents import DOCUMENTS, part
 from pydantic import BaseModel
 
 from connectors.cli import tacet
 from stream import schemas
 from stream.settings import Settings
 from tests.core_ground import ATTRIBUTES, COUNTS, account_of, building, outputs_of, people
+from tests.documents import DOCUMENTS, part
 from tests.verb_tree import all_verbs
 
 COMMANDS = DOCUMENTS["docs/reference/commands.md"]
