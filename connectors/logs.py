@@ -9,6 +9,7 @@ logger, the kind of error, and the place in the library's source, where its text
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import warnings
@@ -30,6 +31,9 @@ FIELDS = frozenset(
 
 OWN = frozenset({"tacet", "connectors", "stream"})
 """First words of the names of loggers whose text is written."""
+
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What moves a terminal's cursor or turns its text, the ends of our own lines aside."""
 
 WITHHELD = "text withheld"
 """In the place of a text that is not ours, or that could not be put together."""
@@ -79,11 +83,14 @@ def writes_json() -> bool:
 
 
 def last_word(message: str) -> None:
-    """Say why a command ends: a line of the log where that is JSON, else one line of text."""
+    """Say why a command ends: a line of the log where that is JSON, else one line of text.
+
+    What a message quotes, such as a path, may not talk to the terminal.
+    """
     if writes_json():
         logging.getLogger("tacet").error("%s", message)
     else:
-        click.echo(f"tacet: {message}", err=True)
+        click.echo(f"tacet: {_CONTROLS.sub(lambda found: repr(found[0])[1:-1], message)}", err=True)
 
 
 class _Lines(logging.Handler):

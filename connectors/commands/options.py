@@ -29,6 +29,7 @@ from connectors.files.observations import NO_DROPS
 from connectors.snmp.admission import read_communities
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
+from stream.policy.refusals import shown
 from stream.records import Micros
 from stream.release.promises import check_attribute_logic, check_knowledge, check_promises
 from stream.schemas import parse_time
@@ -41,6 +42,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 err = Console(stderr=True)
 _PORT = re.compile(r"[0-9]{1,5}")
+_SERVER = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 
 
 class Time(click.ParamType):
@@ -128,8 +130,11 @@ def read_policy(path: Path) -> Policy:
     """Load and check a policy, its promises included."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: policy cannot be read ({error})"
+    except OSError as error:
+        msg = f"{path}: policy cannot be read ({error.strerror})"
+        raise UsageError(msg) from None
+    except UnicodeDecodeError:
+        msg = f"{path}: policy must be text in UTF-8"
         raise UsageError(msg) from None
     policy = load_policy(text, str(path))
     check_promises(policy, str(path))
@@ -214,11 +219,18 @@ def working(what: str) -> Iterator[None]:
 
 
 def bootstrap(settings: Settings, given: str | None) -> str:
-    """Return the bootstrap servers from the option or the environment."""
+    """Return the bootstrap servers from the option or the environment; an empty variable is none."""
     servers = given or settings.kafka
-    if servers is None:
+    if not servers:
         msg = "--kafka: must be given, or TACET_KAFKA set"
         raise UsageError(msg)
+    for server in servers.split(","):
+        match = _SERVER.fullmatch(server.strip())
+        if match is None or not 0 < int(match[1]) < 65_536:
+            name = "--kafka" if given else "TACET_KAFKA"
+            # Credentials have no place here, so they are not shown either.
+            msg = f"{name}: must be HOST:PORT, or several with commas between{shown(server.rpartition('@')[2])}"
+            raise UsageError(msg)
     return servers
 
 

@@ -45,6 +45,8 @@ _KINDS = (
     ("model", "must be a table"),
     ("path", "must be a path"),
 )
+_BARE = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_SHOWN}}}")
+"""A key as TOML takes it without quotes; any other is told as a value is."""
 _HEADER = re.compile(r"\s*\[\[\s*(.+?)\s*\]\]\s*(?:#.*)?")
 
 
@@ -76,7 +78,11 @@ def shown(value: Any) -> str:
         text = repr(value) if isinstance(value, str | int | float) else str(value)
     except ValueError:  # Python writes no number of more than 4,300 digits
         text = "a number of thousands of digits"
-    return f", got {text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'}"
+    return f", got {_cut(text)}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 
 def _sentence(problem: Any, model: type[BaseModel], document: Mapping[str, Any], text: str) -> str:
@@ -121,7 +127,8 @@ def _place(parts: Sequence[str | int], document: Mapping[str, Any], text: str) -
             known += _known(entries, held, re.sub(r"\[[0-9]+\]", "", told), part, text)
             told += f"[{part}]"
         else:
-            told += f".{part}" if told else part
+            key = part if _BARE.fullmatch(part) else _cut(repr(part))
+            told += f".{key}" if told else key
     return f"{told} ({', '.join(known)})" if known else told
 
 
@@ -136,9 +143,7 @@ def _known(entries: Any, entry: Any, path: str, number: int, text: str) -> list[
     """Return the name and the line of a table in a list, as far as they are known."""
     if not isinstance(entry, dict):
         return []
-    known = [
-        f"{key}{shown(entry[key]).removeprefix(', got')}" for key in ("id", "name") if isinstance(entry.get(key), str)
-    ][:1]
+    known = [f"{key} {_cut(repr(entry[key]))}" for key in ("id", "name") if isinstance(entry.get(key), str)][:1]
     lines = [at for at, line in enumerate(text.splitlines(), start=1) if _is_header(line, path)]
     if len(lines) == len(entries):  # otherwise some are written in another way
         known.append(f"line {lines[number]}")
@@ -147,7 +152,7 @@ def _known(entries: Any, entry: Any, path: str, number: int, text: str) -> list[
 
 def _is_header(line: str, path: str) -> bool:
     header = _HEADER.fullmatch(line)
-    return header is not None and re.sub(r"""\s|["']""", "", header[1]) == path
+    return header is not None and re.sub(r"""\s|["']""", "", header[1]) == re.sub(r"""\s|["']""", "", path)
 
 
 # --- which keys there are -----------------------------------------------------------------------------

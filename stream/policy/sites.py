@@ -80,9 +80,12 @@ class Site(Frozen):
     def _known_timezone(cls, value: str) -> str:
         try:
             ZoneInfo(value)
+            known = value != "localtime"  # whatever the machine is set to: no two need agree on it
         except (KeyError, ValueError, OSError):
+            known = False
+        if not known:
             msg = "must be a time zone name such as 'Europe/Berlin'"
-            raise ValueError(msg) from None
+            raise ValueError(msg)
         return value
 
     @field_validator("tick")

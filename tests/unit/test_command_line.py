@@ -14,11 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from connectors import cli, keyfile
-from connectors.commands.options import Address, Speed, read_policy, windows_options
+from connectors.commands.options import Address, Speed, bootstrap, read_policy, windows_options
 from connectors.embedded.sqlite_file import StoreError
 from connectors.sources import check_uptime_clock
 from stream.errors import DataError, UsageError
 from stream.policy.document import load_policy
+from stream.settings import Settings
 from tests.core_ground import building, policy_text
 
 SECRET = "a4:00:00:00:00:01"
@@ -66,6 +67,11 @@ def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
     assert SECRET not in said
 
 
+def test_what_an_error_quotes_does_not_talk_to_the_terminal(monkeypatch, capsys):
+    said = ended(monkeypatch, capsys, UsageError("audience \x1b[31mx\r\x9b2J\u202e\tß:\nsecond line"))[1]
+    assert said == "tacet: audience \\x1b[31mx\\r\\x9b2J\\u202e\\tß:\nsecond line\n"
+
+
 # --- options ------------------------------------------------------------------------------------------
 
 
@@ -75,6 +81,31 @@ def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
 def test_an_address_ends_in_a_port(text):
     with pytest.raises(click.BadParameter, match="must be HOST:PORT"):
         Address().convert(text, None, None)
+
+
+@pytest.mark.parametrize(
+    ("servers", "told"),
+    [
+        ("nonsense", "got 'nonsense'"),
+        ("broker:99999", "got 'broker:99999'"),
+        ("broker:0", "got 'broker:0'"),
+        ("a:9092,,b:9092", "got ''"),
+        ("user:S3CRET@broker:9092", "got 'broker:9092'"),
+        ("kafka://broker:9092", "got 'kafka://broker:9092'"),
+    ],
+)
+def test_brokers_are_hosts_with_ports_and_nothing_else(servers: str, told: str):
+    for given, name in ((servers, "--kafka"), (None, "TACET_KAFKA")):
+        with pytest.raises(UsageError, match="must be HOST:PORT, or several with commas between") as problem:
+            bootstrap(Settings(kafka=servers), given)
+        assert (str(problem.value).startswith(name), told in str(problem.value)) == (True, True)
+        assert "S3CRET" not in str(problem.value)
+    assert bootstrap(Settings(kafka="a.b-c_d:9092, [::1]:9093"), None) == "a.b-c_d:9092, [::1]:9093"
+
+
+def test_an_empty_variable_names_no_broker():
+    with pytest.raises(UsageError, match="--kafka: must be given, or TACET_KAFKA set"):
+        bootstrap(Settings(kafka=""), None)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "0", "-1", "fast", "1e999"])

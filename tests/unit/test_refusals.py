@@ -171,6 +171,27 @@ def test_an_unknown_key_suggests_the_nearest(key: tuple[Any, ...], near: str) ->
     assert told.endswith(f": is no key that a policy has, perhaps {near} is meant")
 
 
+@pytest.mark.parametrize("key", ["\x1b[31mred", "a\nb", "../../etc", "", "x" * 10_000, "ü", "\u202ex"])
+@pytest.mark.parametrize("place", [("site",), ("privacy",), ("release", 0, "epsilon")], ids=str)
+def test_a_key_that_is_no_word_is_told_as_a_value_is(place: tuple[Any, ...], key: str) -> None:
+    """In quotes, cut where it is long, and without what moves a terminal's cursor."""
+    document = copy.deepcopy(WHOLE)
+    table = table_of(document, (*place, key))
+    table[key] = copy.deepcopy(next(iter(table.values())))
+    told = refused(document)
+    assert told is not None
+    for line in told.splitlines():
+        assert re.match(r"p\.toml: \S.*: \S", line), line
+        assert line.isprintable()
+        assert len(line) < 400
+
+
+def test_a_time_zone_is_not_whatever_the_machine_is_set_to() -> None:
+    document = copy.deepcopy(WHOLE)
+    document["site"]["dbh"]["timezone"] = "localtime"
+    assert "site.dbh.timezone: must be a time zone name" in str(refused(document))
+
+
 def test_a_zone_is_named_by_id_and_by_the_line_on_which_it_begins() -> None:
     zone = '[[site.dbh.zones]]\nid = "{0}"\ncapacity = {1}\naccess_points = ["02:00:00:00:00:0{0}"]\n'
     head = '[site.dbh]\nsources = ["10.2.0.5"]\n'
