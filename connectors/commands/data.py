@@ -37,13 +37,18 @@ from connectors.simulation.send import send_schedule
 from connectors.simulation.traps import trap_schedule
 from stream.errors import UsageError
 from stream.pipeline import Options
-from stream.policy.document import SMALLEST_PEGASUS, decimal_string, parse_epsilon
+from stream.policy.document import decimal_string, parse_epsilon
+from stream.policy.mechanisms import MECHANISMS
 from stream.records import Micros
 from stream.simulator.events import SimulatorConfig
 from stream.simulator.events import simulate as run_simulation
 
 FIRST_START, LAST_START = date(1970, 1, 2), date(2240, 1, 1)
 """First days of a simulation whose times all lie between 1970 and 2255, in any time zone."""
+
+
+PAID_BY_WINDOW = [name for name, declared in MECHANISMS.items() if not declared.pays_for_w]
+"""Mechanisms that release a table of counts: each window costs an epsilon."""
 
 
 @click.command()
@@ -161,7 +166,7 @@ def replay(
 
 @click.command()
 @click.argument("counts", type=FILE)
-@click.option("--mechanism", type=click.Choice(["laplace", "pegasus", "filter"]), required=True)
+@click.option("--mechanism", type=click.Choice(PAID_BY_WINDOW), required=True)
 @click.option(
     "--smoother", type=click.Choice(["average", "median", "james-stein"]), default="median", show_default=True
 )
@@ -189,8 +194,9 @@ def release(
     except ValueError as error:
         msg = f"--epsilon: {error}, got {epsilon!r}"
         raise UsageError(msg) from None
-    if mechanism == "pegasus" and exact < SMALLEST_PEGASUS:
-        msg = f"--epsilon: must be at least {decimal_string(SMALLEST_PEGASUS)} with pegasus, got {epsilon!r}"
+    least = MECHANISMS[mechanism].smallest
+    if exact < least:
+        msg = f"--epsilon: must be at least {decimal_string(least)} with {mechanism}, got {epsilon!r}"
         raise UsageError(msg)
     keys = keyfile.laboratory_keys(key_file)
     with progress("rows released") as tick:

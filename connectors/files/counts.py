@@ -24,6 +24,7 @@ from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts
 from stream.mechanisms.filter import LARGEST_CAPACITY
 from stream.mechanisms.noise import Ints
+from stream.policy.mechanisms import mechanism_named
 from stream.records import MINUTE, Micros
 from stream.schemas import rfc3339
 
@@ -80,7 +81,7 @@ def release_file(
         site="table", release=mechanism, zones=table.zones, day_key=lambda day: subkey(keys.day(day), "noise"),
         slot=lambda instant: slot_of(instant, zone), window=window,
     )  # fmt: skip
-    if max_count is None and mechanism == "filter":
+    if max_count is None and mechanism_named(mechanism).largest_count is not None:
         largest = _largest(naming, table, epsilon)
     else:
         largest = [max_count or 1] * len(table.zones)

@@ -6,13 +6,13 @@ says by a factor of at most e^(k E). E is added up from what was charged, whatev
 under whatever policy, at whatever attempt and however late:
 
     E = sum of the n largest window costs of the zone within the day
-        + sum over w-event releases of epsilons_for(n, windows charged) times epsilon
+        + sum over w-event releases of epsilons_for(w, n, windows charged) times epsilon
 
 The cost of a window is the sum over lines, a line being a release under one name, policy version and attempt:
 each has noise of its own. Readers of one line pay together what ``coalition_cost`` says. Any n windows of a day
 cost at most the n largest. Of a w-event release an epsilon pays for any w windows one after another, but the n ticks
-may lie apart, each where the release spends all it has (``epsilons_for``); a line begun anew (another name, policy or
-attempt) pays for itself. A day with fewer charged windows costs less than a policy promises, and never more.
+may lie apart, each where the release spends all it has (``Mechanism.epsilons_for``); a line begun anew (another name,
+policy or attempt) pays for itself. A day with fewer charged windows costs less than a policy promises, and never more.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from stream.policy.mechanisms import mechanism_named
 from stream.records import DAY, Micros
 
-PERTURBER_SHARE = Fraction(4, 5)
-GROUPER_SHARE = Fraction(1, 5)
 KEPT: Micros = 2 * DAY
 """A local day has closed long before its windows are this old, also where its clocks or time zone have changed."""
 
@@ -36,34 +35,14 @@ Span = tuple[Micros, Micros]
 
 
 def coalition_cost(mechanism: str, epsilons: Iterable[Fraction]) -> Fraction:
-    """Return what readers of one count release at one tick learn together."""
+    """Return what readers of one count release at one tick learn together; UsageError for an undeclared mechanism."""
     return _cost(mechanism, frozenset(epsilon for epsilon in epsilons if epsilon > 0))
 
 
 @lru_cache(maxsize=1024)
 def _cost(mechanism: str, distinct: frozenset[Fraction]) -> Fraction:
-    if not distinct:
-        return Fraction(0)
-    if mechanism == "pegasus":
-        return PERTURBER_SHARE * max(distinct) + GROUPER_SHARE * sum(distinct)
-    return max(distinct)
-
-
-def epsilons_for(mechanism: str, w: int, ticks: int, windows: int) -> int:
-    """Return how many epsilons that pay for any w windows one after another pay for some ticks, wherever they lie.
-
-    ``uniform`` spends the w-th part at each of them. What ``sample`` and ``ba`` spend may all fall on the ticks: up to
-    an epsilon at each, and no more than one for every w windows that there are.
-
-    Args:
-        mechanism: of the release.
-        w: 1 where every window is paid for.
-        ticks: how many.
-        windows: of the release, one after another, among which the ticks are.
-    """
-    if mechanism == "uniform":
-        return -(-min(ticks, windows) // w)
-    return min(ticks, -(-windows // w))
+    composition = mechanism_named(mechanism).composition
+    return composition.together(distinct) if distinct else Fraction(0)
 
 
 class Line(NamedTuple):
@@ -172,7 +151,7 @@ class ChargedWindows:
         """Return what up to ``ticks`` windows of a w-event line cost."""
         each = {cost: number for (line, cost), number in runs.items() if line == name}
         line = self.lines[name]
-        return epsilons_for(line.mechanism, line.w, ticks, sum(each.values())) * max(each)
+        return mechanism_named(line.mechanism).epsilons_for(line.w, ticks, sum(each.values())) * max(each)
 
 
 def _dearest(costs: Mapping[Fraction, int], n: int) -> Fraction:
@@ -212,9 +191,10 @@ def encode_charged(state: ChargedWindows) -> dict[str, Any]:
 
 
 def decode_charged(data: Mapping[str, Any]) -> ChargedWindows:
-    """Return the state of its JSON form."""
+    """Return the state of its JSON form; UsageError where a line is of a mechanism that is not declared."""
     state = ChargedWindows()
     for name, (mechanism, w, zones) in data["lines"].items():
+        mechanism_named(mechanism)
         state.lines[name] = Line(mechanism, w, tuple(zones))
     for first, step, number, lines in data["windows"]:
         window = tuple((name, tuple((who, Fraction(epsilon)) for who, epsilon in paid)) for name, paid in lines)

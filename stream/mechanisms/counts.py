@@ -1,188 +1,24 @@
-"""Releases of counts: the three mechanisms behind one face, as a stage of the stream and in one batch.
-
-    laplace   counts with discrete Laplace noise, not clamped: it may be negative, and its mean is right
-    pegasus   0.8 ε on the noise, 0.2 ε on the grouper, then a smoother; rounded and never negative
-    filter    ε on the noise, then the regime-switching filter; never negative
-
-A mechanism is handed its noise instead of drawing it, because all audiences of a release share one chain.
-"""
+"""Releases of counts: the mechanism of a name, as a stage of the stream and over a whole table at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from importlib import import_module
+from typing import cast
 
 import numpy as np
 
-from stream.errors import DataError, UsageError
+from stream.errors import UsageError
 from stream.mechanisms.chain import chain
-from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.contract import CountMechanism, Parameters, Tick
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.noise import Ints, check_epsilon, half_width_95
-from stream.mechanisms.pegasus import Grouper, GrouperState, GroupItem, Groups, perturber_epsilon
-from stream.mechanisms.smoothers import SMOOTHERS, Ratio, publishable, whole
-from stream.operators import Operator
+from stream.mechanisms.noise import Ints, check_epsilon
+from stream.mechanisms.smoothers import SMOOTHERS
+from stream.policy.mechanisms import mechanism_named
 from stream.records import DAY, MINUTE, Micros
-
-
-class Tick(NamedTuple):
-    """What one window brings to a mechanism."""
-
-    counts: Ints
-    """True counts in registry order; restricted."""
-    noise: Ints
-    """The chain's noise at the mechanism's ``noise_epsilon``."""
-    key: bytes
-    """Secret of the key day of the window's start."""
-    context: Context
-    slot: Slot
-    """The window's end in the site's local week."""
-
-
-class Values(NamedTuple):
-    """What may be published of one window, shape [zones]."""
-
-    values: Ints
-    half_width: Ints
-    """95 % half-width of each value, of the mechanism's ``half_width_kind``."""
-    exact: Ratio
-    """The values before rounding and clamping: what sums over zones are made of."""
-    groups: Groups | None = None
-    """PeGaSus' last groups, in noisy values: what its window sums are made of."""
-    noise_epsilon: Fraction | None = None
-    """ε of the noise in these values, where that is not the mechanism's in every window."""
-
-
-class CountMechanism(Operator[Any, Tick, Values], Protocol):
-    """One mechanism at one epsilon."""
-
-    @property
-    def noise_epsilon(self) -> Fraction:
-        """The part of ε that the noise on the counts spends."""
-
-    @property
-    def half_width_kind(self) -> str:
-        """``noise``: of the noise alone; ``posterior``: the filter's 1-99 % range, not guaranteed."""
-
-    def pause(self, state: Any) -> Any:
-        """Return the state to go on with after a window that is not released, or into the next key day."""
-
-
-@dataclass(frozen=True)
-class Laplace:
-    """Counts plus noise. Its state is None."""
-
-    zones: int
-    epsilon: Fraction
-    half_width_kind: str = "noise"
-
-    @property
-    def noise_epsilon(self) -> Fraction:
-        """All of ε."""
-        return self.epsilon
-
-    def initial(self) -> None:
-        """Return None."""
-
-    def step(self, state: None, item: Tick) -> tuple[None, list[Values]]:
-        """Add the noise."""
-        noisy = item.counts + item.noise
-        return None, [Values(noisy, np.full(self.zones, half_width_95(self.epsilon)), whole(noisy))]
-
-    def pause(self, state: None) -> None:
-        """Return None."""
-
-    def encode(self, state: None) -> bytes:
-        """Return no bytes."""
-        return b""
-
-    def decode(self, data: bytes) -> None:
-        """Return None; DataError where there are bytes."""
-        if data:
-            raise DataError("laplace state: must be empty")
-
-
-@dataclass(frozen=True)
-class Pegasus:
-    """PeGaSus: noise, an own grouper for this epsilon, a smoother."""
-
-    zones: int
-    epsilon: Fraction
-    smoother: str = "median"
-    half_width_kind: str = "noise"
-
-    @cached_property
-    def grouper(self) -> Grouper:
-        """The grouper, which spends the rest of ε."""
-        return Grouper(self.zones, self.epsilon)
-
-    @property
-    def noise_epsilon(self) -> Fraction:
-        """The perturber's 0.8 ε."""
-        return perturber_epsilon(self.epsilon)
-
-    def initial(self) -> GrouperState:
-        """Return the state in which no group is open."""
-        return self.grouper.initial()
-
-    def step(self, state: GrouperState, item: Tick) -> tuple[GrouperState, list[Values]]:
-        """Add the noise, find each zone's group, smooth over it."""
-        rho, nu = self.grouper.draw(item.key, item.context, state, item.counts)
-        grouped = GroupItem(item.counts, item.counts + item.noise, rho, nu)
-        after, [groups] = self.grouper.step(state, grouped)
-        width = np.full(self.zones, half_width_95(self.noise_epsilon))
-        smoothed = SMOOTHERS[self.smoother](groups)
-        return after, [Values(publishable(smoothed), width, smoothed, groups)]
-
-    def pause(self, state: GrouperState) -> GrouperState:
-        """Return the state with all groups closed."""
-        return self.grouper.close_all(state)
-
-    def encode(self, state: GrouperState) -> bytes:
-        """Return the grouper's bytes."""
-        return self.grouper.encode(state)
-
-    def decode(self, data: bytes) -> GrouperState:
-        """Return the grouper's state."""
-        return self.grouper.decode(data)
-
-
-@dataclass(frozen=True)
-class Filtered:
-    """Noise, then the regime-switching filter."""
-
-    filter: RegimeFilter
-    half_width_kind: str = "posterior"
-
-    @property
-    def noise_epsilon(self) -> Fraction:
-        """All of ε."""
-        return self.filter.epsilon
-
-    def initial(self) -> FilterState:
-        """Return the filter's initial state."""
-        return self.filter.initial()
-
-    def step(self, state: FilterState, item: Tick) -> tuple[FilterState, list[Values]]:
-        """Add the noise, filter it."""
-        after, [estimate] = self.filter.step(state, FilterItem(item.counts + item.noise, item.slot))
-        return after, [Values(estimate.median, estimate.half_width, whole(estimate.median))]
-
-    def pause(self, state: FilterState) -> FilterState:
-        """Return the state as it is: it never read a true count."""
-        return state
-
-    def encode(self, state: FilterState) -> bytes:
-        """Return the filter's bytes."""
-        return self.filter.encode(state)
-
-    def decode(self, data: bytes) -> FilterState:
-        """Return the filter's state."""
-        return self.filter.decode(data)
 
 
 def count_mechanism(
@@ -192,24 +28,19 @@ def count_mechanism(
     max_counts: Sequence[int],
     smoother: str = "median",
     calendar: bool = True,
+    windows: int = 1,
 ) -> CountMechanism:
-    """Return the mechanism called ``name``, over as many zones as ``max_counts`` has entries.
+    """Return the mechanism of this name in the registry, over as many zones as ``max_counts`` has entries.
 
     Raises:
         UsageError: unknown mechanism or smoother, or an epsilon that it cannot work with.
     """
+    module, _, function = mechanism_named(name).implementation.partition(":")
     check_epsilon(epsilon)
     if smoother not in SMOOTHERS:
         raise UsageError(f"smoother must be one of {', '.join(SMOOTHERS)}, got {smoother!r}")
-    if name == "laplace":
-        return Laplace(len(max_counts), epsilon)
-    if name == "pegasus":
-        mechanism = Pegasus(len(max_counts), epsilon, smoother)
-        mechanism.initial()
-        return mechanism
-    if name == "filter":
-        return Filtered(RegimeFilter(tuple(max_counts), epsilon, calendar))
-    raise UsageError(f"mechanism must be one of laplace, pegasus, filter, got {name!r}")
+    make = cast(Callable[[Parameters], CountMechanism], getattr(import_module(module), function))
+    return make(Parameters(epsilon, tuple(max_counts), smoother, calendar, windows))
 
 
 @dataclass(frozen=True)

@@ -39,14 +39,14 @@ from numpy.typing import NDArray
 from stream.errors import DataError, UsageError
 from stream.mechanisms.chain import chain
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
-from stream.mechanisms.counts import Tick, Values
+from stream.mechanisms.contract import Tick, Values
 from stream.mechanisms.exact import Floats
+from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, std
-from stream.mechanisms.pegasus import Grouper, GrouperState, GroupItem, grouper_epsilon
 from stream.mechanisms.smoothers import SMOOTHERS, whole
+from stream.policy.mechanisms import Mechanism, mechanism_named, names_where
 
-PERTURBERS = ("laplace", "pegasus")
 PRUNED, MEASURED, CUT = 0, 1, 2
 """What a node is in a window: skipped; measured with its level's share; measured with its subtree's too."""
 WIDEST = 2.12
@@ -68,7 +68,7 @@ class HierarchyState:
     """PeGaSus' open groups of each level (restricted), and what each node was in the latest window."""
 
     groups: tuple[GrouperState, ...] = ()
-    """Leaves first; empty for laplace."""
+    """Leaves first; empty where nothing is grouped."""
     kinds: tuple[int, ...] = ()
 
 
@@ -101,8 +101,8 @@ class Hierarchy:
         self.initial()
 
     def _check_choices(self) -> None:
-        if self.perturber not in PERTURBERS:
-            raise UsageError(f"perturber must be one of {', '.join(PERTURBERS)}, got {self.perturber!r}")
+        if self.perturber not in names_where("levels"):
+            raise UsageError(f"perturber must be one of {', '.join(names_where('levels'))}, got {self.perturber!r}")
         if self.smoother not in SMOOTHERS:
             raise UsageError(f"smoother must be one of {', '.join(SMOOTHERS)}, got {self.smoother!r}")
         if self.epsilons and self.epsilon not in self.epsilons:
@@ -114,11 +114,15 @@ class Hierarchy:
         if len(set(self.epsilons)) > 1:
             raise UsageError(f"pruning must have one audience only, got {len(self.epsilons)} epsilons")
 
+    @property
+    def _declared(self) -> Mechanism:
+        return mechanism_named(self.perturber)
+
     # --- budget ---------------------------------------------------------------------------------------
 
     @property
     def noise_epsilon(self) -> Fraction:
-        """What the noise of one path spends: R, or with pegasus four fifths of it."""
+        """What the noise of one path spends: R, or with a grouper the chain's part of it."""
         return self.measured_epsilon - self._grouper_part(self.measured_epsilon)
 
     @property
@@ -130,7 +134,7 @@ class Hierarchy:
         return epsilon * (1 - self.pruning.share) if self.pruning else epsilon
 
     def _grouper_part(self, epsilon: Fraction) -> Fraction:
-        return grouper_epsilon(epsilon) if self.perturber == "pegasus" else Fraction(0)
+        return self._declared.composition.own * epsilon
 
     @property
     def test_epsilon(self) -> Fraction:
@@ -155,8 +159,8 @@ class Hierarchy:
 
     @cached_property
     def groupers(self) -> tuple[Grouper, ...]:
-        """One a level, at its share; none for laplace."""
-        if self.perturber != "pegasus":
+        """One a level, at its share; none where nothing is grouped."""
+        if not self._declared.grouped:
             return ()
         r = self.measured_epsilon
         return tuple(Grouper(len(names), f * r) for names, f in zip(self.tree.names, self.shares, strict=True))
@@ -175,7 +179,7 @@ class Hierarchy:
         after, smooth, size = self._smoothed(state, item, (counts, noisy), kinds)
         precision = np.where(kinds == PRUNED, 0, size / self._variance(kinds))
         gathered = gather(self.tree, smooth, precision)
-        numbers = whole_numbers(self.tree, gathered, negative=self.perturber == "laplace")
+        numbers = whole_numbers(self.tree, gathered, negative=not self._declared.clamped)
         return after, [Values(numbers, self._half_widths(kinds, numbers), whole(numbers))]
 
     def prune(self, item: Tick, counts: Ints) -> Ints:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stream.mechanisms.counts import CountMechanism, Laplace, Values
+from stream.mechanisms.contract import CountMechanism, Values
 
 
 class LevelSums(NamedTuple):
@@ -38,13 +38,22 @@ class LevelSums(NamedTuple):
     floor_widths: tuple[int, ...]
 
 
-def level_sums(mechanism: CountMechanism, values: Values, floors: Sequence[Sequence[int]]) -> LevelSums:
-    """Return the sums over each floor's zones, given by their places, and over all of them."""
+def level_sums(
+    mechanism: CountMechanism, values: Values, floors: Sequence[Sequence[int]], *, clamped: bool
+) -> LevelSums:
+    """Return the sums over each floor's zones, given by their places, and over all of them.
+
+    Args:
+        mechanism: made the values.
+        values: of one window.
+        floors: the places of each floor's zones.
+        clamped: whether the mechanism's values are never negative, and so no sum either.
+    """
     sums = [exact_sum(values, members) for members in floors]
     members = [place for floor in floors for place in floor]
     widths = [level_half_width(mechanism, values, floor) for floor in floors]
     building, width = round(sum(sums, Fraction(0))), level_half_width(mechanism, values, members)
-    if isinstance(mechanism, Laplace):
+    if not clamped:
         return LevelSums(building, width, tuple(round(each) for each in sums), tuple(widths))
     held = [max(Fraction(0), each) for each in sums]
     shared = shared_out(max(0, building), held)

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from stream.errors import DataError, UsageError
+from stream.mechanisms.grouper import Groups
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.pegasus import Groups
 from stream.mechanisms.smoothers import SMOOTHERS, Ratio
 
 STATISTICS = ("average", "median")

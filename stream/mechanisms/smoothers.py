@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stream.mechanisms.grouper import Groups
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.pegasus import Groups
 
 
 class Ratio(NamedTuple):

@@ -39,13 +39,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.counts import CountMechanism, Tick, Values
+from stream.mechanisms.contract import CountMechanism, Parameters, Tick, Values
 from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, half_width_95
 from stream.mechanisms.smoothers import whole
 
-CARRYING = frozenset({"sample", "ba"})
-"""Mechanisms that hold over from window to window what may still be spent."""
 UNITS = 2
 """Units of u that one window brings: one for the test, one for publishing."""
 
@@ -229,25 +227,16 @@ class BudgetAbsorption(_WEvent):
         return (windows + max(windows, self.windows)) * self.unit
 
 
-W_EVENT: dict[str, type[Uniform] | type[Sample] | type[BudgetAbsorption]] = {
-    "uniform": Uniform,
-    "sample": Sample,
-    "ba": BudgetAbsorption,
-}
+def uniform(parameters: Parameters) -> Uniform:
+    """Return the mechanism for these parameters; UsageError where one is out of range."""
+    return Uniform(parameters.zones, parameters.epsilon, parameters.windows)
 
 
-def w_event_mechanism(name: str, *, zones: int, epsilon: Fraction, windows: int) -> WEventMechanism:
-    """Return the mechanism called ``name``.
+def sample(parameters: Parameters) -> Sample:
+    """Return the mechanism for these parameters; UsageError where one is out of range."""
+    return Sample(parameters.zones, parameters.epsilon, parameters.windows)
 
-    Args:
-        name: ``uniform``, ``sample`` or ``ba``.
-        zones: at least 1.
-        epsilon: of any ``windows`` consecutive windows.
-        windows: w, at least 1.
 
-    Raises:
-        UsageError: unknown name, or a parameter out of range.
-    """
-    if name not in W_EVENT:
-        raise UsageError(f"mechanism must be one of {', '.join(W_EVENT)}, got {name!r}")
-    return W_EVENT[name](zones, epsilon, windows)
+def ba(parameters: Parameters) -> BudgetAbsorption:
+    """Return the mechanism for these parameters; UsageError where one is out of range."""
+    return BudgetAbsorption(parameters.zones, parameters.epsilon, parameters.windows)

@@ -22,7 +22,6 @@ from stream.policy.fields import (
     EVERYBODY,
     LARGEST_EPSILON,
     NANO,
-    SMALLEST_PEGASUS,
     Duration,
     Frozen,
     Ident,
@@ -228,10 +227,6 @@ def _check_working_hours(sites: dict[str, Site]) -> None:
             raise ValueError(msg)
 
 
-LARGEST_STATE = 1 << 20
-"""Largest count that the filter considers."""
-
-
 def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> None:
     """Raise ValueError unless the zones of all states are among those that the release covers, at one site.
 
@@ -247,8 +242,9 @@ def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> 
                 msg = f"release '{release.name}': states.{name} must consist of zones of the release, got '{zone}'"
                 raise ValueError(msg)
         most = sum(largest[zone] for zone in set(zones))
-        if release.mechanism == "filter" and most > LARGEST_STATE:
-            rule = f"must hold at most {LARGEST_STATE} devices with filter"
+        limit = release.declared.largest_count
+        if limit is not None and most > limit:
+            rule = f"must hold at most {limit} devices with {release.mechanism}"
             msg = f"release '{release.name}': states.{name} {rule}, got {most}"
             raise ValueError(msg)
 
@@ -274,7 +270,7 @@ def load_policy(text: str, file: str = "policy") -> Policy:
 
 
 __all__ = [
-    "EVERYBODY", "LARGEST_EPSILON", "NANO", "SMALLEST_PEGASUS", "Attribute", "AttributeModel", "AttributeName",
+    "EVERYBODY", "LARGEST_EPSILON", "NANO", "Attribute", "AttributeModel", "AttributeName",
     "AttributeRelease", "Audience", "CountRelease", "Meeting", "Mobility", "Policy", "Privacy", "Pseudonyms", "Release",
     "Restricted", "Selection", "Sensitive", "Site", "Zone", "audiences_of", "decimal_string", "load_policy",
     "parse_duration", "parse_epsilon",

@@ -25,8 +25,6 @@ NANO = 1_000_000_000
 """Ledger units in one epsilon."""
 LARGEST_EPSILON = 100
 """Beyond this a release would hide nothing."""
-SMALLEST_PEGASUS = Fraction(1, 20_000)
-"""Below this PeGaSus' grouper would need more noise than the sampler gives."""
 EVERYBODY = "all"
 """Stands for all audiences together, so no audience may be called so."""
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
@@ -15,7 +15,6 @@ from stream.policy.fields import (
     CLOCK_PATTERN,
     LEVEL_STEP,
     NANO,
-    SMALLEST_PEGASUS,
     Clock,
     Duration,
     Epsilon,
@@ -28,6 +27,7 @@ from stream.policy.fields import (
     refuse_repeats,
     worded,
 )
+from stream.policy.mechanisms import MECHANISMS, SMALLEST_PART, Mechanism, names_where
 from stream.policy.sites import Zone
 from stream.records import DAY
 
@@ -55,6 +55,11 @@ class Selection(Frozen):
         given = (("kind", self.kind), ("floor", self.floor), ("ids", self.ids))
         return next((f"{key} {name}" for key, names in given for name in names if (key, name) not in known), None)
 
+
+if TYPE_CHECKING:
+    MechanismName = str
+else:  # a choice that the registry decides, so that a new mechanism is named there alone
+    MechanismName = Literal[tuple(MECHANISMS)]
 
 AttributeName = Literal["arrival", "departure", "breaks", "occupancy_level"]
 
@@ -88,12 +93,8 @@ class Attribute(Frozen):
     sensitive: Sensitive
 
 
-W_EVENT = frozenset({"uniform", "sample", "ba"})
-"""Mechanisms whose epsilon is the price of any ``w`` consecutive windows."""
 LONGEST_REFRESH = 366 * DAY
 """The ledger remembers no more."""
-SMALLEST_PART = Fraction(1, NANO)
-"""Below this part of an epsilon the sampler makes no noise."""
 
 
 class Pruning(Frozen):
@@ -132,7 +133,7 @@ class CountRelease(Frozen):
 
     name: Name
     query: Literal["count"]
-    mechanism: Literal["laplace", "pegasus", "filter", "uniform", "sample", "ba"]
+    mechanism: MechanismName
     smoother: Literal["average", "median", "james-stein"] = "median"
     calendar: bool = True
     zones: Selection = Selection()
@@ -164,10 +165,11 @@ class CountRelease(Frozen):
 
     @model_validator(mode="after")
     def _epsilons_fit(self) -> CountRelease:
+        least = self.declared.smallest
         for audience, epsilon in self.epsilon.items():
-            if self.mechanism == "pegasus" and epsilon < SMALLEST_PEGASUS:
+            if epsilon < least:
                 msg = (
-                    f"epsilon.{audience} must be at least {decimal_string(SMALLEST_PEGASUS)} with pegasus, "
+                    f"epsilon.{audience} must be at least {decimal_string(least)} with {self.mechanism}, "
                     f"got {decimal_string(epsilon)}"
                 )
                 raise ValueError(msg)
@@ -178,6 +180,11 @@ class CountRelease(Frozen):
         _check_mechanism(self)
         _check_parts(self)
         return self
+
+    @property
+    def declared(self) -> Mechanism:
+        """What the release's mechanism declares."""
+        return MECHANISMS[self.mechanism]
 
     @property
     def windows_paid(self) -> int:
@@ -217,15 +224,19 @@ class CountRelease(Frozen):
 
 def _check_mechanism(release: CountRelease) -> None:
     """Raise ValueError where mechanism, w, states, levels, shares and pruning do not go together."""
-    w_event, audiences = release.mechanism in W_EVENT, len(release.epsilon)
+    declared, audiences = release.declared, len(release.epsilon)
+    w_event, most = _worded(names_where("pays_for_w"), "and"), declared.audiences
     rules = (
-        (w_event == (release.w is not None), "w must be given with uniform, sample and ba, and only with them"),
-        (not w_event or audiences == 1, f"{release.mechanism} must have one audience, got {audiences}"),
-        (not w_event or not release.w_budget, f"w_budget must not go with {release.mechanism}, whose epsilon is one"),
+        (declared.pays_for_w == (release.w is not None), f"w must be given with {w_event}, and only with them"),
+        (most is None or audiences <= most, f"{release.mechanism} must have {_audiences(most)}, got {audiences}"),
+        (
+            not declared.pays_for_w or not release.w_budget,
+            f"w_budget must not go with {release.mechanism}, whose epsilon is one",
+        ),
         (not release.states or release.levels == ("zone",), "levels must be ['zone'] with states, which may overlap"),
         (
-            not release.shares or release.mechanism in {"laplace", "pegasus"},
-            f"shares must go with laplace or pegasus, got {release.mechanism}",
+            not release.shares or declared.levels,
+            f"shares must go with {_worded(names_where('levels'), 'or')}, got {release.mechanism}",
         ),
         (not release.shares or not release.states, "shares must not go with states"),
         (
@@ -239,6 +250,15 @@ def _check_mechanism(release: CountRelease) -> None:
     for holds, rule in rules:
         if not holds:
             raise ValueError(rule)
+
+
+def _worded(names: tuple[str, ...], last: str) -> str:
+    """Return ``a, b and c``."""
+    return f" {last} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+def _audiences(most: int | None) -> str:
+    return "one audience" if most == 1 else f"at most {most} audiences"
 
 
 def _check_parts(release: CountRelease) -> None:
@@ -255,11 +275,11 @@ def _check_parts(release: CountRelease) -> None:
 
 def _parts(release: CountRelease, audience: str, epsilon: Fraction) -> Iterator[tuple[Fraction, Fraction, str]]:
     """Yield each part of an epsilon, the least that it may be, and the rule to tell where it is less."""
-    key, least = f"epsilon.{audience}", SMALLEST_PEGASUS if release.mechanism == "pegasus" else SMALLEST_PART
+    key, least = f"epsilon.{audience}", release.declared.smallest
     overlap = max(Counter(zone for zones in release.states.values() for zone in set(zones)).values(), default=1)
     parts, where = overlap, f" with a zone in {overlap} states" if release.states else ""
     if release.w is not None:
-        parts, where = parts * 2 * release.w, f" with w = {release.w}" + where
+        parts, where = parts * release.declared.parts_per_window * release.w, f" with w = {release.w}" + where
     most = f"{key} must be at least {decimal_string(parts * least)}{where}, got {decimal_string(epsilon)}"
     yield epsilon / parts, least, most
     measured = epsilon * (1 - release.prune.share) if release.prune else epsilon

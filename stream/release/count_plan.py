@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from stream.mechanisms.consistency import site_tree
-from stream.mechanisms.counts import CountMechanism, Values, count_mechanism
+from stream.mechanisms.contract import CountMechanism, Values
+from stream.mechanisms.counts import count_mechanism
 from stream.mechanisms.hierarchy import Hierarchy, Pruning
 from stream.mechanisms.levels import level_sums
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states
-from stream.mechanisms.wevent import CARRYING, w_event_mechanism
 from stream.policy.document import CountRelease, Policy, Zone, decimal_string
-from stream.policy.releases import W_EVENT
 from stream.records import OccupancyWindow
 from stream.release.carried import Owner, owner_of
 from stream.schemas import rfc3339
@@ -49,7 +48,7 @@ class CountPlan:
             epsilon: self._mechanism(epsilon) for epsilon in sorted(set(release.epsilon.values()), reverse=True)
         }
         """One for each distinct epsilon: audiences of equal epsilon share its values."""
-        self.owner: Owner | None = owner_of(policy, release, site) if release.mechanism in CARRYING else None
+        self.owner: Owner | None = owner_of(policy, release, site) if release.declared.carries else None
         """What its publications belong to, where it carries any."""
         self._floors: dict[str, list[int]] = {}
         for place, floor in enumerate(floors):
@@ -59,9 +58,6 @@ class CountPlan:
         release, largest = self.release, [zone.largest for zone in self.zones]
         if self._states is not None:
             epsilon, largest = self._states.share(epsilon), list(self._states.largest(largest))
-        if release.mechanism in W_EVENT:
-            assert release.w is not None  # noqa: S101
-            return w_event_mechanism(release.mechanism, zones=len(self.names), epsilon=epsilon, windows=release.w)
         if self._tree is not None:
             prune = release.prune
             return Hierarchy(
@@ -70,8 +66,9 @@ class CountPlan:
                 tuple(release.epsilon.values()),
             )  # fmt: skip
         return count_mechanism(
-            release.mechanism, epsilon=epsilon, max_counts=largest, smoother=release.smoother, calendar=release.calendar
-        )
+            release.mechanism, epsilon=epsilon, max_counts=largest, smoother=release.smoother,
+            calendar=release.calendar, windows=release.windows_paid,
+        )  # fmt: skip
 
     def _levels_up(self) -> tuple[Any, ...]:
         return tuple(level for level in ("zone", "floor", "building") if level in self.release.levels)
@@ -79,7 +76,7 @@ class CountPlan:
     @property
     def draws_own_noise(self) -> bool:
         """Whether the mechanism draws its noise itself, so that no chain over the counts is wanted."""
-        return self._tree is not None or self.release.mechanism in W_EVENT
+        return self._tree is not None or self.release.declared.own_noise
 
     def counts(self, window: OccupancyWindow) -> Ints:
         """Return the true counts of what is counted, shape [names]; restricted."""
@@ -133,7 +130,10 @@ class CountPlan:
             return None, None
         if self._tree is not None:
             return self._nodes(values.values), self._nodes(values.half_width)
-        sums = level_sums(mechanism, values, [self._floors[floor] for floor in sorted(self._floors)])
+        sums = level_sums(
+            mechanism, values, [self._floors[floor] for floor in sorted(self._floors)],
+            clamped=self.release.declared.clamped,
+        )  # fmt: skip
         return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
     def _nodes(self, numbers: Ints) -> Levels:

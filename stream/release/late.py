@@ -17,8 +17,8 @@ from stream.errors import UsageError
 from stream.keys import Keys, key_day
 from stream.local_time import local_day
 from stream.mechanisms.labels import counts_digest
-from stream.mechanisms.wevent import CARRYING
 from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
+from stream.policy.mechanisms import names_where
 from stream.policy.sites import zones_now
 from stream.records import DayClosed, Micros, OccupancyWindow, Published
 from stream.release.asked import AskedDays, LocalDay
@@ -59,7 +59,7 @@ class LateReleases(Releases):
         return published
 
     def _late_plans(self) -> list[CountPlan]:
-        return [plan for plan in self._plans if plan.release.mechanism not in CARRYING]
+        return [plan for plan in self._plans if not plan.release.declared.carries]
 
     def open_books(
         self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, Policy]
@@ -190,6 +190,7 @@ def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:
         if isinstance(release, AttributeRelease):
             msg = f"--release: must name count releases, since attributes are asked once, got {name}"
             raise UsageError(msg)
-        if release is None or release.mechanism in CARRYING:
-            msg = f"--release: must name count releases of the policy, and not of sample or ba, got {name}"
+        if release is None or release.declared.carries:
+            never = " or ".join(names_where("carries"))
+            msg = f"--release: must name count releases of the policy, and not of {never}, got {name}"
             raise UsageError(msg)

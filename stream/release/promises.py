@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from stream.accounting.account import COALITION, readers_of
 from stream.accounting.attribute_model import asked_attributes, day_model
-from stream.accounting.charged import coalition_cost, epsilons_for
+from stream.accounting.charged import coalition_cost
 from stream.accounting.device_day import whole_day
 from stream.accounting.knowledge import Knowledge
 from stream.accounting.leakage.exclusion import exp_or_inf
@@ -157,14 +157,14 @@ def log_largest_factor(release: AttributeRelease) -> float:
 def counts_exponent(policy: Policy, site: str, zone: str, members: frozenset[str]) -> Fraction:
     """Return Σ k n ε over the count releases of a zone that these audiences see together.
 
-    Where an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``epsilons_for``).
+    Where an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``Mechanism.epsilons_for``).
     """
     total = Fraction(0)
     for release in _counts(policy, site):
         if zone in {covered.id for covered in policy.zones_of(release, site)}:
             seen = [epsilon for name, epsilon in release.epsilon.items() if name in members]
             ticks, windows = policy.privacy.ticks_per_attribute, LONGEST_DAY // policy.site[site].tick
-            paid = epsilons_for(release.mechanism, release.windows_paid, ticks, windows)
+            paid = release.declared.epsilons_for(release.windows_paid, ticks, windows)
             total += paid * coalition_cost(release.mechanism, seen)
     return total * policy.privacy.devices_per_person
 

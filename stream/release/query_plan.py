@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stream.mechanisms.counts import CountMechanism, Laplace, Values
+from stream.mechanisms.contract import CountMechanism, Values
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.levels import sum_half_width_95
 from stream.mechanisms.noise import Ints
@@ -36,7 +36,6 @@ from stream.mechanisms.queries import (
     rounded,
 )
 from stream.mechanisms.smoothers import Ratio
-from stream.mechanisms.wevent import CARRYING
 from stream.policy.document import decimal_string
 from stream.policy.releases import Query
 from stream.records import OccupancyWindow
@@ -67,9 +66,9 @@ class QueryPlan:
     def _stage(self) -> Stage:
         release, query = self.plan.release, self.query
         zones, windows = len(self.plan.names), query.windows
-        grouped = release.mechanism == "pegasus" and not release.shares
+        grouped = release.declared.grouped and not release.shares
         self._by_group = grouped and release.smoother in STATISTICS and query.kind != "jump"
-        self._widths_kept = query.kind == "window-sum" and (release.mechanism in CARRYING or release.prune is not None)
+        self._widths_kept = query.kind == "window-sum" and (release.declared.carries or release.prune is not None)
         if self._widths_kept:
             return WindowSum(2 * zones, windows)
         sums = GroupWindowSum(zones, windows, release.smoother) if self._by_group else WindowSum(zones, windows)
@@ -111,7 +110,7 @@ class QueryPlan:
             "release_id": release_id(self.plan.site, query.name, audience, rfc3339(window.window_end), attempt),
             "audience": audience,
             "release": query.name,
-            "values": None if answer is None else self._named(self._numbers(mechanism, answer)),
+            "values": None if answer is None else self._named(self._numbers(answer)),
             "released": answer is not None,
             "reason": reason,
             "mechanism": f"{release.mechanism}/{query.kind}",
@@ -123,10 +122,11 @@ class QueryPlan:
             "coverage": round(float(window.coverage), 4),
         }
 
-    def _numbers(self, mechanism: CountMechanism, answer: Answer) -> list[int]:
+    def _numbers(self, answer: Answer) -> list[int]:
         numbers = answer.numbers
         if self.query.kind == "window-sum":
-            numbers = rounded(numbers, negative=isinstance(mechanism, Laplace))
+            release = self.plan.release
+            numbers = rounded(numbers, negative=not release.declared.clamped and not release.shares)
         return [int(number) for number in numbers[: len(self.plan.names)]]
 
     def _half_widths(self, mechanism: CountMechanism, answer: Answer | None) -> dict[str, float] | None:

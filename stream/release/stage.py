@@ -32,7 +32,7 @@ from stream.errors import DataError
 from stream.keys import Keys, key_day, subkey
 from stream.local_time import local_day, slot_of
 from stream.mechanisms.chain import chain
-from stream.mechanisms.counts import Tick, Values
+from stream.mechanisms.contract import Tick, Values
 from stream.mechanisms.labels import Context, counts_digest, label
 from stream.mechanisms.noise import Ints
 from stream.policy.document import (

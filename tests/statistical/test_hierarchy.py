@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binomtest, chi2
 
 from stream.mechanisms.consistency import site_tree
-from stream.mechanisms.counts import Tick
+from stream.mechanisms.contract import Tick
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.hierarchy import CUT, MEASURED, Hierarchy, Pruning, level_shares
 from stream.mechanisms.labels import Context

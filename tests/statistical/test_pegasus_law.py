@@ -10,9 +10,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stream.mechanisms.grouper import Grouper, GroupItem, perturber_epsilon
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import discrete_laplace, label
-from stream.mechanisms.pegasus import Grouper, GroupItem, perturber_epsilon
 from stream.mechanisms.smoothers import SMOOTHERS
 
 F = Fraction

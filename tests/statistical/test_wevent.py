@@ -8,21 +8,28 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 from random import Random
+from typing import cast
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2
 
-from stream.mechanisms.counts import Tick
+from stream.mechanisms.contract import Tick
+from stream.mechanisms.counts import count_mechanism
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import Ints, pmf
-from stream.mechanisms.wevent import W_EVENT, BudgetAbsorption, Publication, w_event_mechanism
+from stream.mechanisms.wevent import BudgetAbsorption, Publication, WEventMechanism
+from stream.policy.mechanisms import names_where
 
 F = Fraction
 KEY = b"w-event".ljust(32, b".")
 ALPHA = 1e-6
 N = 200_000
+
+
+def w_event_mechanism(name: str, *, zones: int, epsilon: Fraction, windows: int) -> WEventMechanism:
+    return cast(WEventMechanism, count_mechanism(name, epsilon=epsilon, max_counts=[1] * zones, windows=windows))
 
 
 def tick(window: int, counts: Ints) -> Tick:
@@ -205,7 +212,7 @@ def test_uniform_errs_less_than_sample_where_counts_rush() -> None:
     rng = Random(1)
     counts = np.array([rng.randrange(500) for _ in range(600)])
     errors = {}
-    for name in W_EVENT:
+    for name in names_where("pays_for_w"):
         mechanism = w_event_mechanism(name, zones=1, epsilon=F(1), windows=12)
         state, off = mechanism.initial(), []
         for window, count in enumerate(counts):

@@ -10,12 +10,12 @@ import pytest
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.filter import LARGEST_CAPACITY
+from stream.mechanisms.grouper import SENSITIVITY
 from stream.mechanisms.levels import sum_half_width_95
 from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95
-from stream.mechanisms.pegasus import SENSITIVITY
 from stream.operators import scan
-from stream.policy.document import LARGEST_STATE, SMALLEST_PEGASUS, Policy, load_policy
-from stream.policy.releases import SMALLEST_PART
+from stream.policy.document import Policy, load_policy
+from stream.policy.mechanisms import LARGEST_STATE, SMALLEST_PART, SMALLEST_PEGASUS
 from stream.records import MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.query_plan import pruned_half_widths, repeated_half_widths

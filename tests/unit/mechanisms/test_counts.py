@@ -7,19 +7,13 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms.chain import chain
-from stream.mechanisms.counts import (
-    CountMechanism,
-    Naming,
-    Pegasus,
-    Tick,
-    Values,
-    count_mechanism,
-    release_counts,
-)
+from stream.mechanisms.contract import CountMechanism, Tick, Values
+from stream.mechanisms.counts import Naming, count_mechanism, release_counts
 from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.grouper import GroupItem
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints, half_width_95
-from stream.mechanisms.pegasus import GroupItem
+from stream.mechanisms.pegasus import Pegasus
 from stream.mechanisms.smoothers import average, james_stein, median, publishable
 from stream.records import DAY, MINUTE
 

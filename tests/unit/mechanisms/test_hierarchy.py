@@ -9,7 +9,7 @@ import pytest
 from stream.errors import DataError, UsageError
 from stream.mechanisms.chain import chain
 from stream.mechanisms.consistency import Tree, site_tree
-from stream.mechanisms.counts import Tick, Values
+from stream.mechanisms.contract import Tick, Values
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.hierarchy import (
     CUT,

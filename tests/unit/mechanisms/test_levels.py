@@ -9,8 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stream.mechanisms.counts import CountMechanism, Laplace, Pegasus, Values
-from stream.mechanisms.levels import level_half_width, level_sums, shared_out
+from stream.mechanisms.contract import CountMechanism, Values
+from stream.mechanisms.laplace import Laplace
+from stream.mechanisms.levels import LevelSums, level_half_width, level_sums, shared_out
+from stream.mechanisms.pegasus import Pegasus
 from stream.mechanisms.smoothers import Ratio
 
 ONE = Fraction(1)
@@ -24,8 +26,12 @@ def values(*fractions: Fraction) -> Values:
     return Values(np.zeros(len(fractions), np.int64), np.zeros(len(fractions), np.int64), exact)
 
 
+def sums_over(mechanism: CountMechanism, made: Values, floors: list[list[int]]) -> LevelSums:
+    return level_sums(mechanism, made, floors, clamped=not isinstance(mechanism, Laplace))
+
+
 def building(mechanism: CountMechanism, made: Values) -> int:
-    return level_sums(mechanism, made, [list(range(len(made.values)))]).building
+    return sums_over(mechanism, made, [list(range(len(made.values)))]).building
 
 
 def test_a_sum_over_unlike_denominators_is_rounded_once_half_to_even() -> None:
@@ -54,18 +60,18 @@ def test_floors_always_make_the_building() -> None:
     for _ in range(300):
         exact = [Fraction(rng.randrange(-60, 40), rng.choice((1, 2, 9))) for _ in range(12)]
         made, floors = values(*exact), [[0, 1, 2], [3], [4, 5, 6, 7, 8], [9, 10, 11]]
-        sums = level_sums(Pegasus(12, ONE), made, floors)
+        sums = sums_over(Pegasus(12, ONE), made, floors)
         assert sum(sums.floors) == sums.building == max(0, round(sum(exact)))
         assert min(sums.floors) >= 0
 
 
 def test_a_building_that_is_empty_has_empty_floors() -> None:
-    sums = level_sums(Pegasus(2, ONE), values(Fraction(-400), Fraction(376)), [[0], [1]])
+    sums = sums_over(Pegasus(2, ONE), values(Fraction(-400), Fraction(376)), [[0], [1]])
     assert (sums.building, sums.floors) == (0, (0, 0))
 
 
 def test_floors_that_need_no_clamping_stay_as_they_are() -> None:
-    sums = level_sums(Pegasus(3, ONE), values(Fraction(4), Fraction(7), Fraction(0)), [[0], [1], [2]])
+    sums = sums_over(Pegasus(3, ONE), values(Fraction(4), Fraction(7), Fraction(0)), [[0], [1], [2]])
     assert sums.floors == (4, 7, 0)
     assert len(set(sums.floor_widths)) == 1
 
@@ -78,7 +84,7 @@ def test_the_largest_remainders_are_rounded_up_and_of_equal_ones_the_first() -> 
 
 
 def test_with_laplace_floors_and_building_are_the_plain_sums() -> None:
-    sums = level_sums(Laplace(3, ONE), values(Fraction(-5), Fraction(9), Fraction(-1)), [[0, 2], [1]])
+    sums = sums_over(Laplace(3, ONE), values(Fraction(-5), Fraction(9), Fraction(-1)), [[0, 2], [1]])
     assert (sums.floors, sums.building) == ((-6, 9), 3)
 
 
@@ -98,7 +104,7 @@ def test_half_widths_of_floors_hold_the_truth_in_95_of_100_windows_and_are_not_m
         noise = rng.geometric(p, 24) - rng.geometric(p, 24)
         exact = [int(noise[i]) + (truth[i // zones] if i % zones == 0 else 0) for i in range(24)]
         made = values(*map(Fraction, exact))
-        sums = level_sums(mechanism, made, floors)
+        sums = sums_over(mechanism, made, floors)
         near = zip(sums.floors, truth, sums.floor_widths, strict=True)
         hits += [abs(floor - true) <= width for floor, true, width in near]
         plain, wide = (

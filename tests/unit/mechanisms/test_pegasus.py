@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.labels import Context
-from stream.mechanisms.pegasus import (
+from stream.mechanisms.grouper import (
     GRID,
     SENSITIVITY,
     Grouper,
@@ -20,6 +19,7 @@ from stream.mechanisms.pegasus import (
     open_counts_digest,
     perturber_epsilon,
 )
+from stream.mechanisms.labels import Context
 
 F = Fraction
 KEY = b"k" * 32

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.pegasus import Grouper, GroupItem, Groups
+from stream.mechanisms.grouper import Grouper, GroupItem, Groups
 from stream.mechanisms.queries import (
     GroupWindowSum,
     History,

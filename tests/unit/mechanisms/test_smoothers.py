@@ -4,7 +4,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from stream.mechanisms.pegasus import Grouper, GroupItem, Groups
+from stream.mechanisms.grouper import Grouper, GroupItem, Groups
 from stream.mechanisms.smoothers import SMOOTHERS, Ratio, average, james_stein, median, publishable
 
 F = Fraction

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from stream.errors import UsageError
-from stream.mechanisms.counts import Pegasus, count_mechanism
-from stream.mechanisms.pegasus import GRID
+from stream.mechanisms.counts import count_mechanism
+from stream.mechanisms.grouper import GRID
+from stream.mechanisms.pegasus import Pegasus
 from stream.mechanisms.states import States, multiplicity, states_matrix, target_states
 
 F = Fraction

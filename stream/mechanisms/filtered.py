@@ -1,0 +1,49 @@
+"""Noise at all of ε, then the regime-switching filter; never negative."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from stream.mechanisms.contract import Parameters, Tick, Values
+from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.smoothers import whole
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Noise, then the regime-switching filter."""
+
+    filter: RegimeFilter
+    half_width_kind: str = "posterior"
+
+    @property
+    def noise_epsilon(self) -> Fraction:
+        """All of ε."""
+        return self.filter.epsilon
+
+    def initial(self) -> FilterState:
+        """Return the filter's initial state."""
+        return self.filter.initial()
+
+    def step(self, state: FilterState, item: Tick) -> tuple[FilterState, list[Values]]:
+        """Add the noise, filter it."""
+        after, [estimate] = self.filter.step(state, FilterItem(item.counts + item.noise, item.slot))
+        return after, [Values(estimate.median, estimate.half_width, whole(estimate.median))]
+
+    def pause(self, state: FilterState) -> FilterState:
+        """Return the state as it is: it never read a true count."""
+        return state
+
+    def encode(self, state: FilterState) -> bytes:
+        """Return the filter's bytes."""
+        return self.filter.encode(state)
+
+    def decode(self, data: bytes) -> FilterState:
+        """Return the filter's state."""
+        return self.filter.decode(data)
+
+
+def filtered(parameters: Parameters) -> Filtered:
+    """Return the mechanism for these parameters."""
+    return Filtered(RegimeFilter(parameters.max_counts, parameters.epsilon, parameters.calendar))

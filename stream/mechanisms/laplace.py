@@ -1,0 +1,52 @@
+"""Counts with discrete Laplace noise, not clamped: a value may be negative, and its mean is right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from stream.errors import DataError
+from stream.mechanisms.contract import Parameters, Tick, Values
+from stream.mechanisms.noise import half_width_95
+from stream.mechanisms.smoothers import whole
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Counts plus noise. Its state is None."""
+
+    zones: int
+    epsilon: Fraction
+    half_width_kind: str = "noise"
+
+    @property
+    def noise_epsilon(self) -> Fraction:
+        """All of ε."""
+        return self.epsilon
+
+    def initial(self) -> None:
+        """Return None."""
+
+    def step(self, state: None, item: Tick) -> tuple[None, list[Values]]:
+        """Add the noise."""
+        noisy = item.counts + item.noise
+        return None, [Values(noisy, np.full(self.zones, half_width_95(self.epsilon)), whole(noisy))]
+
+    def pause(self, state: None) -> None:
+        """Return None."""
+
+    def encode(self, state: None) -> bytes:
+        """Return no bytes."""
+        return b""
+
+    def decode(self, data: bytes) -> None:
+        """Return None; DataError where there are bytes."""
+        if data:
+            raise DataError("laplace state: must be empty")
+
+
+def laplace(parameters: Parameters) -> Laplace:
+    """Return the mechanism for these parameters."""
+    return Laplace(parameters.zones, parameters.epsilon)

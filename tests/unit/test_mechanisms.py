@@ -1,0 +1,82 @@
+"""The registry of mechanisms: every declaration is whole, and what is not declared is refused wherever it is read."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import get_args
+
+import pytest
+from core_ground import building
+
+from stream.accounting.charged import ChargedWindows, Line, coalition_cost, decode_charged, encode_charged
+from stream.errors import UsageError
+from stream.mechanisms.counts import count_mechanism
+from stream.policy.mechanisms import (
+    MECHANISMS,
+    ONE_CHAIN,
+    Composition,
+    Mechanism,
+    Spending,
+    mechanism_named,
+    names_where,
+)
+from stream.policy.releases import CountRelease
+from stream.records import MINUTE, Charge, Spent
+from stream.release.account_stage import account_stage
+
+ONE = Fraction(1)
+each_mechanism = pytest.mark.parametrize("name", MECHANISMS)
+
+
+@each_mechanism
+def test_what_is_declared_can_be_made(name: str) -> None:
+    made = count_mechanism(name, epsilon=ONE, max_counts=[5, 7], windows=4)
+    assert made.encode(made.initial()) == made.encode(made.decode(made.encode(made.initial())))
+
+
+@each_mechanism
+def test_a_coalition_learns_no_less_than_its_finest_and_no_more_than_all_together(name: str) -> None:
+    composition, epsilons = MECHANISMS[name].composition, {Fraction(1, 2), Fraction(1, 5)}
+    assert max(epsilons) <= composition.together(epsilons) <= sum(epsilons)
+    assert composition.together({ONE}) == 1
+
+
+def test_a_policy_may_name_what_is_declared_and_nothing_else() -> None:
+    assert get_args(CountRelease.model_fields["mechanism"].annotation) == tuple(MECHANISMS)
+
+
+def test_questions_about_declarations_are_answered_in_the_order_of_the_registry() -> None:
+    assert names_where("pays_for_w") == ("uniform", "sample", "ba")
+    assert names_where("carries") == ("sample", "ba")
+    assert names_where("levels") == ("laplace", "pegasus")
+
+
+def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
+    with pytest.raises(UsageError, match=r"mechanism must be one of .* got 'gauss'"):
+        mechanism_named("gauss")
+    with pytest.raises(UsageError, match="got 'gauss'"):
+        coalition_cost("gauss", [ONE])
+    charged = ChargedWindows()
+    charged.note(MINUTE, "r/1/1", Line("gauss", 1, ("a",)), {"board": ONE})
+    with pytest.raises(UsageError, match="got 'gauss'"):
+        charged.exponent(frozenset(["r/1/1"]), (0, 2 * MINUTE), 1, None)
+    with pytest.raises(UsageError, match="got 'gauss'"):
+        decode_charged(encode_charged(charged))
+
+
+def test_the_account_refuses_a_charge_of_a_mechanism_that_is_not_declared() -> None:
+    stage = account_stage(building(), "dbh", laboratory=True)
+    charge = Charge("plain", "facilities", "gauss", ONE)
+    with pytest.raises(UsageError, match="got 'gauss'"):
+        stage.step(stage.initial(), Spent("dbh", 5 * MINUTE, (charge,)))
+
+
+def test_a_declaration_whose_parts_are_not_all_of_epsilon_is_refused() -> None:
+    parts = Composition(Fraction(1, 2), Fraction(1, 4))
+    with pytest.raises(UsageError, match="add up to 1"):
+        Mechanism(implementation="m:f", composition=parts, spending=Spending.WINDOW, clamped=True)
+
+
+def test_an_epsilon_for_w_windows_pays_for_one_audience_only() -> None:
+    with pytest.raises(UsageError, match="audiences: must be 1"):
+        Mechanism(implementation="m:f", composition=ONE_CHAIN, spending=Spending.EVEN, clamped=True)
