@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import get_args
 
 import pytest
-from core_ground import building
 
 from stream.accounting.charged import ChargedWindows, Line, coalition_cost, decode_charged, encode_charged
 from stream.errors import UsageError
@@ -23,6 +22,7 @@ from stream.policy.mechanisms import (
 from stream.policy.releases import CountRelease
 from stream.records import MINUTE, Charge, Spent
 from stream.release.account_stage import account_stage
+from tests.core_ground import building
 
 ONE = Fraction(1)
 each_mechanism = pytest.mark.parametrize("name", MECHANISMS)
