@@ -140,11 +140,11 @@ def _disk_full(error: Exception) -> str | None:
 
 
 def _fault(error: Exception) -> str:
-    """Say of a fault of this program what it is and where, never its text: it may hold what was read."""
+    """Say of an internal error what it is and where, never its text: it may hold what was read."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).parent.is_relative_to(ROOT)] or frames
     place = f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
-    return f"a fault of this program, {type(error).__name__}{place}; its text is not shown, for it may hold data"
+    return f"internal error, {type(error).__name__}{place}; its text is not shown, for it may hold data"
 
 
 def _misused(error: click.ClickException) -> NoReturn:

@@ -149,7 +149,7 @@ _DESCRIBED: list[Any] = [
 """What is said of every line, whoever wrote it."""
 
 
-def tell_shut(site: str) -> None:
+def report_shut(site: str) -> None:
     """Raise the alarm for a site that has shut at ``max_devices``."""
     structlog.get_logger("tacet.run").error(
         "site closed", site=site,

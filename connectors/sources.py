@@ -19,7 +19,7 @@ from connectors.snmp.admission import AllowList
 from connectors.snmp.clock import AnchoredClock, wall_clock
 from connectors.snmp.ingest import Ingest
 from connectors.snmp.receiver import Receiver
-from connectors.snmp.troubles import tell_troubles
+from connectors.snmp.troubles import report_troubles
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import SECOND, Heartbeat, Micros
@@ -83,7 +83,7 @@ async def receiver(
     )
     async with made:
         log.info("listening", address=made.address[0], port=made.address[1])
-        telling = asyncio.create_task(tell_troubles(made))
+        telling = asyncio.create_task(report_troubles(made))
         try:
             yield made
         finally:

@@ -22,7 +22,7 @@ from stream.errors import DataError, UsageError
 from stream.schemas import parse_record, parse_time
 
 Release = dict[str, Any]
-_Told = tuple[str, int, Release]
+_Arrived = tuple[str, int, Release]
 """A record on Kafka with its topic and offset."""
 POLL_SECONDS = 0.2
 
@@ -123,14 +123,14 @@ async def _from_store(store: Path, audience: str, *, whole: bool) -> AsyncGenera
         msg = f"audience {audience}: must be one of this store's, {store} has no outbox of it"
         raise UsageError(msg)
     seen = 0 if whole else max((seq for seq, _ in read_outbox(store, audience, 0)), default=0)
-    told = False
+    caught_up = False
     while True:
         rows = read_outbox(store, audience, seen)
         for record in _by_release(parse_record(value) for _, value in rows):
             yield record
         seen = max((seq for seq, _ in rows), default=seen)
-        if not told:
-            told = True
+        if not caught_up:
+            caught_up = True
             yield _CAUGHT_UP
         if not rows:
             await asyncio.sleep(POLL_SECONDS)
@@ -160,8 +160,8 @@ async def _from_kafka(
                 waiting.add(batch)
             if after is not None:
                 _refuse_unfound(None if waiting.forget_up_to(after) else after)
-            for told in waiting:
-                async for record in _given([told], cursor):
+            for arrived in waiting:
+                async for record in _given([arrived], cursor):
                     yield record
         yield _CAUGHT_UP
         while True:
@@ -169,7 +169,7 @@ async def _from_kafka(
                 yield record
 
 
-async def _coming(records: log.Following) -> list[_Told]:
+async def _coming(records: log.Following) -> list[_Arrived]:
     """Return what has come, by window and site, of one topic and site as it lies there."""
     came = [(record, parse_record(record.value)) for record in await records.coming()]
     came.sort(key=lambda one: _place(one[1]))
@@ -186,9 +186,9 @@ def _as_they_lie(came: list[tuple[log.Record, Release]]) -> Iterator[tuple[log.R
         yield next(queues[record.topic, body["site"]])
 
 
-async def _given(told: Iterable[_Told], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
+async def _given(arrived: Iterable[_Arrived], cursor: Cursor | None) -> AsyncGenerator[Release, None]:
     """Yield what the cursor has not seen; it moves on when the reader has come back for the next."""
-    for topic, offset, record in told:
+    for topic, offset, record in arrived:
         if cursor is None or cursor.is_behind(topic, record["site"], offset):
             yield record
             if cursor is not None:
@@ -252,7 +252,7 @@ class _Waiting:
         self._db.execute("DELETE FROM waiting WHERE site = ? AND topic <> ? AND time < ?", (site, topic, time))
         return True
 
-    def __iter__(self) -> Iterator[_Told]:
+    def __iter__(self) -> Iterator[_Arrived]:
         """Yield them by window, site, attributes before counts, release; of one release as they lie in its topic."""
         order = "SELECT topic, at, value FROM waiting ORDER BY time, site, counts, release, at"
         return ((topic, at, parse_record(bytes(value))) for topic, at, value in self._db.execute(order))

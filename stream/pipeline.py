@@ -58,10 +58,10 @@ class Options:
     """What a runner may ask for beyond the policy."""
 
     attempt: int = 1
-    """Above 1 this is an ordered second release: charged again, with fresh noise and its own ids."""
+    """Above 1 this is an operator-requested re-release: charged again, with fresh noise and its own ids."""
     presence: bool = False
     occupancy: bool = False
-    """Also give out true presence or counts (restricted)."""
+    """Also publish true presence or counts (restricted)."""
     first_window: Micros | None = None
     last_window: Micros | None = None
 

@@ -130,7 +130,7 @@ class Charge:
     reason: str = ""
     """Why it was refused: ``budget``, ``w_budget``, ``waiting``, ``factor``, ``asked``, ``month`` or ``guard``."""
     attempt: int = 1
-    """Above 1: of an ordered second release, whose noise is its own."""
+    """Above 1: of an operator-requested re-release, whose noise is its own."""
     w: int = 1
     """Consecutive windows that one epsilon pays for; 1 where each window costs its own."""
     left: int | None = None

@@ -62,8 +62,8 @@ def encode_message(message: ObservationBatch | Heartbeat) -> bytes:
     """Return the JSON bytes of a batch or heartbeat."""
     head = {"v": 1, "site": message.site, "source": message.source, "session": message.session}
     if isinstance(message, Heartbeat):
-        told = {} if message.listened_since is None else {"listened_since": message.listened_since}
-        return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark} | told)
+        report = {} if message.listened_since is None else {"listened_since": message.listened_since}
+        return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark} | report)
     body = head | {"kind": "observations", "sequence": message.sequence, "rows": message.rows}
     return orjson.dumps(body, default=tuple)  # rows are named tuples
 

@@ -66,8 +66,8 @@ def account(
         else:
             policies = _policies(books.policies, policy_files)
             records = _recomputed(store, servers, audit, policies, coalition.split(","), at)
-    told = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
-    print_json(told) if as_json else _print_account(told, all_rows=all_rows)
+    report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
+    print_json(report) if as_json else _print_account(report, all_rows=all_rows)
 
 
 def _policies(kept: Sequence[bytes], files: Sequence[Path]) -> list[Policy]:
@@ -143,11 +143,11 @@ def summary(records: Records) -> dict[str, Any]:
     return {"sites": sites}
 
 
-def _print_account(told: dict[str, Any], *, all_rows: bool) -> None:
+def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
     console = Console(highlight=False)
-    if not told["sites"]:
+    if not report["sites"]:
         console.print("Nothing has been released yet.")
-    for name, site in told["sites"].items():
+    for name, site in report["sites"].items():
         last = site["last"]
         readers = {**last["audiences"], **({COALITION: last["coalition"]} if last["coalition"] else {})}
         spent = table(f"{name}: epsilons up to {last['window_end']}", ("what is protected",), tuple(readers))

@@ -100,18 +100,18 @@ def plan(file: Path, *, as_json: bool) -> None:
     """
     checked = read_policy(file)
     with working("errors to expect"):
-        told = plan_of(checked)
-    print_json(told) if as_json else _print_plan(told)
+        report = plan_of(checked)
+    print_json(report) if as_json else _print_plan(report)
 
 
-def _print_plan(told: dict[str, Any]) -> None:
+def _print_plan(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
     counts = table(
-        f"A day under policy {told['policy_version']}: counts",
+        f"A day under policy {report['policy_version']}: counts",
         ("release", "audience"),
         ("epsilon", "windows\nthat fit", "cost of\na day", "one person,\none day", "mean\ncount", "mean\nerror"),
     )
-    for row in told["counts"]:
+    for row in report["counts"]:
         cost = row["cost"]
         counts.add_row(
             f"{row['site']}/{row['release']}", row["audience"], row["epsilon"],
@@ -119,13 +119,13 @@ def _print_plan(told: dict[str, Any]) -> None:
             f"{row['expected_mean_count']:.2f}", f"{row['expected_mean_absolute_error']:.2f}",
         )  # fmt: skip
     console.print(counts)
-    for row in told["counts"]:
+    for row in report["counts"]:
         if row["worse_than_zero"]:
             error, mean = row["expected_mean_absolute_error"], row["expected_mean_count"]
             console.print(f"[bold]![/bold] {worse_than_zero(row['release'], row['audience'], error, mean)}")
     console.print("Counts and errors are those on the simulated day of 'tacet simulate --seed 1'.\n")
     attributes = table("Attributes", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor"))
-    for row in told["attributes"]:
+    for row in report["attributes"]:
         attributes.add_row(
             f"{row['site']}/{row['release']}", row["attribute"], row["audience"], row["epsilon"],
             str(row["zones"]), f"{row['with_counts']:.4g}",

@@ -40,23 +40,23 @@ def verify_command(
     servers = one_of(store, kafka, settings)
     books = store_books(store, records=True) if store is not None else kafka_books(servers or "", records=True)
     with working("reading the books"):
-        told = verify(books, store, key_file)
+        report = verify(books, store, key_file)
     if as_json:
-        print_json(told)
-    if not told["ok"]:
-        raise AuditError(told["first_break"])
+        print_json(report)
+    if not report["ok"]:
+        raise AuditError(report["first_break"])
     if not as_json:
-        _print(told)
+        _print(report)
         if key_file is None:
             click.echo("give --key-file to check more")
 
 
-def _print(told: dict[str, Any]) -> None:
-    click.echo(f"{told['entries']:>9,}  entries, each following the one before it")
-    click.echo(f"{told['records']:>9,}  published records, each charged as it says")
-    if told["commitments"]:
-        click.echo(f"{told['commitments']:>9,}  commitments, each to the true counts that are still kept")
-    for site, link in told["sites"].items():
+def _print(report: dict[str, Any]) -> None:
+    click.echo(f"{report['entries']:>9,}  entries, each following the one before it")
+    click.echo(f"{report['records']:>9,}  published records, each charged as it says")
+    if report["commitments"]:
+        click.echo(f"{report['commitments']:>9,}  commitments, each to the true counts that are still kept")
+    for site, link in report["sites"].items():
         click.echo(f"site {site}: {link['sequence']:,} entries, head {link['head']}")
-    if told["unchecked"]:
-        click.echo(f"not checked: {', '.join(told['unchecked'])}")
+    if report["unchecked"]:
+        click.echo(f"not checked: {', '.join(report['unchecked'])}")

@@ -63,7 +63,9 @@ def cost_line(price: Price) -> str:
 @key_option
 @click.option("--store", type=FOLDER, required=True, help="Store of a run that is not running now.")
 @click.option("--out", type=FILE, help="Write every record of these windows, old and new, one JSON object a line.")
-@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an ordered second release, charged again.")
+@click.option(
+    "--attempt", type=click.IntRange(1), default=1, help="Above 1: an operator-requested re-release, charged again."
+)
 @click.option(
     "--release", "names", metavar="NAME", multiple=True, help="Count release to charge again; once for each."
 )  # fmt: skip
@@ -111,14 +113,14 @@ def backfill(
         fresh = [record.value for record in made.emitted if record.topic.startswith("tacet.private.")]
         out.write_bytes(b"".join(value + b"\n" for value in [*made.stored, *fresh]))
         out.chmod(0o600)
-    told = {
+    report = {
         "released_before": made.again, "not_compared": made.unchecked, "released_now": made.released,
         "left_to_run": made.ahead, "charges": sum(record.topic == AUDIT for record in made.emitted),
     }  # fmt: skip
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
-        for name, number in told.items():
+        for name, number in report.items():
             click.echo(f"{number:>8,}  {name.replace('_', ' ')}")
     problem = shortfall(file.tally)
     if problem is not None:

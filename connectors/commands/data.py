@@ -91,7 +91,7 @@ def simulate(
     config = SimulatorConfig(days=days, seed=seed, zones=zones, timezone=timezone, site=site, scale=scale, **settings)
     with working("simulating"):
         made = run_simulation(config)
-    told: dict[str, Any] = {"events": len(made.time), "devices": len(made.devices)}
+    report: dict[str, Any] = {"events": len(made.time), "devices": len(made.devices)}
     if out is not None:
         _write(out, lambda file, tick: _writer(form)(made, file, tick), len(made.time))
     if truth is not None:
@@ -102,12 +102,12 @@ def simulate(
         faulty = [str(fault) for fault in chosen]
         schedule = trap_schedule(made, faulty, seed, controllers, community=community.encode())
         with progress("sending traps", len(schedule)) as tick:
-            told["sent"] = run_async(send_schedule(schedule, udp, speed, tick))
-        told["traps"] = dict(schedule.counts)
+            report["sent"] = run_async(send_schedule(schedule, udp, speed, tick))
+        report["traps"] = dict(schedule.counts)
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
-        click.echo(f"{told['events']:,} events of {told['devices']:,} devices over {days} day(s)")
+        click.echo(f"{report['events']:,} events of {report['devices']:,} devices over {days} day(s)")
 
 
 def _writer(form: str) -> Any:
@@ -128,7 +128,7 @@ def _write(path: Path, write: Any, total: int | None) -> None:
 @key_option
 @click.option("--out", type=FOLDER, required=True, help="New folder for what comes out (mode 0700).")
 @click.option("--include-restricted", is_flag=True, help="Also write true presence and counts.")
-@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an ordered second release.")
+@click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an operator-requested re-release.")
 @windows_options
 @json_option
 def replay(
@@ -151,9 +151,9 @@ def replay(
             since=options.first_window, until=options.last_window, progress=tick,
         )  # fmt: skip
         made = run_replay(file, policy, keys, out, options)
-    told = asdict(made) | {"tally": made.tally.figures(), "policy_version": policy.version}
+    report = asdict(made) | {"tally": made.tally.figures(), "policy_version": policy.version}
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
         click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} refused by budget → {out}")
         for name, records in sorted(made.records.items()):
@@ -205,8 +205,8 @@ def release(
             max_count=max_count, timezone=timezone, progress=tick,
         )  # fmt: skip
     if as_json:
-        told = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
-        print_json(told | {"left_out": made.left_out, "laboratory": True})
+        report = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
+        print_json(report | {"left_out": made.left_out, "laboratory": True})
     else:
         click.echo(f"{made.windows:,} windows of {made.zones} zone(s) → {out}")
     if made.problem is not None:

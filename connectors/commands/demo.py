@@ -71,8 +71,8 @@ def demo(folder: Path | None, seed: int, speed: float, *, as_json: bool) -> None
     pipeline counts, releases and accounts; the releases are compared with the truth. About a minute.
     """
     made = run_async(play(folder or Path(tempfile.mkdtemp(prefix="tacet-demo-")), seed, speed))
-    told = outcome(made)
-    print_json(told) if as_json else _print(told, made)
+    report = outcome(made)
+    print_json(report) if as_json else _print(report, made)
 
 
 async def play(folder: Path, seed: int, speed: float) -> Demo:
@@ -196,35 +196,35 @@ def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
 
 
 def _attributes(records: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    told: dict[str, dict[str, int]] = {}
+    report: dict[str, dict[str, int]] = {}
     for record in records:
         if "attribute" in record:
-            row = told.setdefault(record["attribute"], {"shown": 0, "not_shown": 0})
+            row = report.setdefault(record["attribute"], {"shown": 0, "not_shown": 0})
             row["shown" if record["released"] else "not_shown"] += 1
-    return told
+    return report
 
 
 def _mean(values: list[int]) -> float | None:
     return round(sum(values) / len(values), 2) if values else None
 
 
-def _print(told: dict[str, Any], made: Demo) -> None:
-    console, traps = Console(highlight=False), told["traps"]
+def _print(report: dict[str, Any], made: Demo) -> None:
+    console, traps = Console(highlight=False), report["traps"]
     dropped = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in traps["dropped"].items()) or "none"
     console.print("[bold]One simulated day, from traps to private releases[/bold]\n")
     for name, words in (
         ("Traps", f"{traps['sent']:,} sent, {traps['received']:,} received, {traps['observations']:,} accepted"),
         ("Dropped", f"{dropped}; lost by the kernel: {traps['kernel_drops']:,}"),
-        ("Windows", f"{told['windows']} of five minutes, each released once, empty ones included\n"),
+        ("Windows", f"{report['windows']} of five minutes, each released once, empty ones included\n"),
     ):
         console.print(f"{name:<10}{words}")
-    _print_counts(console, told["counts"])
+    _print_counts(console, report["counts"])
     attributes = table("Attributes of the offices' day", ("audience", "attribute"), ("shown", "not shown"))
-    for name, rows in told["attributes"].items():
+    for name, rows in report["attributes"].items():
         for attribute, row in rows.items():
             attributes.add_row(name, attribute, str(row["shown"]), str(row["not_shown"]))
     console.print(attributes)
-    _print_spend(console, told)
+    _print_spend(console, report)
     console.print(f"Everything is in {made.folder}. Look further:", soft_wrap=True)
     for line in (
         f"tacet subscribe --store {made.folder}/store --audience facilities --from-start --until-end",
@@ -234,21 +234,21 @@ def _print(told: dict[str, Any], made: Demo) -> None:
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _print_counts(console: Console, told: dict[str, dict[str, Any]]) -> None:
+def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
     columns = ("windows\nreleased", "refused", "mean true\ncount", "mean\nerror", "mean error\nbuilding")
     counts = table("Counts, against what an exact count would have said", ("audience", "release"), columns)
-    for name, row in told.items():
+    for name, row in report.items():
         figures = ("released", "refused", "mean_count", "mean_error", "mean_error_building")
         counts.add_row(name, ", ".join(row["releases"]), *(str(row[figure]) for figure in figures))
     console.print(counts)
-    for name, row in told.items():
+    for name, row in report.items():
         if row["worse_than_zero"]:
             release = ", ".join(row["releases"])
             console.print(f"[bold]![/bold] {worse_than_zero(release, name, row['mean_error'], row['mean_count'])}")
 
 
-def _print_spend(console: Console, told: dict[str, Any]) -> None:
-    for site, account in told["account"].items():
+def _print_spend(console: Console, report: dict[str, Any]) -> None:
+    for site, account in report["account"].items():
         last = account["last"]
         readers = {**last["audiences"], "all together": last["coalition"]}
         spent = table(f"Spent at {site}, in epsilons", ("what is protected",), tuple(readers))

@@ -19,7 +19,7 @@ from connectors.reports.learning import NOTICE, States, report_of, write_report
 @click.option("--out", type=FILE, help="The report to write, mode 0600.  [default: HISTORY/learnt.json]")
 @json_option
 def learn(history: Path, *, policy_file: Path, states: States, out: Path | None, as_json: bool) -> None:
-    """Learn how attributes hang together and how people move, from a replay folder HISTORY.
+    """Learn how attributes are jointly distributed and how people move, from a replay folder HISTORY.
 
     HISTORY must have been made with 'tacet replay --include-restricted'. What is learnt is personal data: it
     goes into one file that only you can read, never to a topic, into the account or onto the screen.

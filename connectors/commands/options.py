@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from connectors import keyfile
-from connectors.commands.telling import Came, telling
+from connectors.commands.progress import Came, reporting
 from connectors.files.observations import NO_DROPS
 from connectors.snmp.admission import read_communities
 from stream.errors import UsageError
@@ -199,7 +199,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
     """
     if not err.is_terminal:
         came = Came(what, total)
-        with telling(came):
+        with reporting(came):
             yield came.to
         return
     columns = (
@@ -214,7 +214,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[..., None
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show that something goes on which cannot say how far it has come."""
-    with err.status(f"{what} …") if err.is_terminal else telling(Came(what)):
+    with err.status(f"{what} …") if err.is_terminal else reporting(Came(what)):
         yield
 
 

@@ -137,8 +137,8 @@ def _knowledge(policy: Policy) -> Iterator[Table | str]:
     for p in count_promises(policy):
         epsilon = float(p.units["presence_tuple"])
         leaks = (knowledge.temporal(epsilon), knowledge.meeting(epsilon))
-        told = [_number(leak) for leak in leaks if leak is not None]
-        made.add_row(f"{p.site}/{p.release}", p.reader, decimal_string(p.units["presence_tuple"]), *told)
+        report = [_number(leak) for leak in leaks if leak is not None]
+        made.add_row(f"{p.site}/{p.release}", p.reader, decimal_string(p.units["presence_tuple"]), *report)
     yield made
 
 

@@ -131,8 +131,8 @@ def status(
         parts = []
         for partition, (snapshot, end) in run_async(_positions(servers or "")).items():
             if snapshot is not None:
-                told = describe(snapshot, policy)
-                parts.append(told | {"partition": partition, "lag": end - told["next"]})
+                report = describe(snapshot, policy)
+                parts.append(report | {"partition": partition, "lag": end - report["next"]})
     print_json({"partitions": parts}) if as_json else _print_status(parts)
 
 

@@ -70,11 +70,11 @@ def _reopen(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...])
 
 def _tell(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
-        told = [
+        report = [
             {"what": found.what, "ways": [{"do": way.do, "price": way.price} for way in found.ways]}
             for found in findings
         ]
-        print_json({"ok": not findings, "findings": told})
+        print_json({"ok": not findings, "findings": report})
         return
     for found in findings:
         click.echo(found.what)

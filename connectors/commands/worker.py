@@ -24,7 +24,7 @@ from connectors.kafka.key_retirement import forget_past_days
 from connectors.kafka.topics import refuse_missing, result_topics
 from connectors.kafka.worker import WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
-from connectors.logs import tell_shut
+from connectors.logs import report_shut
 from stream.errors import UsageError
 from stream.pipeline import Options
 from stream.records import Micros
@@ -80,7 +80,7 @@ def worker(
         topics=EngineTopics(results=results),
         session_timeout=settings.session_timeout,
         accept_loss=accept_loss,
-        housekeeping=None if keys.laboratory else lambda: forget_past_days(servers, policy, keys),
+        maintenance=None if keys.laboratory else lambda: forget_past_days(servers, policy, keys),
     )
 
     async def engine(partition: int) -> Partition:
@@ -90,7 +90,7 @@ def worker(
         present = await read(servers)
         refuse_superseded(present, policy)
         return Partition(
-            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(), alarm=tell_shut,
+            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(), alarm=report_shut,
             reopen=reopened,
             owns=lambda site: partition_of(site, partitions) == partition,
         )  # fmt: skip

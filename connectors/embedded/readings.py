@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from connectors.embedded.sqlite_file import told
+from connectors.embedded.sqlite_file import report
 from stream.envelope import Kind, unseal
 from stream.errors import UsageError
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE
@@ -34,7 +34,7 @@ def has_outbox(folder: Path, audience: str) -> bool:
 
 
 def read_outbox(folder: Path, audience: str, after: int) -> list[tuple[int, bytes]]:
-    """Return an audience's records after a sequence number, in the order they were given out."""
+    """Return an audience's records after a sequence number, in the order they were published."""
     return _of_outbox(folder, audience, "SELECT seq, value FROM records WHERE seq > ? ORDER BY seq", after)
 
 
@@ -113,7 +113,7 @@ def require_store(folder: Path) -> Path:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with told(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+    with report(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
         yield connection
 
 

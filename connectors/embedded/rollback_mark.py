@@ -1,4 +1,4 @@
-"""The mark beside the key: how far each site's chain has been given out, per store.
+"""The mark beside the key: how far each site's chain has been published, per store.
 
 It shows a store that was set back or replaced. It only moves forward and survives the store. A production
 key knows one store, from the moment the store is first opened, and its file says so too: a copy serves no other

@@ -12,7 +12,7 @@ from connectors import keyfile
 from connectors.audit_chains import audit_of, heads_of, parse_entries
 from connectors.embedded.rollback_mark import MarkFile
 from connectors.embedded.store import SqliteStore
-from connectors.logs import tell_shut
+from connectors.logs import report_shut
 from connectors.sink import Message
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options
@@ -46,7 +46,7 @@ def opened(
     store = SqliteStore(folder)
     try:
         mark = MarkFile(key_file, store.id, laboratory=keys.laboratory)
-        partition = Partition(policy, keys, options, accept_policy=accept_policy, alarm=tell_shut)
+        partition = Partition(policy, keys, options, accept_policy=accept_policy, alarm=report_shut)
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
         runner.start()

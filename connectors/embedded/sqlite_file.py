@@ -20,7 +20,7 @@ class StoreError(TacetError):
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def naming_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors, whose texts may quote what a damaged file holds, into ``StoreError``."""
     try:
         yield

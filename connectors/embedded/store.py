@@ -1,6 +1,6 @@
 """The embedded store: one SQLite file that only its owner can read, and one outbox file per audience.
 
-The store holds observations not yet consumed, the state, the ledger and everything given out except
+The store holds observations not yet consumed, the state, the ledger and everything published except
 private records, which move to their audience's outbox. Subscribers open outboxes only.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 
 from connectors.embedded.readings import RESTRICTED, as_given
-from connectors.embedded.sqlite_file import connect, identity, refuse_replaced, told, transaction
+from connectors.embedded.sqlite_file import connect, identity, naming_errors, refuse_replaced, transaction
 from connectors.private_folder import private_folder
 from stream.envelope import Kind, seal, unseal
 from stream.errors import FinalityError, UsageError
@@ -64,7 +64,7 @@ class SqliteStore:
         self._path = folder / "store.sqlite"
         self._boxes: dict[str, sqlite3.Connection] = {}
         self._delivered = self._synced = self._deliveries = 0
-        with told(self._path):
+        with naming_errors(self._path):
             self._db = connect(self._path, _SCHEMA)
             self._add_stamps()
             self.id = self._identity()
@@ -94,19 +94,19 @@ class SqliteStore:
         """Keep one message and its receive time durably; return its position, counting up from 0."""
         self._refuse_replaced()
         row = seal(Kind.MESSAGE, value), stamp
-        with told(self._path):
+        with naming_errors(self._path):
             cursor = self._db.execute("INSERT INTO observations (value, stamp) VALUES (?, ?)", row)
         return int(cursor.lastrowid or 0) - 1
 
     def snapshot(self) -> bytes | None:
         """Return the last committed state."""
-        with told(self._path):
+        with naming_errors(self._path):
             row = self._db.execute("SELECT value FROM state").fetchone()
         return None if row is None else bytes(row[0])
 
     def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
         """Return the messages kept at ``start`` and later, with their receive times."""
-        with told(self._path):
+        with naming_errors(self._path):
             rows = self._db.execute(
                 "SELECT position - 1, value, stamp FROM observations WHERE position > ? ORDER BY position", (start,)
             ).fetchall()
@@ -115,7 +115,7 @@ class SqliteStore:
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
         """Write outputs and state in one transaction, delete consumed messages, cut the log file."""
         self._refuse_replaced()
-        with told(self._path), transaction(self._db):
+        with naming_errors(self._path), transaction(self._db):
             self._db.executemany(
                 "INSERT INTO outputs (topic, key, value, time, id) VALUES (?, ?, ?, ?, ?)",
                 ((out.topic, out.key, _as_kept(out), out.timestamp_ms, out.id) for out in outputs),
@@ -124,12 +124,12 @@ class SqliteStore:
             self._db.execute("DELETE FROM observations WHERE position <= ?", (position,))
             self._db.execute("DELETE FROM outputs WHERE seq <= ? AND topic LIKE 'tacet.private.%'", (self._synced,))
             self._expire(max((out.timestamp_ms for out in outputs), default=0))
-        with told(self._path):
+        with naming_errors(self._path):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def keep_policy(self, version: str, document: bytes) -> None:
         """Keep a policy under which releases are about to be made, for their account; the store is ours from now."""
-        with told(self._path), transaction(self._db):
+        with naming_errors(self._path), transaction(self._db):
             self._db.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (version, document))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
 
@@ -138,7 +138,7 @@ class SqliteStore:
         held = self.snapshot()
         if held is None or is_current(held):
             return False
-        with told(self._path), transaction(self._db):
+        with naming_errors(self._path), transaction(self._db):
             self._db.execute("UPDATE state SET value = ?", (upgraded(held),))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
         return True
@@ -154,7 +154,7 @@ class SqliteStore:
 
     def chain_hash(self, site: str, sequence: int) -> str | None:
         """Return the hash of a committed ledger entry, None where there is none."""
-        with told(self._path):
+        with naming_errors(self._path):
             row = self._db.execute(
                 "SELECT value FROM outputs WHERE topic = ? AND id = ?", (AUDIT, f"{site}/{sequence}")
             ).fetchone()
@@ -162,7 +162,7 @@ class SqliteStore:
 
     def deliver(self) -> None:
         """Move private records to their outboxes; they leave the store once the outboxes are safe on disk."""
-        with told(self._path):
+        with naming_errors(self._path):
             rows = self._db.execute(
                 "SELECT seq, topic, key, value, time, id FROM outputs "
                 "WHERE seq > ? AND topic LIKE 'tacet.private.%' ORDER BY seq",
@@ -170,7 +170,7 @@ class SqliteStore:
             ).fetchall()
         for audience in sorted({_audience(row[1]) for row in rows}):
             box = self._box(audience)
-            with told(self._outboxes / f"{audience}.sqlite"), transaction(box):
+            with naming_errors(self._outboxes / f"{audience}.sqlite"), transaction(box):
                 for _, topic, key, value, time, identity in rows:
                     if _audience(topic) == audience:
                         _put(box, (identity, topic.split(".")[3], key.decode(), time, value))
@@ -181,27 +181,27 @@ class SqliteStore:
 
     def _sync(self) -> None:
         """Write the outboxes through to disk; a reader may keep one from it, which is then done next time."""
-        with told(self._outboxes):
+        with naming_errors(self._outboxes):
             results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
         if all(not busy and pages == written for busy, pages, written in results):
             self._synced = self._delivered
 
     def record(self, release_id: str) -> bytes | None:
-        """Return a private record that was given out."""
+        """Return a private record that was published."""
         box = self._box(release_id.split("/")[2])
-        with told(self._outboxes):
+        with naming_errors(self._outboxes):
             row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
         """Return what was committed to a topic that is not private, as (time in ms, value)."""
         query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
-        with told(self._path):
+        with naming_errors(self._path):
             return [(time, as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
 
     def entries(self) -> Iterator[bytes]:
         """Yield the ledger's entries in order, without holding all of them."""
-        with told(self._path):
+        with naming_errors(self._path):
             for (value,) in self._db.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)):
                 yield bytes(value)
 
@@ -214,7 +214,7 @@ class SqliteStore:
     def _box(self, audience: str) -> sqlite3.Connection:
         if audience not in self._boxes:
             path = self._outboxes / f"{audience}.sqlite"
-            with told(path):
+            with naming_errors(path):
                 box = connect(path, _OUTBOX)
                 box.execute("PRAGMA synchronous = NORMAL")  # the store still holds what a power cut may take
                 self._opened[path] = identity(path)
@@ -255,5 +255,5 @@ def _put(box: sqlite3.Connection, row: tuple[str, str, str, int, bytes]) -> None
     if held is None:
         box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", row)
     elif bytes(held[0]) != row[4]:
-        msg = f"release {row[0]}: was given out and would now differ; nothing is released"
+        msg = f"release {row[0]}: was published and would now differ; nothing is released"
         raise FinalityError(msg)

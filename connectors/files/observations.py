@@ -1,7 +1,7 @@
 """Files of observations: rows of time, device, access point and site, as messages of the log.
 
 A file stands for every source of every site in the policy. It is read whole, its rows are named and sorted,
-and only then is anything given out; so the order of the rows decides nothing, and none is late. Of rows of
+and only then is anything published; so the order of the rows decides nothing, and none is late. Of rows of
 one device and time the one at the access point that comes last in the policy decides. A file that cannot be
 read to its end is refused: it might lack rows anywhere.
 
@@ -377,17 +377,17 @@ def shortfall(tally: Tally, dropped: dict[str, int] | None = None) -> DataError 
 
     ``dropped`` holds the rows that sensing dropped, by reason; copies of batches that it had had are none.
     """
-    told = [named(tally)] if tally.bad else []
+    report = [named(tally)] if tally.bad else []
     if tally.strays:
-        told.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own.")
+        report.append(f"A gap of more than {LEAP // DAY} days is believed up to --to, or as a file of its own.")
     lost = {"were at access points in no zone of the policy": tally.unknown_access_points}
     for reason, rows in sorted((dropped or {}).items()):
         if reason == "site_shut" and rows:
-            told.append(f"A site has more devices than its max_devices: it closed, and {rows:,} rows were not taken.")
+            report.append(f"A site has more devices than its max_devices: it closed, and {rows:,} rows were not taken.")
         elif reason != "repeated_batch":
             # A run that goes on in a store has had the rows up to its begin.
             more = rows - tally.leading if reason == "late" else rows
             lost[f"were dropped: {reason.replace('_', ' ')}"] = more
     good = tally.rows - tally.bad
-    told += [f"{rows:,} of {good:,} good rows {what}" for what, rows in lost.items() if rows * MANY > good]
-    return DataError("\n".join(told)) if told else None
+    report += [f"{rows:,} of {good:,} good rows {what}" for what, rows in lost.items() if rows * MANY > good]
+    return DataError("\n".join(report)) if report else None

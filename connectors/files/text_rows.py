@@ -76,18 +76,18 @@ class Tally:
 
     def figures(self) -> dict[str, Any]:
         """Return what programs are told."""
-        told = asdict(self) | {"problems": self.problems}
-        del told["rules"], told["leading"]
-        return told
+        report = asdict(self) | {"problems": self.problems}
+        del report["rules"], report["leading"]
+        return report
 
     @property
     def problems(self) -> list[str]:
         """``line 17: time must be …; 4 like it``, one for each rule, in the order of their first lines."""
-        told = []
+        report = []
         for rule, problem in sorted(self.rules.items(), key=lambda item: (item[1].line, item[0])):
             more = f"; {problem.rows - 1:,} like it" if problem.rows > 1 else ""
-            told.append(f"line {problem.line}: {rule}{more}")
-        return told
+            report.append(f"line {problem.line}: {rule}{more}")
+        return report
 
 
 def named(tally: Tally) -> str:

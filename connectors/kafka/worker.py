@@ -47,9 +47,9 @@ class WorkerConfig:
     """Seconds between checkpoints while no window closes."""
     accept_loss: bool = False
     """Go on from the earliest message when the one that is next is gone."""
-    housekeeping: Callable[[], Coroutine[Any, Any, None]] | None = None
+    maintenance: Callable[[], Coroutine[Any, Any, None]] | None = None
     """What is to be done now and then beside the stream; an error in it stops the worker."""
-    housekeeping_every: float = 600.0
+    maintenance_every: float = 600.0
 
 
 def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[Engine]]) -> int:
@@ -97,7 +97,7 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
 
 
 async def _work(app: TacetApp, journal: KafkaJournal, config: WorkerConfig) -> None:
-    """Start, then checkpoint and keep house now and then; returns never, raises what stopped the app."""
+    """Start, then checkpoint and run maintenance now and then; returns never, raises what stopped the app."""
     await journal.start()
     await app.start()
     app.consumer.grace = config.session_timeout / 2
@@ -105,8 +105,8 @@ async def _work(app: TacetApp, journal: KafkaJournal, config: WorkerConfig) -> N
         asyncio.create_task(_often(app.tenures.checkpoint, config.checkpoint_every)),
         asyncio.create_task(_often(app.consumer.retake, RETAKE_EVERY)),
     ]
-    if config.housekeeping is not None:
-        chores.append(asyncio.create_task(_often(config.housekeeping, config.housekeeping_every)))
+    if config.maintenance is not None:
+        chores.append(asyncio.create_task(_often(config.maintenance, config.maintenance_every)))
     try:
         while not (app.tenures.failed.is_set() or app.crashed or any(chore.done() for chore in chores)):
             with contextlib.suppress(TimeoutError):

@@ -69,8 +69,8 @@ def _unchecked(books: Books, signed: bool, marked: bool) -> list[str]:
 
 def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str, Any]:
     """Check everything that can be checked; return the findings of ``tacet audit verify``."""
-    told: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
-    told |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
+    report: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
+    report |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
     try:
         mark, keys = None, None
         if key_file is not None:
@@ -78,12 +78,12 @@ def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str,
             if store is not None:
                 mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
         heads = books.audit(mark, None if keys is None else keys.audit).chains(books.entries)
-        told["unchecked"] = _unchecked(books, keys is not None, mark is not None)
-        told["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
-        told["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
+        report["unchecked"] = _unchecked(books, keys is not None, mark is not None)
+        report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
+        report["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
         if keys is not None:
             known = with_kept(books.policies, ())
-            told["commitments"] = compare_commitments(books.entries, books.counted, known, keys)
+            report["commitments"] = compare_commitments(books.entries, books.counted, known, keys)
     except AuditError as problem:
-        told |= {"ok": False, "first_break": str(problem)}
-    return told
+        report |= {"ok": False, "first_break": str(problem)}
+    return report

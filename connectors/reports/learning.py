@@ -133,11 +133,11 @@ def attribute_report(policy: Policy, release: AttributeRelease, history: History
 
 def _revised(before: Counts, after: Counts) -> tuple[Counts, Report]:
     """Return the counts to learn from: all of them, or those since dependencies significantly changed."""
-    told: Report = {"false_alarm": FALSE_ALARM, "records": [int(before.sum()), int(after.sum())]}
+    figures: Report = {"false_alarm": FALSE_ALARM, "records": [int(before.sum()), int(after.sum())]}
     if not before.sum() or not after.sum():
-        return before + after, told | {"changed": None, "p_value": None}
+        return before + after, figures | {"changed": None, "p_value": None}
     revision = revise(before, after, false_alarm=FALSE_ALARM)
-    return revision.counts, told | {"changed": revision.changed, "p_value": revision.p_value}
+    return revision.counts, figures | {"changed": revision.changed, "p_value": revision.p_value}
 
 
 def _epsilons(release: AttributeRelease, audiences: frozenset[str]) -> Floats:
@@ -193,10 +193,10 @@ def _optimal(joint: Floats, order: list[str], target: float | None) -> Report | 
     if target is None:
         return None
     patterns = {_digits(index): float(p) for index, p in np.ndenumerate(joint)}
-    told: Report = {"target_bits": target}
+    figures: Report = {"target_bits": target}
     releases = optimise(joint=patterns, budget=target / bits(1.0), objective="releases")
     for best in (releases, releases["other"]):
-        told[best["maximises"]] = {
+        figures[best["maximises"]] = {
             "epsilon": dict(zip(order, _plain(best["epsilon"]), strict=True)),
             "objective": _plain([best["objective"]])[0],
             "upper_bound": _plain([best["upper_bound"]])[0],
@@ -204,7 +204,7 @@ def _optimal(joint: Floats, order: list[str], target: float | None) -> Report | 
             "expected_releases": best["expected_releases"],
             "expected_releases_each": dict(zip(order, best["expected_releases_each"], strict=True)),
         }
-    return told
+    return figures
 
 
 def _digits(index: Sequence[int]) -> str:
@@ -243,14 +243,14 @@ def mobility_report(policy: Policy, site: str, history: History, states: States)
     names, counts = moves(policy, site, history, states)
     forward = learn_transitions(counts, PSEUDO)
     before, after = loss(reversed_in_time(forward, stationary(forward))), loss(forward)
-    told = {}
+    figures = {}
     for reader, audiences in readers_of(audience.name for audience in policy.audience).items():
         epsilon = float(_per_tick(policy, site, audiences))
         if epsilon:
             suprema = [supremum(before, epsilon), supremum(after, epsilon), total_supremum(before, after, epsilon)]
             backward, forwards, total = _plain(suprema)
-            told[reader] = {"epsilon": epsilon, "backward": backward, "forward": forwards, "total": total}
-    return {"states": names, "moves": int(counts.sum()), "forward": forward.tolist(), "supremum": told}
+            figures[reader] = {"epsilon": epsilon, "backward": backward, "forward": forwards, "total": total}
+    return {"states": names, "moves": int(counts.sum()), "forward": forward.tolist(), "supremum": figures}
 
 
 def _per_tick(policy: Policy, site: str, audiences: frozenset[str]) -> Fraction:

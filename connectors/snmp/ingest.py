@@ -35,7 +35,7 @@ BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
 UNKNOWN_LISTED = 256
 """So many unknown access points are remembered by address; further ones are only counted."""
-UNKNOWN_TOLD = 20
+MOST_UNKNOWN = 20
 """So many of them, the most frequent, are told at the end."""
 
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
@@ -89,7 +89,7 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class OpenBatch:
-    """Rows that wait for company."""
+    """Rows that wait for the end of the batching delay."""
 
     since: Micros
     rows: list[Row] = field(default_factory=list)
@@ -364,8 +364,8 @@ def most_unknown(state: IngestState) -> dict[str, int]:
     text, and an address that was also seen as a client's is nobody's business.
     """
     clients = {client.hex(":") for seen in state.seen.values() for client in seen}
-    told = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
-    return dict(sorted(told, key=lambda each: (-each[1], each[0]))[:UNKNOWN_TOLD])
+    report = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
+    return dict(sorted(report, key=lambda each: (-each[1], each[0]))[:MOST_UNKNOWN])
 
 
 def _note_unknown(state: IngestState, seen_as: str) -> None:

@@ -44,7 +44,7 @@ ANSWER_OCTETS = 64 * 1024 * 1024
 """Answers held for informs that are not durable yet: so many octets, and one datagram more at most."""
 CHUNK = 512
 PATIENCE = 0.02
-"""Seconds that a trap waits for company before the worker is called."""
+"""Batching delay in seconds: how long a trap waits for others before the worker is called."""
 
 
 class _Waiting(NamedTuple):
@@ -255,7 +255,7 @@ class Receiver:
         now = self._queue[0].time if self._queue else self._clock.now()
         for message in self._ingest.poll(self.state, now):
             await self._sink.append(message)
-        self._tell_shut()
+        self._report_shut()
         for answer in done:
             self._answer(answer)
         self._answer_durable()
@@ -275,7 +275,7 @@ class Receiver:
         else:
             (done if batch is None else self._unanswered.setdefault(batch, [])).append(answer)
 
-    def _tell_shut(self) -> None:
+    def _report_shut(self) -> None:
         """Raise the alarm for a site that had to be shut, once."""
         for site in sorted(self.state.shut - self._told_shut):
             self._told_shut.add(site)

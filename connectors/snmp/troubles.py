@@ -57,7 +57,7 @@ def _power_of_ten(number: int) -> int:
     return power
 
 
-async def tell_troubles(made: Receiver, every: float | None = None) -> None:
+async def report_troubles(made: Receiver, every: float | None = None) -> None:
     """Log what is new of a receiver's troubles, again and again until cancelled."""
     troubles = Troubles()
     while True:

@@ -135,7 +135,7 @@ class AccountState:
 class Account:
     """The stage that turns charges into one account record after each release of a site.
 
-    Windows come in their order. One that comes again holds further charges, of an ordered second release.
+    Windows come in their order. One that comes again holds further charges, of an operator-requested re-release.
     """
 
     site: str
@@ -261,14 +261,14 @@ class Account:
             "device_total": sums.total,
             "person_total": devices * sums.total,
         }
-        told: dict[str, Any] = {unit: decimal_string(value) for unit, value in units.items()}
+        report: dict[str, Any] = {unit: decimal_string(value) for unit, value in units.items()}
         temporal = self.knowledge.temporal(float(sums.largest))
         meeting = self.knowledge.meeting(float(now))
         if temporal is not None:
-            told["temporal"] = round(temporal, 6) if math.isfinite(temporal) else "inf"
+            report["temporal"] = round(temporal, 6) if math.isfinite(temporal) else "inf"
         if meeting is not None:
-            told["meeting"] = round(meeting, 6)
-        return told
+            report["meeting"] = round(meeting, 6)
+        return report
 
     def encode(self, state: AccountState) -> bytes:
         """Return the state's bytes."""

@@ -1,4 +1,4 @@
-"""A declared model of a zone's day: how the attributes of one release hang together.
+"""A declared model of a zone's day: how the attributes of one release are jointly distributed.
 
 The policy gives a probability to every pattern of classes, a digit per attribute in the order in which the
 release lists them. Without ``cuts`` an attribute has two classes, 0 sensitive and 1 not; with cuts

@@ -127,9 +127,9 @@ def compare_records(entries: Iterable[Entry], records: Iterable[Mapping[str, Any
 
 
 def _refuse_difference(where: str, entry: Entry, record: Mapping[str, Any]) -> None:
-    told = entry["epsilon"], entry["nano"], entry["outcome"]
+    report = entry["epsilon"], entry["nano"], entry["outcome"]
     spend = Fraction(record["spend"])
-    if told != (record["epsilon"], int(spend * NANO), record["reason"] or "released"):
+    if report != (record["epsilon"], int(spend * NANO), record["reason"] or "released"):
         msg = f"{where} must charge what its record {record['release_id']} says: epsilon, spend and outcome"
         raise AuditError(msg)
 

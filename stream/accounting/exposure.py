@@ -33,7 +33,7 @@ from stream.accounting.habit import HabitOf, Habits, add_day
 from stream.accounting.leakage.exclusion import exp_or_inf
 from stream.records import Charge
 
-Told = float | str | None
+JsonFactor = float | str | None
 Members = Mapping[str, frozenset[str]]
 """Reader -> the audiences it reads as."""
 
@@ -67,9 +67,9 @@ class AttributeAccount:
         """Return the account of one day's attribute records; adds the day to ``habits``."""
         records = list(charges)
         table = self._table(records, readers, counts)
-        told = {"attributes": _records(table), "habit": _habits(records, readers, table, habits)}
+        report = {"attributes": _records(table), "habit": _habits(records, readers, table, habits)}
         information = self._information(records, readers)
-        return told | ({"information": information} if information else {})
+        return report | ({"information": information} if information else {})
 
     def _table(self, charges: list[Charge], readers: Members, counts: CountExponents) -> Table:
         groups: dict[ZoneDay, list[Charge]] = {}
@@ -89,15 +89,15 @@ class AttributeAccount:
         models = self._models_of(group)
         for release in sorted({charge.release for charge in group} & set(models)):
             exact |= self._exact(models[release], view)
-        told = {}
+        report = {}
         for attribute in [*view.epsilon, *(name for name in exact if name not in view.epsilon)]:
             bound, known = view.bound(attribute), exact.get(attribute)
             figures: Figures = {"theorem_1": view.alone(attribute), "bound": bound}
             if attribute in exact:
                 figures["exact"] = known
             figures["with_counts"] = _times(bound if known is None else known, counts)
-            told[attribute] = figures
-        return told
+            report[attribute] = figures
+        return report
 
     def _models_of(self, group: list[Charge]) -> Mapping[str, DayModel]:
         """Return the models of the policy under which a zone's day was asked; none holds where there were several."""
@@ -116,7 +116,7 @@ class AttributeAccount:
 
     def _information(self, charges: list[Charge], readers: Members) -> dict[str, Any]:
         """Return bits per zone and day: the most of any zone."""
-        told: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         for release, model in self.models.items():
             group = [charge for charge in charges if charge.release == release and not charge.version]
             for reader, members in readers.items():
@@ -126,8 +126,8 @@ class AttributeAccount:
                     row = {"bits": round(bits, 9)}
                     if release in self.targets:
                         row["target"] = self.targets[release]
-                    told.setdefault(release, {})[reader] = row
-        return told
+                    report.setdefault(release, {})[reader] = row
+        return report
 
 
 @dataclass(frozen=True)
@@ -168,13 +168,13 @@ def _view(charges: Iterable[Charge], members: frozenset[str]) -> _View:
 
 def _records(table: Table) -> dict[str, Any]:
     """Return the factors as they are published: ``day/zone/attribute`` -> figure -> reader."""
-    told: dict[str, dict[str, dict[str, Told]]] = {}
+    report: dict[str, dict[str, dict[str, JsonFactor]]] = {}
     for ((day, zone), reader), attributes in table.items():
         for attribute, figures in attributes.items():
-            record = told.setdefault(f"{day}/{zone}/{attribute}", {})
+            record = report.setdefault(f"{day}/{zone}/{attribute}", {})
             for figure, factor in figures.items():
                 record.setdefault(figure, {})[reader] = _json(factor)
-    return told
+    return report
 
 
 def _habits(charges: list[Charge], readers: Members, table: Table, habits: Habits) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _habits(charges: list[Charge], readers: Members, table: Table, habits: Habit
     zone, and e^epsilon where there is no model or that is more. The latter counts also where the day was shown
     or contradicts the model, so that no zone's own product of ``exact`` is larger.
     """
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for release, attribute in sorted({(c.release, c.attribute) for c in charges if c.epsilon > 0}):
         group = [c for c in charges if (c.release, c.attribute) == (release, attribute)]
         zones = tuple(sorted({c.zone for c in group}))
@@ -195,8 +195,8 @@ def _habits(charges: list[Charge], readers: Members, table: Table, habits: Habit
                 today = [max(c.epsilon for c in seen), *(_log_exact(table[day, reader][attribute]) for day in days)]
                 held = add_day(habits, HabitOf(zones, attribute, reader), max(today))
                 row = {"days": held.days, "factor": _json(exp_or_inf(float(held.exponent)))}
-                told.setdefault(f"{release}/{attribute}", {})[reader] = row
-    return told
+                report.setdefault(f"{release}/{attribute}", {})[reader] = row
+    return report
 
 
 def _log_exact(figures: Figures) -> Fraction:
@@ -210,7 +210,7 @@ def _times(factor: float, counts: float) -> float:
     return factor * counts if factor else 0.0
 
 
-def _json(factor: float | None) -> Told:
+def _json(factor: float | None) -> JsonFactor:
     if factor is None:
         return None
     return "inf" if math.isinf(factor) else round(factor, 9)

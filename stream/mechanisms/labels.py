@@ -62,7 +62,7 @@ class Context:
     window: Micros
     """End of the window."""
     attempt: int
-    """1 for the first release of a window; an ordered second release counts on and gets fresh noise."""
+    """1 for the first release of a window; an operator-requested re-release counts on and gets fresh noise."""
     zones: tuple[str, ...]
     """The zone registry: the order in which zones read the words of a label."""
 

@@ -265,8 +265,8 @@ def load_policy(text: str, file: str = "policy") -> Policy:
     try:
         return Policy.model_validate(document)
     except ValidationError as error:
-        told = refusals(error.errors(), Policy, document, text)
-        raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in told)) from None
+        report = refusals(error.errors(), Policy, document, text)
+        raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in report)) from None
 
 
 __all__ = [

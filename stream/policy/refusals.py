@@ -14,7 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-MOST_TOLD = 5
+MOST_REPORTED = 5
 LONGEST_SHOWN = 60
 KIND = 2
 """In the place of something in a release this part says which kind of release it was taken for; it is no key."""
@@ -55,7 +55,7 @@ def refusals(problems: Sequence[Any], model: type[BaseModel], document: Mapping[
 
     ``text`` is the TOML of which ``document`` was read: it gives the lines of tables in lists.
     """
-    return [_sentence(problem, model, document, text) for problem in _causes(problems)[:MOST_TOLD]]
+    return [_sentence(problem, model, document, text) for problem in _causes(problems)[:MOST_REPORTED]]
 
 
 def rule_of(problem: Any) -> str:
@@ -118,18 +118,18 @@ def _within(place: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
 
 def _place(parts: Sequence[str | int], document: Mapping[str, Any], text: str) -> str:
     """Return the key as one would look for it: ``site.dbh.zones[3].capacity (id '2065', line 41)``."""
-    told, held, known = "", document, []
+    report, held, known = "", document, []
     for number, part in enumerate(parts):
         if number == KIND and parts[0] == "release":
             continue
         entries, held = held, _entry(held, part)
         if isinstance(part, int):
-            known += _known(entries, held, re.sub(r"\[[0-9]+\]", "", told), part, text)
-            told += f"[{part}]"
+            known += _known(entries, held, re.sub(r"\[[0-9]+\]", "", report), part, text)
+            report += f"[{part}]"
         else:
             key = part if _BARE.fullmatch(part) else _cut(repr(part))
-            told += f".{key}" if told else key
-    return f"{told} ({', '.join(known)})" if known else told
+            report += f".{key}" if report else key
+    return f"{report} ({', '.join(known)})" if known else report
 
 
 def _entry(held: Any, part: str | int) -> Any:

@@ -296,7 +296,7 @@ Pattern = Annotated[str, AfterValidator(worded(r"[0-9]+", "must be a pattern, on
 
 
 class AttributeModel(Frozen):
-    """How the attributes of a release hang together: a declared, and so public, joint distribution."""
+    """How the attributes of a release are jointly distributed: a declared, and so public, joint distribution."""
 
     joint: dict[Pattern, Annotated[float, Field(ge=0)]] = Field(min_length=1)
     """Probability of each pattern, a digit per attribute in their order; without cuts 0 is sensitive, 1 not."""

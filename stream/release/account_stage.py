@@ -62,13 +62,13 @@ def past_account(
 ) -> list[dict[str, Any]]:
     """Return the account records that a site's audit entries amount to, for any readers.
 
-    See :func:`retell`.
+    See :func:`rebuild_account`.
     """
-    _, records = retell(policies, site, audit, outcomes, readers)
+    _, records = rebuild_account(policies, site, audit, outcomes, readers)
     return [orjson.loads(record.value) for record in records]
 
 
-def retell(
+def rebuild_account(
     policies: Iterable[Policy],
     site: str,
     audit: Iterable[Entry],
@@ -103,15 +103,15 @@ def retell(
     models = {version: stage.attributes.models for version, stage in stages.items()}
     radios: dict[str, tuple[str, ...]] = {}
     placed = sorted(_placed(entries, books), key=lambda one: (one[0].end, one[0].counts))
-    state, told = AccountState(), []
+    state, report = AccountState(), []
     for version, group in groupby(placed, key=lambda one: one[0].version):
         stage, present = stages[version], books[version].policy.site[site]
         state.rename(zones_now(radios, present.zones))
         radios = present.radios
         stage = replace(stage, attributes=replace(stage.attributes, earlier=models))
         state, records = scan(stage, _spent(site, group, books), state)
-        told += records
-    return state, told
+        report += records
+    return state, report
 
 
 class _Place(NamedTuple):

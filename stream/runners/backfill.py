@@ -31,7 +31,7 @@ from stream.operators import Operator
 from stream.pipeline import Options, table
 from stream.policy.document import NANO, AttributeRelease, Policy
 from stream.records import DAY, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow
-from stream.release.account_stage import by_version, retell
+from stream.release.account_stage import by_version, rebuild_account
 from stream.release.budgets import nano
 from stream.release.late import LateReleases
 from stream.release.state import ReleaseState
@@ -246,10 +246,10 @@ class Backfill:
                 shown = self._shown(entries) | {
                     body["release_id"]: body["value"] for body in fresh if "attribute" in body and body["released"]
                 }
-                account, records = retell(self._policies, site, [*entries, *late], shown)
+                account, records = rebuild_account(self._policies, site, [*entries, *late], shown)
                 first = min(parse_time(entry["window_end"]) for entry in late)
                 changed = [record for record in records if record.time >= first]
-                self.made.emitted += self._partition.retold(site, account, changed)
+                self.made.emitted += self._partition.rebuilt(site, account, changed)
 
     def _shown(self, entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Return the values of attributes that were shown before."""

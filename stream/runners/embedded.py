@@ -3,7 +3,7 @@
 Every message is made durable before it is acknowledged. When a window closes, one transaction of the store
 writes outputs, ledger, state and position; only then are the audiences' outboxes filled, which may be done
 again at any time. A mark beside the key remembers how far each site's chain has come, so that a store that
-was set back is noticed: what it makes again must end in the same chain, and nothing is written or given out
+was set back is noticed: what it makes again must end in the same chain, and nothing is written or published
 until it has.
 """
 
@@ -47,7 +47,7 @@ class Store(Protocol):
 
 
 class Mark(Protocol):
-    """How far each site's chain has been given out, kept apart from the store."""
+    """How far each site's chain has been published, kept apart from the store."""
 
     def read(self) -> Chains:
         """Return the mark; empty at first."""
@@ -136,7 +136,7 @@ class Embedded:
             pass
 
     def give(self, outputs: Sequence[Emitted]) -> None:
-        """Commit and give out what was released besides the stream, such as a backfill."""
+        """Commit and publish what was released besides the stream, such as a backfill."""
         self._pending += outputs
         self._commit()
 
@@ -144,7 +144,7 @@ class Embedded:
         """Commit what has been taken in since the last window.
 
         Raises:
-            FinalityError: the store was set back and has not come as far again as what was given out.
+            FinalityError: the store was set back and has not come as far again as what was published.
         """
         if self._unreached:
             raise _unreached(min(self._unreached))
@@ -200,12 +200,12 @@ class Embedded:
 def _unreached(site: str) -> FinalityError:
     return FinalityError(
         f"site {site}: the store was set back, and these observations do not lead it again to where what was "
-        "given out ends; nothing is released, 'tacet recover' says what can be done"
+        "published ends; nothing is released, 'tacet recover' says what can be done"
     )
 
 
 def _contradiction(site: str, entries: int) -> FinalityError:
     return FinalityError(
         f"site {site}: the store was set back, and its ledger entry {entries - 1} now differs from what was "
-        "given out; nothing is released, 'tacet recover' says what can be done"
+        "published; nothing is released, 'tacet recover' says what can be done"
     )

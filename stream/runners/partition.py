@@ -302,7 +302,7 @@ class Partition:
         made = releases.past(self.books(name), item, aside)
         return self._emit([output for output in made if isinstance(output, Published)], b"")
 
-    def retold(self, name: str, account: AccountState, records: Iterable[Published]) -> list[Emitted]:
+    def rebuilt(self, name: str, account: AccountState, records: Iterable[Published]) -> list[Emitted]:
         """Go on from an account that was added up anew; return its records."""
         site = self._sites[name]
         site.encoded, site.states["account"] = None, account
@@ -412,7 +412,7 @@ class Partition:
         absent = {name: chain_of(open_site(sealed)) for name, sealed in self._absent.items()}
         return absent | {name: (_chain(site).sequence, _chain(site).head) for name, site in self._sites.items()}
 
-    def behind(self) -> bool:
+    def has_unreplayed_entries(self) -> bool:
         """Whether some of what was published has not come out again yet."""
         return bool(self._outstanding)
 

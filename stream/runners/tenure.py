@@ -85,7 +85,7 @@ class Engine(Protocol):
     def published(self, entries: Iterable[bytes]) -> None:
         """Learn audit records that the log holds; a re-run that differs raises ``FinalityError``."""
 
-    def behind(self) -> bool:
+    def has_unreplayed_entries(self) -> bool:
         """Return whether some of what was published has not come out again yet."""
 
     def last_read(self) -> int | None:
@@ -262,7 +262,7 @@ class Tenure:
             self._rest()
 
     def _snapshot(self) -> bytes:
-        if not self._engine.behind():  # what has yet to come out again must be read by the next owner
+        if not self._engine.has_unreplayed_entries():  # what has yet to come out again must be read by the next owner
             self._audit_known = self._audit_end
         return self._engine.snapshot(self.position, self._audit_known)
 

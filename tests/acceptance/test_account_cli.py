@@ -56,13 +56,13 @@ def of_coalition(ground: Ground, members: str, *arguments: str):
 
 
 def test_now_it_is_the_last_record_that_streamed(ground):
-    told = account(ground)
-    assert set(told["last"]["audiences"]) == {"facilities", "public", "board"}
-    assert told["last"]["coalition"]["presence_tuple"] == "2.02"  # pegasus 0.8 + 0.2 x 1.1, laplace 0.5, filter 0.5
-    assert told["last"]["coalition"]["temporal"] > 2
-    assert {name.split("/")[1] for name in told["attributes"]} == {"x", "y"}
-    assert told["information"]["office-day"]["all"]["bits"] > 0
-    assert told["habit"]["office-day/arrival"]["facilities"]["days"] == 2
+    report = account(ground)
+    assert set(report["last"]["audiences"]) == {"facilities", "public", "board"}
+    assert report["last"]["coalition"]["presence_tuple"] == "2.02"  # pegasus 0.8 + 0.2 x 1.1, laplace 0.5, filter 0.5
+    assert report["last"]["coalition"]["temporal"] > 2
+    assert {name.split("/")[1] for name in report["attributes"]} == {"x", "y"}
+    assert report["information"]["office-day"]["all"]["bits"] > 0
+    assert report["habit"]["office-day/arrival"]["facilities"]["days"] == 2
 
 
 def test_every_audience_and_all_together_are_found_again_in_the_books(ground):
@@ -93,9 +93,9 @@ def test_at_an_earlier_time_it_is_the_record_of_then(ground):
 
 
 def test_a_coalition_that_never_streamed_can_be_asked_about(ground):
-    told = of_coalition(ground, "board,facilities")["last"]["audiences"]["board+facilities"]
-    assert told["presence_tuple"] == "1.52"
-    assert math.isfinite(told["temporal"])
+    report = of_coalition(ground, "board,facilities")["last"]["audiences"]["board+facilities"]
+    assert report["presence_tuple"] == "1.52"
+    assert math.isfinite(report["temporal"])
 
 
 def test_for_people_there_are_tables(ground):
@@ -184,10 +184,10 @@ EVERYBODY = ("--coalition", "facilities,public,board")
 
 def test_a_changed_policy_is_recomputed_from_both_of_its_versions(change):
     both = ("--policy", change.after, "--policy", change.before)
-    told = json.loads(run("account", "--store", change.store, *EVERYBODY, *both, "--json").out)["sites"][SITE]
-    assert told == json.loads(run("account", "--store", change.store, *EVERYBODY, "--json").out)["sites"][SITE]
+    report = json.loads(run("account", "--store", change.store, *EVERYBODY, *both, "--json").out)["sites"][SITE]
+    assert report == json.loads(run("account", "--store", change.store, *EVERYBODY, "--json").out)["sites"][SITE]
     streamed = json.loads(run("account", "--store", change.store, "--json").out)["sites"][SITE]
-    assert told["last"]["audiences"]["facilities+public+board"] == streamed["last"]["coalition"]
+    assert report["last"]["audiences"]["facilities+public+board"] == streamed["last"]["coalition"]
 
 
 @pytest.mark.parametrize("given", ["before", "after"])
@@ -202,16 +202,16 @@ def test_one_policy_of_two_is_refused_and_the_versions_are_named(change, given, 
 def test_the_time_before_a_change_needs_the_policy_of_then_only(change, tmp_path):
     before = ("--at", "2026-03-03T12:00:00Z")
     store = forgetful(change.store, tmp_path)
-    told = run("account", "--store", store, *EVERYBODY, "--policy", change.before, *before, "--json")
+    report = run("account", "--store", store, *EVERYBODY, "--policy", change.before, *before, "--json")
     streamed = run("account", "--store", change.store, *before, "--json")
-    last = [json.loads(done.out)["sites"][SITE]["last"] for done in (told, streamed)]
+    last = [json.loads(done.out)["sites"][SITE]["last"] for done in (report, streamed)]
     assert last[0]["audiences"]["facilities+public+board"] == last[1]["coalition"]
 
 
 def test_without_a_model_the_table_shows_what_holds_for_every_model(change):
-    told = json.loads(run("account", "--store", change.store, "--json").out)["sites"][SITE]["attributes"]
+    report = json.loads(run("account", "--store", change.store, "--json").out)["sites"][SITE]["attributes"]
     shown = run("account", "--store", change.store, "--attributes").out
-    for name, figures in told.items():
+    for name, figures in report.items():
         row = next(line for line in shown.splitlines() if name in line)
         numbers = [figures["bound"][reader] for reader in figures["bound"]]
         assert all((n if isinstance(n, str) else f"{n:.4g}") in row for n in numbers), row

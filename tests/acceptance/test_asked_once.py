@@ -213,8 +213,8 @@ def test_counts_that_would_say_too_much_of_what_was_asked_are_refused(live, late
     again = [entry for entry in entries(where) if entry["attempt"] == 2]
     of_day = [entry["outcome"] for entry in again if MIDNIGHT <= parse_time(entry["window_end"]) < MIDNIGHT + DAY]
     assert of_day == ["released"] + ["factor"] * 47  # one tick twice: 1 + 3 x 0.65 = 2.95
-    [told] = [r["attributes"] for r in leakage(where) if r["kind"] == "attributes"]
-    assert told[f"{ASKED_DAY}/x/arrival"]["with_counts"]["facilities"] == pytest.approx(math.exp(2.95))
+    [report] = [r["attributes"] for r in leakage(where) if r["kind"] == "attributes"]
+    assert report[f"{ASKED_DAY}/x/arrival"]["with_counts"]["facilities"] == pytest.approx(math.exp(2.95))
     records = [orjson.loads(value) for _, value in read_outbox(where, "facilities", 0)]
     refused = [record for record in records if record["reason"] == "factor"]
     assert {record["spend"] for record in refused} == {"0"}
@@ -231,12 +231,12 @@ def test_the_factor_with_counts_is_that_of_all_that_was_charged(late_comer, tmp_
     accept(late_comer, renamed, where, key)
     day = {"first": MIDNIGHT, "last": end, "earlier": [policy]}
     backfill((late_comer, renamed), where, key, attempt=2, names=["door-2"], **day)
-    told = {r["window_end"]: r["attributes"] for r in leakage(where) if r["kind"] == "attributes"}
-    figures = told[rfc3339(end)][f"{ASKED_DAY}/x/arrival"]
+    report = {r["window_end"]: r["attributes"] for r in leakage(where) if r["kind"] == "attributes"}
+    figures = report[rfc3339(end)][f"{ASKED_DAY}/x/arrival"]
     assert figures["with_counts"]["facilities"] == pytest.approx(math.exp(1 + 3 * 12 * 0.15), rel=1e-6)
     backfill((late_comer, renamed), where, key, attempt=3, names=["door-2"], **day)
-    told = {r["window_end"]: r["attributes"] for r in leakage(where) if r["kind"] == "attributes"}
-    figures = told[rfc3339(end)][f"{ASKED_DAY}/x/arrival"]
+    report = {r["window_end"]: r["attributes"] for r in leakage(where) if r["kind"] == "attributes"}
+    figures = report[rfc3339(end)][f"{ASKED_DAY}/x/arrival"]
     assert figures["with_counts"]["all"] == pytest.approx(math.exp(1 + 3 * 12 * 0.25), rel=1e-6)
     printed = orjson.loads(tacet("account", "--store", where, "--coalition", "facilities,public", "--json").stdout)
     again = printed["sites"]["dbh"]["attributes"][f"{ASKED_DAY}/x/arrival"]["with_counts"]
@@ -268,9 +268,9 @@ def test_windows_charged_under_another_name_are_not_charged_again_without_an_ord
         (2, ["nobody"], "must name count releases of the policy"),
     ],
 )
-def test_an_order_says_which_count_releases_at_which_attempt(live, late_comer, attempt, names, told):
+def test_an_order_says_which_count_releases_at_which_attempt(live, late_comer, attempt, names, report):
     where, key = live
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=report):
         backfill((late_comer, PLAIN), where, key, attempt=attempt, names=names)
 
 

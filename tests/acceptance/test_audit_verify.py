@@ -81,9 +81,9 @@ def forge(number: int, **fields: Any) -> Wreck:
 
 def verify(ground: Path, *more: str | Path) -> dict[str, Any]:
     done = run("audit", "verify", "--store", ground / "store", "--json", *more)
-    told = json.loads(done.out)
-    assert done.code == (0 if told["ok"] else 2)
-    return told
+    report = json.loads(done.out)
+    assert done.code == (0 if report["ok"] else 2)
+    return report
 
 
 def apart(*verb: str | Path) -> Done:
@@ -94,9 +94,9 @@ def apart(*verb: str | Path) -> Done:
 
 def test_whole_books_are_whole_and_the_heads_are_told(whole):
     entries = [parse_record(value) for value in read_topic(whole / "store", AUDIT)]
-    told = verify(whole, "--key-file", whole / "key")
+    report = verify(whole, "--key-file", whole / "key")
     head = {"sequence": len(entries), "head": entries[-1]["hash"]}
-    assert told == {
+    assert report == {
         "ok": True, "entries": len(entries), "sites": {SITE: head}, "first_break": None,
         "records": len(entries), "commitments": len(entries), "unchecked": [],
     }  # fmt: skip
@@ -157,8 +157,8 @@ def test_a_commitment_to_other_counts_is_noticed(ground):
 
     change(ground / "store" / "store.sqlite", wreck)
     assert verify(ground)["ok"]
-    told = verify(ground, "--key-file", ground / "key")["first_break"]
-    assert "must be committed to the counts that are kept" in told
+    report = verify(ground, "--key-file", ground / "key")["first_break"]
+    assert "must be committed to the counts that are kept" in report
 
 
 def test_the_head_is_compared_with_the_mark(ground):

@@ -156,11 +156,11 @@ def test_the_account_at_a_time_says_what_had_been_spent_up_to_it_late_or_not(rec
     for record in leakage(tmp_path / "s"):
         end = parse_time(record["window_end"])
         spent = {at: cost for at, cost in by_window(entries(tmp_path / "s")).items() if at <= end}
-        told = record["audiences"]["facilities"]
-        assert Fraction(told["device_total"]) == sum(spent.values())
-        assert Fraction(told["device_w_event"]) == sum(c for at, c in spent.items() if at > end - 12 * TICK)
+        report = record["audiences"]["facilities"]
+        assert Fraction(report["device_total"]) == sum(spent.values())
+        assert Fraction(report["device_w_event"]) == sum(c for at, c in spent.items() if at > end - 12 * TICK)
         open_days = {end // DAY, (end - 2 * TICK) // DAY}  # an observation counts at two ticks
-        assert Fraction(told["device_day"]) == max(of_device_day(spent, day) for day in open_days)
+        assert Fraction(report["device_day"]) == max(of_device_day(spent, day) for day in open_days)
 
 
 def of_device_day(spent: dict[int, Fraction], day: int) -> Fraction:

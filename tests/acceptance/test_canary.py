@@ -189,9 +189,9 @@ def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path, 
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        port, told = 0, ""
+        port, report = 0, ""
         for line in process.stderr:
-            told += line
+            report += line
             if found := re.search(r"port.*?(\d{4,5})", line):
                 port = int(found[1])
                 break
@@ -208,7 +208,7 @@ def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path, 
     text = given_out(tmp_path / "store")
     assert _windows(tmp_path / "store") >= 20
     assert not needles.found_in(text)
-    assert not needles.found_in(told + out + err)
+    assert not needles.found_in(report + out + err)
     assert "unknown access point" in out
     assert [line.split() for line in out.splitlines() if "02:ff:ff" in line] == [["125", "02:ff:ff:ff:ff:ff"]]
     assert "02:ff:ff" not in text + err, "an access point that the policy lacks is told the operator, and nobody else"
@@ -242,16 +242,16 @@ def test_nothing_of_a_file_with_bad_rows_is_found_in_what_comes_out(tmp_path, ke
     policy = building(releases=RELEASES, tick="5min")
     file = ObservationFile(path, policy, keyfile.pseudonym_key(key))
     made = replay(file, policy, keyfile.laboratory_keys(key), tmp_path / "out", Options())
-    told = f"{shortfall(made.tally)!r} {shortfall(made.tally)} {made!r}"
+    report = f"{shortfall(made.tally)!r} {shortfall(made.tally)} {made!r}"
     with embedded(policy, key, tmp_path / "store") as runner:
         for message in ObservationFile(path, policy, keyfile.pseudonym_key(key)).messages():
             runner.take(message)
     replayed = "\n".join(p.read_text() for p in (tmp_path / "out").rglob("*.jsonl"))
     assert made.tally.bad == 10
     captured = capfd.readouterr()
-    for text in (replayed, given_out(tmp_path / "store"), told, caplog.text, captured.out, captured.err):
+    for text in (replayed, given_out(tmp_path / "store"), report, caplog.text, captured.out, captured.err):
         assert not needles.found_in(text)
-    assert "line 2: time" in told
+    assert "line 2: time" in report
 
 
 # --- a distinctive count ------------------------------------------------------------------------------------
@@ -313,8 +313,8 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key, need
     assert "02:ff:ff" not in text
     keys = keyfile.FileKeys(key)
     stages = Pipeline(policy, SITE, keys).table
-    told = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages[2].operator._ledger))
-    assert not needles.found_in(told)
+    report = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages[2].operator._ledger))
+    assert not needles.found_in(report)
 
 
 def test_errors_of_the_state_show_nothing_of_it(key, needles):
@@ -324,12 +324,12 @@ def test_errors_of_the_state_show_nothing_of_it(key, needles):
     for offset, item in enumerate(file.messages()):
         partition.feed(offset, None, encode_message(item))
     snapshot = partition.snapshot(1, 0)
-    told = []
+    report = []
     for cut in range(0, len(snapshot), max(1, len(snapshot) // 40)):
         for damaged in (snapshot[:cut], snapshot[:cut] + b"\x00" + snapshot[cut + 1 :]):
             try:
                 Partition(policy, keyfile.laboratory_keys(key)).restore(damaged)
             except Exception as error:
-                told.append(f"{error!r} {error}")
-    assert told
-    assert not needles.found_in(" ".join(told))
+                report.append(f"{error!r} {error}")
+    assert report
+    assert not needles.found_in(" ".join(report))

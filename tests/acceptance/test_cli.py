@@ -162,8 +162,8 @@ def test_simulate_writes_ordered_observations_with_their_columns(day: Day) -> No
 
 
 def test_simulate_writes_the_truth_and_a_policy_of_the_same_building(day: Day) -> None:
-    told = json.loads(tacet("policy", "check", day.policy, "--json").stdout)
-    assert told["valid"] is True
+    report = json.loads(tacet("policy", "check", day.policy, "--json").stdout)
+    assert report["valid"] is True
     devices = {row["device"] for row in rows(day.truth)}
     assert {row["device"] for row in rows(day.observations)} <= devices
     assert list(rows(day.truth)[0]) == ["device", "zone", "start", "end", "class"]
@@ -231,8 +231,8 @@ def test_records_come_by_window_then_site(world: World) -> None:
 
 
 def test_replaying_again_gives_the_same_bytes(world: World, tmp_path: Path) -> None:
-    told = json.loads(replay(world, out=tmp_path / "out", code=0).stdout)
-    assert told["windows"] == 2 * len(TICKS)
+    report = json.loads(replay(world, out=tmp_path / "out", code=0).stdout)
+    assert report["windows"] == 2 * len(TICKS)
     for name in (
         "private/facilities/occupancy.jsonl",
         "private/public/occupancy.jsonl",
@@ -413,9 +413,9 @@ def test_subscribe_without_json_prints_a_line_a_release(world: World) -> None:
 
 
 def test_account_is_one_object_with_every_reader_and_unit(world: World) -> None:
-    told = json.loads(tacet("account", "--store", world.store, "--json").stdout)
-    assert set(told["sites"]) == {"east", "west"}
-    last = told["sites"]["east"]["last"]
+    report = json.loads(tacet("account", "--store", world.store, "--json").stdout)
+    assert set(report["sites"]) == {"east", "west"}
+    last = report["sites"]["east"]["last"]
     assert last["window_end"] == TICKS[-1]
     assert set(last["audiences"]) == {"facilities", "public"}
     assert last["audiences"]["facilities"]["presence_tuple"] == "2"
@@ -425,8 +425,8 @@ def test_account_is_one_object_with_every_reader_and_unit(world: World) -> None:
 
 
 def test_status_tells_where_each_site_stands_and_what_is_left(world: World) -> None:
-    told = json.loads(tacet("status", "--store", world.store, "--policy", world.policy, "--json").stdout)
-    (part,) = told["partitions"]
+    report = json.loads(tacet("status", "--store", world.store, "--policy", world.policy, "--json").stdout)
+    (part,) = report["partitions"]
     assert (part["partition"], part["lag"]) == (0, 0)
     assert set(part["sites"]) == {"east", "west"}
     east = part["sites"]["east"]
@@ -591,12 +591,12 @@ def test_ctrl_c_ends_a_verb_without_end_and_without_a_traceback(
             else:
                 feed_until_read(rows, day.observations.read_bytes())
             process.send_signal(signal.SIGINT)
-            _, told = process.communicate(timeout=TIMEOUT)
+            _, report = process.communicate(timeout=TIMEOUT)
         finally:
             process.kill()
             process.wait()
     assert process.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in report
 
 
 def feed_until_read(pipe: Path, data: bytes) -> None:
@@ -655,14 +655,14 @@ def test_release_names_a_bad_count_by_line_and_field(world: World, tmp_path: Pat
 
 
 def test_policy_show_tells_the_promise_of_every_reader(day: Day) -> None:
-    told = json.loads(tacet("policy", "show", day.policy, "--json").stdout)
-    counts = {(row["release"], row["reader"]): row["epsilon"]["presence_tuple"] for row in told["counts"]}
+    report = json.loads(tacet("policy", "show", day.policy, "--json").stdout)
+    counts = {(row["release"], row["reader"]): row["epsilon"]["presence_tuple"] for row in report["counts"]}
     assert counts == {
         ("occupancy", "facilities"): "1", ("occupancy", "all"): "1", ("floors", "public"): "0.1",
         ("floors", "all"): "0.1",
     }  # fmt: skip
-    assert {row["release"] for row in told["worse_than_zero"]} == {"floors"}, "of a building of a few rooms"
-    factors = {(row["attribute"], row["reader"]): row["factor"] for row in told["attributes"]}
+    assert {row["release"] for row in report["worse_than_zero"]} == {"floors"}, "of a building of a few rooms"
+    factors = {(row["attribute"], row["reader"]): row["factor"] for row in report["attributes"]}
     assert factors["arrival", "public"] == pytest.approx(1.2214, abs=1e-4)
 
 
@@ -750,5 +750,5 @@ def test_a_service_that_is_told_to_stop_while_it_starts_exits_0(world: World, ve
             talk.close()
         finally:
             process.kill()
-            _, told = process.communicate()
-    assert b"Traceback" not in told
+            _, report = process.communicate()
+    assert b"Traceback" not in report

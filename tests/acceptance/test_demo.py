@@ -18,7 +18,7 @@ SPEED = 4000
 class Shown(NamedTuple):
     """What a demo told, and where it left its files."""
 
-    told: dict[str, Any]
+    report: dict[str, Any]
     folder: Path
 
 
@@ -30,7 +30,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Shown:
 
 
 def test_every_trap_sent_is_received_and_accounted_for(demo: Shown) -> None:
-    traps = demo.told["traps"]
+    traps = demo.report["traps"]
     assert traps["sent"] > 40_000
     assert traps["sent"] == traps["received"] + traps["kernel_drops"]
     assert traps["received"] == traps["observations"] + sum(traps["dropped"].values())
@@ -38,29 +38,29 @@ def test_every_trap_sent_is_received_and_accounted_for(demo: Shown) -> None:
 
 
 def test_every_window_of_the_day_is_released_to_every_audience(demo: Shown) -> None:
-    windows = demo.told["windows"]
+    windows = demo.report["windows"]
     assert 288 <= windows <= 292
-    assert set(demo.told["counts"]) == {"facilities", "public"}
-    for row in demo.told["counts"].values():
+    assert set(demo.report["counts"]) == {"facilities", "public"}
+    for row in demo.report["counts"].values():
         assert row["released"] + row["refused"] == windows
 
 
 def test_errors_are_what_the_noise_explains(demo: Shown) -> None:
     # The key is new each time. Over seven runs the error of facilities was 0.88 to 0.91 (standard deviation below
     # 0.02); noise of twice the scale gave 1.38. That of public, of floors and building together, is expected to be 15.
-    facilities, public = (demo.told["counts"][name] for name in ("facilities", "public"))
+    facilities, public = (demo.report["counts"][name] for name in ("facilities", "public"))
     assert 0.65 < facilities["mean_error"] < 1.15
     assert 10 < public["mean_error"] < 21
 
 
 def test_what_the_demo_publishes_is_nearer_to_the_truth_than_0(demo: Shown) -> None:
-    for name, row in demo.told["counts"].items():
+    for name, row in demo.report["counts"].items():
         assert row["mean_error"] < row["mean_count"], name
         assert not row["worse_than_zero"]
 
 
 def test_attributes_are_shown_or_not_for_every_office(demo: Shown) -> None:
-    attributes = demo.told["attributes"]
+    attributes = demo.report["attributes"]
     assert set(attributes["facilities"]) == {"arrival", "departure", "breaks", "occupancy_level"}
     assert set(attributes["public"]) == {"arrival"}
     offices = {sum(row.values()) for rows in attributes.values() for row in rows.values()}
@@ -68,8 +68,8 @@ def test_attributes_are_shown_or_not_for_every_office(demo: Shown) -> None:
 
 
 def test_account_holds_the_spend_of_every_reader(demo: Shown) -> None:
-    windows = demo.told["windows"]
-    (site,) = demo.told["account"].values()
+    windows = demo.report["windows"]
+    (site,) = demo.report["account"].values()
     last = site["last"]
     assert last["audiences"]["facilities"]["presence_tuple"] == "1"
     assert last["audiences"]["facilities"]["device_total"] == str(windows)

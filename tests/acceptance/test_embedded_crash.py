@@ -156,8 +156,8 @@ def test_the_command_is_killed_told_to_stop_and_goes_on(ground, tmp_path):
         while process.poll() is None and _entries(folder) < seen + 40 and time.monotonic() < patience:
             time.sleep(0.002)
         process.send_signal(number)
-        said, told = process.communicate(timeout=60)
-        assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), told
+        said, report = process.communicate(timeout=60)
+        assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), report
         assert seen + 40 <= _entries(folder) < whole, "the run had time to finish its file"
         assert ("stopped before the end of the file" in said) == (number != signal.SIGKILL)
     run_file(ground, folder)

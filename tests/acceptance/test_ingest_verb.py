@@ -124,12 +124,12 @@ def test_the_access_points_that_the_policy_lacks_are_told_at_the_end(ground: Gro
         out, err = ended(live, 0, LISTENING)
     names = [unknown(number).hex(":") for number in range(20)]
     if as_json:
-        told = json.loads(out)
-        assert told["dropped"]["unknown_access_point"] == 65
-        assert told["unknown_access_points"] == dict.fromkeys(names, 3)
-        assert told["traps_of_other_unknown_access_points"] == 5
-        assert told["informs_answered"] >= 1
-        assert {"answers_unsent", "kernel_drops", "locally_administered", "waiting"} <= told.keys()
+        report = json.loads(out)
+        assert report["dropped"]["unknown_access_point"] == 65
+        assert report["unknown_access_points"] == dict.fromkeys(names, 3)
+        assert report["traps_of_other_unknown_access_points"] == 5
+        assert report["informs_answered"] >= 1
+        assert {"answers_unsent", "kernel_drops", "locally_administered", "waiting"} <= report.keys()
     else:
         lines = [line.split() for line in out.splitlines()]
         assert ["65", "dropped:", "unknown", "access", "point"] in lines

@@ -101,11 +101,13 @@ def asked() -> dict[str, Asked]:
 
 
 def test_osdp(asked):
-    told = asked["osdp"].answer
-    assert list(told) == ["attributes", "worst_factor"]
-    assert [list(a) for a in told["attributes"]] == [["prior_odds", "factor", "posterior_odds", "pairwise_factor"]] * 2
-    assert told["attributes"][1]["factor"] == pytest.approx(2.399250781, abs=1e-9)
-    assert told["worst_factor"][1] == pytest.approx(2.399250781, abs=1e-9)
+    report = asked["osdp"].answer
+    assert list(report) == ["attributes", "worst_factor"]
+    assert [list(a) for a in report["attributes"]] == [
+        ["prior_odds", "factor", "posterior_odds", "pairwise_factor"]
+    ] * 2
+    assert report["attributes"][1]["factor"] == pytest.approx(2.399250781, abs=1e-9)
+    assert report["worst_factor"][1] == pytest.approx(2.399250781, abs=1e-9)
 
 
 def test_infinity_is_a_string(asked):
@@ -115,30 +117,30 @@ def test_infinity_is_a_string(asked):
 
 
 def test_prior(asked):
-    told = asked["prior"].answer
-    assert list(told) == ["leakage", "adversaries"]
-    assert told["leakage"] == pytest.approx(1.185375903, abs=1e-9)
-    assert [(a["target"], a["knows"]) for a in told["adversaries"]] == [(0, []), (0, [1]), (1, []), (1, [0])]
+    report = asked["prior"].answer
+    assert list(report) == ["leakage", "adversaries"]
+    assert report["leakage"] == pytest.approx(1.185375903, abs=1e-9)
+    assert [(a["target"], a["knows"]) for a in report["adversaries"]] == [(0, []), (0, [1]), (1, []), (1, [0])]
     assert asked["prior weights"].answer["leakage"] == pytest.approx(2)
     for heuristic in ("prior full", "prior fast"):
         assert asked[heuristic].answer["leakage"] == pytest.approx(1.185375903, abs=1e-9)
 
 
 def test_gaussian_has_the_form_of_prior(asked):
-    told = asked["gaussian"].answer
-    assert list(told) == ["leakage", "adversaries"]
-    found = {(a["target"], tuple(a["knows"])): a["leakage"] for a in told["adversaries"]}
-    assert found[0, (2,)] == told["leakage"] == pytest.approx(2.156028, abs=1e-6)
+    report = asked["gaussian"].answer
+    assert list(report) == ["leakage", "adversaries"]
+    found = {(a["target"], tuple(a["knows"])): a["leakage"] for a in report["adversaries"]}
+    assert found[0, (2,)] == report["leakage"] == pytest.approx(2.156028, abs=1e-6)
     assert found[1, (2,)] == pytest.approx(1.741784, abs=1e-6)
 
 
 def test_temporal(asked):
-    told = asked["temporal"].answer
-    assert list(told) == ["backward", "forward", "total", "supremum"]
-    assert told["backward"] == pytest.approx([0.1, 0.179976, 0.243841, 0.294725, 0.335166], abs=1e-6)
-    assert told["total"] == pytest.approx([0.335166, 0.374701, 0.387682, 0.374701, 0.335166], abs=1e-6)
-    assert told["supremum"]["total"] == pytest.approx(0.8724, abs=1e-4)
-    assert asked["stationary"].answer["total"] == pytest.approx(told["total"], abs=1e-9)
+    report = asked["temporal"].answer
+    assert list(report) == ["backward", "forward", "total", "supremum"]
+    assert report["backward"] == pytest.approx([0.1, 0.179976, 0.243841, 0.294725, 0.335166], abs=1e-6)
+    assert report["total"] == pytest.approx([0.335166, 0.374701, 0.387682, 0.374701, 0.335166], abs=1e-6)
+    assert report["supremum"]["total"] == pytest.approx(0.8724, abs=1e-4)
+    assert asked["stationary"].answer["total"] == pytest.approx(report["total"], abs=1e-9)
     one_side = asked["backward"].answer
     assert one_side["forward"] is None
     assert one_side["supremum"]["forward"] is None
@@ -157,9 +159,9 @@ def test_optimise(asked):
     assert list(releases["other"]) == [*fields, *added]
     assert releases["epsilon"] == pytest.approx([0.1502, 0.2116, 0.1588], abs=1e-4)
     assert epsilon["epsilon"] == pytest.approx([0, 0.5584, 0], abs=1e-3)
-    for told in (releases, epsilon):
-        assert told["objective"] <= told["upper_bound"] * (1 + 1e-12)
-        assert told["leakage_total"] <= 0.2 * (1 + 1e-9)
+    for report in (releases, epsilon):
+        assert report["objective"] <= report["upper_bound"] * (1 + 1e-12)
+        assert report["leakage_total"] <= 0.2 * (1 + 1e-9)
 
 
 QUESTIONS = {

@@ -127,7 +127,7 @@ def added_up(entries: list[Mapping[str, Any]], last_end: str) -> dict[str, Any]:
         for reader in (entry["audience"], "all"):
             paid[reader][entry["window_end"]][entry["release"]].add(epsilon)
     today = (instant(last_end) - timedelta(minutes=TICK)).date()
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for reader in ("facilities", "public", "all"):
         per_window = {
             end: sum((cost(MECHANISM[release], held) for release, held in paid[reader][end].items()), Decimal(0))
@@ -138,21 +138,21 @@ def added_up(entries: list[Mapping[str, Any]], last_end: str) -> dict[str, Any]:
         open_days = {instant(last_end).date(), (instant(last_end) - edge).date()}
         day = max(of_device_day(per_window, of, edge) for of in open_days)
         total = sum(per_window.values())
-        told[reader] = {
+        report[reader] = {
             "presence_tuple": now, "tuple_moved": 2 * now,
             "observation": 2 * now, "observation_moved": 4 * now,  # one tick an observation: 10 min in 15
             "device_w_event": sliding, "device_w_event_moved": 2 * sliding, "person_w_event": DEVICES * sliding,
             "device_day": day, "device_day_moved": 2 * day, "person_day": DEVICES * day,
             "device_total": total, "person_total": DEVICES * total,
         }  # fmt: skip
-        told[reader]["largest"] = max(per_window.values())
+        report[reader]["largest"] = max(per_window.values())
     left = {}
     for (release, audience), budget in BUDGET.items():
         epsilon = next(
             Decimal(e["epsilon"]) for e in entries if (e["release"], e["audience"]) == (release, audience)
         )  # fmt: skip
         left[f"{release}/{audience}"] = int((budget - spent[release, audience, today.isoformat()]) / epsilon)
-    return {"units": told, "left": left}
+    return {"units": report, "left": left}
 
 
 def of_device_day(per_window: Mapping[str, Decimal], day: date, edge: timedelta) -> Decimal:
@@ -247,9 +247,9 @@ def test_what_was_refused_is_what_the_log_says_of_that_window_or_day(month):
             refused[where].add((f"{entry['release']}/{entry['audience']}", entry["outcome"], attribute))
             reasons.add(entry["outcome"])
     for record in records:
-        told = [(row["release"], row["reason"], row.get("attribute", "")) for row in record["refused"]]
-        assert len(told) == len(set(told))
-        assert set(told) == refused.pop((instant(record["window_end"]), record["kind"]), set())
+        report = [(row["release"], row["reason"], row.get("attribute", "")) for row in record["refused"]]
+        assert len(report) == len(set(report))
+        assert set(report) == refused.pop((instant(record["window_end"]), record["kind"]), set())
     assert not refused
     assert reasons == {"budget", "w_budget", "month"}
 
@@ -329,8 +329,8 @@ def test_factors_of_every_day_follow_from_log_values_and_model(month):
                 mine["exact"] = mine["with_counts"] = posterior_over_prior(epsilon, values, place)
                 bound = math.inf if values else math.exp(math.fsum(epsilon.values()))
                 mine["bound"] = 0.0 if attribute in values else bound
-                told = {figure: float(factors[reader]) for figure, factors in figures.items()}
-                assert told == pytest.approx(mine, abs=2e-9), (name, reader)
+                report = {figure: float(factors[reader]) for figure, factors in figures.items()}
+                assert report == pytest.approx(mine, abs=2e-9), (name, reader)
                 compared += 1
     assert compared == len(seen) * len(ATTRIBUTES)
     exact = {r["attributes"][n]["exact"]["facilities"] for r in days for n in r["attributes"]}
@@ -343,14 +343,14 @@ def test_habits_grow_by_the_largest_factor_of_each_day_on_which_they_were_asked_
     """A day counts at least e^epsilon; no zone's own product of exact factors is larger."""
     entries, records, shown = month
     seen = exposed(entries, shown)
-    told = [record for record in records if record["kind"] == "attributes" and record["habit"]][-1]["habit"]
+    report = [record for record in records if record["kind"] == "attributes" and record["habit"]][-1]["habit"]
     days, zones = ({key[n] for key in seen} for n in (0, 1))
     assert len(days) == 20
     assert len(zones) > 1
     more = 0
     for attribute, (reader, audiences) in product(ATTRIBUTES, READERS.items()):
         if attribute != "arrival" and audiences == {"public"}:
-            assert reader not in told[f"office-day/{attribute}"]
+            assert reader not in report[f"office-day/{attribute}"]
             continue
         factor, alone, own = 1.0, 1.0, dict.fromkeys(zones, 1.0)
         for day in days:
@@ -361,7 +361,7 @@ def test_habits_grow_by_the_largest_factor_of_each_day_on_which_they_were_asked_
             factor *= max(math.exp(epsilon), *exact.values())
             alone *= math.exp(epsilon)
             own = {zone: held * (exact[zone] or 1.0) for zone, held in own.items()}
-        row = told[f"office-day/{attribute}"][reader]
+        row = report[f"office-day/{attribute}"][reader]
         assert row == {"days": 20, "factor": pytest.approx(factor, rel=1e-9)}
         assert row["factor"] >= max(own.values()) * (1 - 1e-9)
         more += row["factor"] > 1.01 * alone
@@ -373,8 +373,8 @@ def test_information_follows_from_epsilons_and_model(month):
     entries, records, shown = month
     seen = exposed(entries, shown)
     days = {day for day, _, _ in seen}
-    told = [record["information"]["office-day"] for record in records if record.get("information")]
-    assert len(told) == len(days) == 20
+    report = [record["information"]["office-day"] for record in records if record.get("information")]
+    assert len(report) == len(days) == 20
     for reader in READERS:
         bits = max(bits_told(epsilon) for (_, _, who), (epsilon, _) in seen.items() if who == reader)
-        assert [row[reader] for row in told] == [{"bits": pytest.approx(bits, abs=1e-8), "target": 2.5}] * 20
+        assert [row[reader] for row in report] == [{"bits": pytest.approx(bits, abs=1e-8), "target": 2.5}] * 20

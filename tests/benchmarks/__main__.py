@@ -27,7 +27,7 @@ LIMIT = 900
 
 def figures(report: list[dict[str, Any]]) -> list[Figure]:
     """Return what a benchmark told in this report's own form."""
-    return [Figure(**told) for told in report]
+    return [Figure(**shown) for shown in report]
 
 
 def traps(report: dict[str, Any]) -> list[Figure]:
@@ -54,12 +54,12 @@ def noise(report: dict[str, Any]) -> list[Figure]:
 
 def kafka(report: dict[str, Any]) -> list[Figure]:
     """Return the figures of the contenders on a real Kafka."""
-    told = [
+    shown = [
         Figure(name, result["rate"], "rows/s", note=f"CPU {result['cpu'] / result['observations'] * 1e6:.2f} µs a row")
         for name, result in report["results"].items()
     ]
     ratios, goals = report["ratios"], report["goals"]
-    return told + [
+    return shown + [
         Figure(f"worker (faust) / {name}", ratio, "times", f">= {goals[name]:g}", ratio >= goals[name])
         for name, ratio in ratios.items()
     ]
@@ -98,11 +98,11 @@ def run(name: str) -> list[Figure]:
     except subprocess.TimeoutExpired:
         print(f"  given up after {LIMIT} s")
         return []
-    told = [text for text in done.stdout.splitlines() if text[:1] in ("{", "[")]
-    if done.returncode or not told:
+    shown = [text for text in done.stdout.splitlines() if text[:1] in ("{", "[")]
+    if done.returncode or not shown:
         print(f"  could not run: {reason(done.stderr)}")
         return []
-    measured = read(json.loads(told[-1]))
+    measured = read(json.loads(shown[-1]))
     for figure in measured:
         print(line(figure))
     print(f"  ({time.monotonic() - began:.0f} s; machine load before it {load:.1f})", flush=True)

@@ -42,9 +42,9 @@ def doubling(what: str, mechanism: str, sizes: dict[int, list[Simulation]], hour
     runs = [{size: cost(*made) for size, made in logs.items()} for _ in range(RUNS)]
     costs = {size: min(run[size] for run in runs) for size in sizes}
     ratios = [after / before for before, after in pairwise(costs.values())]
-    told = ", ".join(f"{size:,}: {seconds:.3f} s" for size, seconds in costs.items())
+    report = ", ".join(f"{size:,}: {seconds:.3f} s" for size, seconds in costs.items())
     doubled = [after / before for before, after in pairwise(costs)]
-    note = f"CPU of {hours:g} h from nine o'clock by {what}: {told}; ratios {', '.join(f'{r:.2f}' for r in ratios)}"
+    note = f"CPU of {hours:g} h from nine o'clock by {what}: {report}; ratios {', '.join(f'{r:.2f}' for r in ratios)}"
     if max(doubled) > 2.01 or min(doubled) < 1.99:
         note += f" where {what} grow by {', '.join(f'{r:.2f}' for r in doubled)}"
     return [Figure(f"{what} doubled, {mechanism}", max(ratios), "times", f"<= {GOAL}", max(ratios) <= GOAL, note)]

@@ -96,12 +96,12 @@ def test_examples_of_releases_make_a_policy_that_keeps_its_promises(tmp_path: Pa
     file = tmp_path / "policy.toml"
     file.write_text("\n".join([site, audiences, *policy_examples()]))
     policy = read_policy(file)
-    told = promises(policy, qualities(policy))
-    entrance = next(row for row in told["counts"] if row["release"] == "entrance")
+    report = promises(policy, qualities(policy))
+    entrance = next(row for row in report["counts"] if row["release"] == "entrance")
     assert entrance["epsilon"]["device_w_event"] == "1.2"
-    model = told["models"]["office-habits"]
+    model = report["models"]["office-habits"]
     assert model["left_out"] == []
-    assert all(row["exact"] <= math.exp(model["cap"]) for row in told["attributes"])
+    assert all(row["exact"] <= math.exp(model["cap"]) for row in report["attributes"])
 
 
 def test_choices_of_the_policy_are_named() -> None:

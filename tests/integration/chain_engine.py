@@ -77,7 +77,7 @@ class ChainEngine:
             if int(count) > self._sites.get(site, (0, b""))[0]:
                 self._outstanding[body["release_id"]] = entry
 
-    def behind(self) -> bool:
+    def has_unreplayed_entries(self) -> bool:
         return bool(self._outstanding)
 
     def last_read(self) -> int | None:

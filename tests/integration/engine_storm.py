@@ -170,13 +170,13 @@ def reference_in_memory(policy: Policy, key: Path, messages: list[Message]) -> R
 
 
 def reference_on_disk(policy: Policy, key: Path, store: Path, messages: list[Message]) -> Reference:
-    """Run ``tacet run``'s own runner and store over the messages and read what was given out."""
+    """Run ``tacet run``'s own runner and store over the messages and read what was published."""
     with embedded(policy, key, store) as runner:
         for message in messages:
             runner.take(message)
     private = [value for audience in AUDIENCES for _, value in read_outbox(store, audience, 0)]
-    told = [(_private_topic(value), value) for value in private]
-    return _by_identity(told + [(topic, value) for topic in (AUDIT, LEAKAGE) for value in read_topic(store, topic)])
+    shown = [(_private_topic(value), value) for value in private]
+    return _by_identity(shown + [(topic, value) for topic in (AUDIT, LEAKAGE) for value in read_topic(store, topic)])
 
 
 def _private_topic(value: bytes) -> str:

@@ -230,9 +230,9 @@ def test_books_are_never_begun_anew_beside_what_they_have_released(ground: Groun
     done = tacet("worker", *ground.words(), code=2)
     assert "fresh books would release windows again; 'tacet recover --kafka'" in done.stderr.splitlines()[-1]
     assert len(bodies(ground.kafka, PRIVATE)) == released
-    told = findings(ground)
-    assert any("audit and snapshot hold none" in found["what"] for found in told)
-    assert all("new ledger" in found["ways"][-1]["do"] for found in told)
+    report = findings(ground)
+    assert any("audit and snapshot hold none" in found["what"] for found in report)
+    assert all("new ledger" in found["ways"][-1]["do"] for found in report)
 
 
 def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:

@@ -125,11 +125,11 @@ def observe(policy: Policy, drawn: Drawn) -> Cells:
     for zones, day in zip(drawn, closed(drawn), strict=True):
         state, outputs = release.step(state, day)
         seen: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
-        told: dict[str, Any] = {}
+        report: dict[str, Any] = {}
         for output in outputs:
             if isinstance(output, Spent):
                 books, [record] = account.step(books, output)
-                told = orjson.loads(record.value)["attributes"]
+                report = orjson.loads(record.value)["attributes"]
             elif isinstance(output, Published) and ".private." in output.topic:
                 body = orjson.loads(output.value)
                 for reader in (body["audience"], "all"):
@@ -140,7 +140,7 @@ def observe(policy: Policy, drawn: Drawn) -> Cells:
             for place, name in enumerate(outcome):
                 cell = cells[reader, tuple(outcome.values()), place]
                 cell[int(pattern[place])] += 1
-                factor = told[f"{day.day}/{zone}/{name}"]["exact"][reader]
+                factor = report[f"{day.day}/{zone}/{name}"]["exact"][reader]
                 assert cell[2] in (None, factor), "equal outcomes have equal factors"
                 cell[2] = factor
     return cells

@@ -135,12 +135,12 @@ def outcomes(mechanism: BudgetAbsorption, streams: list[tuple[int, ...]]) -> np.
 
 def decided(state: Publication, moved: bool, window: int) -> Publication:
     """The state after a test that came out so, without noise."""
-    mechanism = Told(1, F(3), 2)
+    mechanism = JsonFactor(1, F(3), 2)
     object.__setattr__(mechanism, "moved", moved)
     return mechanism._tested(state, tick(window, np.zeros(1, np.int64)))
 
 
-class Told(BudgetAbsorption):
+class JsonFactor(BudgetAbsorption):
     """BA whose test comes out as it is told to, without noise."""
 
     def _moved(self, state: Publication, item: Tick, units: int) -> bool:

@@ -48,12 +48,12 @@ def figures(entries: list[dict[str, Any]], tick: int, *, ticks: int, devices: in
     for entry in entries:
         if entry["release"] in MECHANISMS:
             windows[entry["window_end"]].append(entry)
-    told: dict[str, dict[str, Any]] = {}
+    report: dict[str, dict[str, Any]] = {}
     costs: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
     for end, charged in windows.items():
         at = parse_time(end)
         day, edge = at // DAY, at % DAY < ticks * tick
-        told[end] = {}
+        report[end] = {}
         for reader in (*AUDIENCES, "all"):
             now = Fraction(0)
             for release, mechanism in MECHANISMS.items():
@@ -70,14 +70,14 @@ def figures(entries: list[dict[str, Any]], tick: int, *, ticks: int, devices: in
             today = max(of_day(costs[reader], of, ticks * tick) for of in (day, day - edge))
             total = sum((cost for _, cost in costs[reader]), Fraction(0))
             sliding = sum((cost for _, cost in costs[reader][-w:]), Fraction(0))
-            told[end][reader] = {
+            report[end][reader] = {
                 "presence_tuple": now, "tuple_moved": 2 * now,
                 "observation": 2 * ticks * now, "observation_moved": 4 * ticks * now,
                 "device_w_event": sliding, "device_w_event_moved": 2 * sliding, "person_w_event": devices * sliding,
                 "device_day": today, "device_day_moved": 2 * today, "person_day": devices * today,
                 "device_total": total, "person_total": devices * total,
             }  # fmt: skip
-    return told
+    return report
 
 
 def of_day(costs: list[tuple[int, Fraction]], day: int, edge: int) -> Fraction:
@@ -92,9 +92,9 @@ def assert_account(outputs: list[Any], tick: int, ticks: int, devices: int = 3) 
     records = [record for record in account_of(outputs) if record["kind"] == "counts"]
     assert [record["window_end"] for record in records] == list(wanted)
     for record in records:
-        told = record["audiences"] | {"all": record["coalition"]}
+        report = record["audiences"] | {"all": record["coalition"]}
         for reader, units in wanted[record["window_end"]].items():
-            assert {unit: Fraction(told[reader][unit]) for unit in units} == units, (record["window_end"], reader)
+            assert {unit: Fraction(report[reader][unit]) for unit in units} == units, (record["window_end"], reader)
 
 
 def test_every_figure_follows_from_the_audit_entries_alone():
@@ -150,12 +150,12 @@ def test_a_coalition_pays_the_largest_epsilon_and_each_grouper(mechanism, epsilo
 def test_further_charges_of_the_latest_window_add_to_it():
     stage = account_stage(building(), SITE, laboratory=True)
     charge = Charge("plain", "facilities", "laplace", Fraction(1, 2))
-    state, told = stage.initial(), []
+    state, report = stage.initial(), []
     for end, attempt in ((DAY, 1), (DAY, 2), (DAY + MINUTE, 1)):
         state, made = stage.step(state, Spent(SITE, end, (replace(charge, attempt=attempt),)))
-        told += bodies(made, LEAKAGE)
+        report += bodies(made, LEAKAGE)
     units = ("presence_tuple", "device_w_event", "device_total")
-    found = [[record["audiences"]["facilities"][unit] for unit in units] for record in told]
+    found = [[record["audiences"]["facilities"][unit] for unit in units] for record in report]
     assert found == [["0.5", "0.5", "0.5"], ["1", "1", "1"], ["0.5", "1.5", "1.5"]]
 
 
@@ -170,12 +170,12 @@ def test_attempts_of_one_window_that_are_charged_together_add_up():
 def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far():
     moves = "[privacy.mobility]\nforward = [[0.8, 0.2], [0.4, 0.6]]\n"
     stage = account_stage(load_policy(policy_text() + moves), SITE, laboratory=True)
-    state, told = stage.initial(), []
+    state, report = stage.initial(), []
     for number, epsilon in enumerate(("0.5", "0.1")):
         charge = Charge("plain", "facilities", "laplace", Fraction(epsilon))
         state, made = stage.step(state, Spent(SITE, DAY + number * MINUTE, (charge,)))
-        told += [body["audiences"]["facilities"]["temporal"] for body in bodies(made, LEAKAGE)]
-    assert told[0] == told[1] > 0.5
+        report += [body["audiences"]["facilities"]["temporal"] for body in bodies(made, LEAKAGE)]
+    assert report[0] == report[1] > 0.5
 
 
 @pytest.mark.parametrize(("windows", "epsilons"), [(1, 1), (3, 1), (4, 2), (6, 2), (7, 3)])
@@ -204,8 +204,8 @@ def test_the_factor_of_theorem_1_is_e_to_epsilon_for_what_was_withheld_and_zero_
                 shown_and_withheld.add((body["audience"], body["released"]))
         for row in rows.values():
             row["all"] = 0.0 if 0.0 in row.values() else max(row.values())
-        told = {name: factors["theorem_1"] for name, factors in record["attributes"].items()}
-        assert {name: pytest.approx(row, abs=1e-8) for name, row in rows.items()} == told
+        report = {name: factors["theorem_1"] for name, factors in record["attributes"].items()}
+        assert {name: pytest.approx(row, abs=1e-8) for name, row in rows.items()} == report
     assert ("facilities", True) in shown_and_withheld
     assert ("facilities", False) in shown_and_withheld
 

@@ -62,10 +62,10 @@ def late(policy: Policy, state: ReleaseState, item: DayClosed) -> list[Published
 
 
 def reasons(records: Iterable[dict]) -> dict[str, set[str | None]]:
-    told: dict[str, set[str | None]] = {}
+    report: dict[str, set[str | None]] = {}
     for record in records:
-        told.setdefault(record["zone"], set()).add(record["reason"])
-    return told
+        report.setdefault(record["zone"], set()).add(record["reason"])
+    return report
 
 
 def test_a_day_asked_live_is_not_asked_late_as_the_ledger_tells():

@@ -171,13 +171,15 @@ def test_a_blocked_record_is_no_evidence_and_its_attribute_is_still_watched():
     policy = building(releases=day_release(PAIR, extra="cap = 1.05"))
     spent = [out for out in run(policy, [closed(("11:00", 0.1))]) if isinstance(out, Spent)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
-    [told] = bodies([record], LEAKAGE)
-    level = told["attributes"]["2026-03-03/x/occupancy_level"]
+    [report] = bodies([record], LEAKAGE)
+    level = report["attributes"]["2026-03-03/x/occupancy_level"]
     assert level["theorem_1"]["facilities"] == 1
     w = math.exp(-1)
     expected = ((0.3 + 0.1 * w) / 0.4) / ((0.2 + 0.4 * w) / 0.6)  # Theorem 2: arrival withheld
     assert level["exact"]["facilities"] == pytest.approx(expected, abs=1e-9)
-    assert told["refused"] == [{"release": "office-day/facilities", "reason": "guard", "attribute": "occupancy_level"}]
+    assert report["refused"] == [
+        {"release": "office-day/facilities", "reason": "guard", "attribute": "occupancy_level"}
+    ]
 
 
 def test_an_outcome_that_the_model_excludes_stops_nothing():
@@ -189,31 +191,31 @@ def test_an_outcome_that_the_model_excludes_stops_nothing():
     policy = building(releases=day_release(never_together, epsilon=("20", "20")))
     spent = [out for out in run(policy, [closed(("09:00", 0.7))]) if isinstance(out, Spent)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
-    [told] = bodies([record], LEAKAGE)
-    arrival = told["attributes"]["2026-03-03/x/arrival"]
+    [report] = bodies([record], LEAKAGE)
+    arrival = report["attributes"]["2026-03-03/x/arrival"]
     assert arrival["exact"] == {"facilities": None, "all": None}
     assert arrival["with_counts"]["facilities"] == arrival["bound"]["facilities"] == 0
 
 
 def month(policy, days, keys=None):
     """Return each day's reasons; the stage is taken down and set up again between days."""
-    first, told = date(2026, 3, 2), []
+    first, report = date(2026, 3, 2), []
     stage = Releases(policy, SITE, keys or laboratory())
     state = stage.initial()
     for number in days:
         day = (first + timedelta(days=number)).isoformat()
         state, made = stage.step(state, closed(("11:00", 0.1), day, zones=("x", "y")))
-        told.append({body["reason"] for body in bodies(made, "private")})
+        report.append({body["reason"] for body in bodies(made, "private")})
         state = Releases(policy, SITE, laboratory()).decode(stage.encode(state))
-    return told
+    return report
 
 
 def test_attributes_are_asked_on_so_many_days_of_any_thirty_also_after_restarts():
     policy = building(releases=day_release(PAIR, extra="days_per_month = 3"))
-    told = month(policy, [*range(35), 60])
-    asked = [number for number, reasons in zip([*range(35), 60], told, strict=True) if reasons == {None}]
+    report = month(policy, [*range(35), 60])
+    asked = [number for number, reasons in zip([*range(35), 60], report, strict=True) if reasons == {None}]
     assert asked == [0, 1, 2, 30, 31, 32, 60]
-    assert told[3] == {"month"}
+    assert report[3] == {"month"}
 
 
 def test_days_on_which_nothing_was_asked_do_not_count_against_the_month():

@@ -15,10 +15,10 @@ SECRET = "5c:52:1e:00:20:11"
 
 @pytest.mark.parametrize("kind", [KafkaConnectionError, MessageSizeTooLargeError, TopicAuthorizationFailedError])
 def test_a_brokers_error_is_told_by_kind_alone(kind: type[Exception]) -> None:
-    told = broker_error(kind(SECRET))
-    assert told is not None
-    assert told.startswith(f"Kafka: {kind.__name__}")
-    assert SECRET not in told
+    report = broker_error(kind(SECRET))
+    assert report is not None
+    assert report.startswith(f"Kafka: {kind.__name__}")
+    assert SECRET not in report
 
 
 def test_any_other_error_is_not_the_brokers() -> None:
@@ -38,5 +38,5 @@ def test_the_command_line_blames_the_broker_and_not_itself(
     assert ended.value.code == 1
     said = capsys.readouterr().err
     assert "Kafka: TopicAuthorizationFailedError" in said
-    assert "fault of this program" not in said
+    assert "internal error" not in said
     assert SECRET not in said

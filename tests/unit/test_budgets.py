@@ -45,8 +45,8 @@ def run(policy, windows, *, restart=False, count=0):
         state, made = stage.step(state, window)
         for out in made:
             if isinstance(out, Spent):
-                sums, told = books.step(sums, out)
-                outputs += told
+                sums, report = books.step(sums, out)
+                outputs += report
             else:
                 outputs.append(out)
         if restart:

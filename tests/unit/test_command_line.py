@@ -62,7 +62,7 @@ def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
 ):
     code, said = ended(monkeypatch, capsys, wrap(ZeroDivisionError(SECRET)))
     assert code == 1
-    assert said.startswith("tacet: a fault of this program, ZeroDivisionError in ")
+    assert said.startswith("tacet: internal error, ZeroDivisionError in ")
     assert said.count("\n") == 1
     assert SECRET not in said
 
@@ -94,11 +94,11 @@ def test_an_address_ends_in_a_port(text):
         ("kafka://broker:9092", "got 'kafka://broker:9092'"),
     ],
 )
-def test_brokers_are_hosts_with_ports_and_nothing_else(servers: str, told: str):
+def test_brokers_are_hosts_with_ports_and_nothing_else(servers: str, report: str):
     for given, name in ((servers, "--kafka"), (None, "TACET_KAFKA")):
         with pytest.raises(UsageError, match="must be HOST:PORT, or several with commas between") as problem:
             bootstrap(Settings(kafka=servers), given)
-        assert (str(problem.value).startswith(name), told in str(problem.value)) == (True, True)
+        assert (str(problem.value).startswith(name), report in str(problem.value)) == (True, True)
         assert "S3CRET" not in str(problem.value)
     assert bootstrap(Settings(kafka="a.b-c_d:9092, [::1]:9093"), None) == "a.b-c_d:9092, [::1]:9093"
 

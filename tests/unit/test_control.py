@@ -27,19 +27,19 @@ PAIRS = [("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")]
 NOW = 1_000_000 * SECOND
 
 
-def told(control: Control, records: Records, stamp: int = NOW) -> Control:
+def report(control: Control, records: Records, stamp: int = NOW) -> Control:
     for key, value in records.items():
         control.apply(key, value, stamp)
     return control
 
 
 def begun() -> Control:
-    control = told(Control(), found(Control(), 4, "c1"))
-    return told(control, admit(control, OLD, "key", "2", accept=False))
+    control = report(Control(), found(Control(), 4, "c1"))
+    return report(control, admit(control, OLD, "key", "2", accept=False))
 
 
 def test_a_clusters_number_of_partitions_is_written_once():
-    control = told(Control(), found(Control(), 4, "c1"))
+    control = report(Control(), found(Control(), 4, "c1"))
     assert (control.id, control.partitions) == ("c1", 4)
     assert found(control, 4, "c2") == {}
     with pytest.raises(UsageError, match="partitions: must be 4, as this cluster was begun with, got 8"):
@@ -66,12 +66,12 @@ def test_the_first_key_and_the_first_policy_are_the_clusters():
 
 def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_one():
     control = begun()
-    told(control, admit(control, NEW, "key", "2", accept=True))
+    report(control, admit(control, NEW, "key", "2", accept=True))
     assert control.current() == NEW.version
     assert control.accepted() == [OLD, NEW]
     with pytest.raises(UsageError, match=f"must be version {NEW.version}, which has been accepted meanwhile"):
         refuse_superseded(control, OLD)
-    told(control, admit(control, OLD, "key", "2", accept=True))  # and back
+    report(control, admit(control, OLD, "key", "2", accept=True))  # and back
     assert control.accepted() == [NEW, OLD]
     refuse_superseded(control, OLD)
 
@@ -79,30 +79,30 @@ def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_
 def test_a_source_has_one_ingest_until_that_is_silent():
     control = Control()
     session, records = claim(control, "a", PAIRS, 100, now=NOW, take_over=False)
-    told(control, {**records, **sign_of_life("a")})
+    report(control, {**records, **sign_of_life("a")})
     assert session == 100
     with pytest.raises(UsageError, match=r"source 10.2.0.5 of site dbh: another ingest sends for it.*--take-over"):
         claim(control, "b", PAIRS[:1], 200, now=NOW + SILENT - 1, take_over=False)
     assert displaced(control, "a", PAIRS) is None
     after, records = claim(control, "b", PAIRS[:1], 200, now=NOW + SILENT + 1, take_over=False)
     assert after == 200
-    assert displaced(told(control, records), "a", PAIRS) == PAIRS[0]
+    assert displaced(report(control, records), "a", PAIRS) == PAIRS[0]
 
 
 def test_an_ingest_that_ended_well_leaves_its_sources_at_once():
-    control = told(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
-    told(control, sign_of_life("a", alive=False))
+    control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    report(control, sign_of_life("a", alive=False))
     claim(control, "b", PAIRS, 200, now=NOW, take_over=False)
 
 
 def test_take_over_displaces_an_ingest_that_lives():
-    control = told(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
     _, records = claim(control, "b", PAIRS, 200, now=NOW, take_over=True)
-    assert displaced(told(control, records), "a", PAIRS) == PAIRS[0]
+    assert displaced(report(control, records), "a", PAIRS) == PAIRS[0]
 
 
 def test_a_session_is_later_than_any_before_it_also_where_the_clock_went_back():
-    control = told(Control(), claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1])
+    control = report(Control(), claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1])
     assert claim(control, "b", PAIRS, 40, now=NOW, take_over=False)[0] == 101
 
 

@@ -30,7 +30,7 @@ def table(tmp_path: Path, *lines: str, header: str = "time,zone,count", name: st
     return path
 
 
-def told(made: Table) -> tuple[list[str], list[list[int]], list[str], int]:
+def report(made: Table) -> tuple[list[str], list[list[int]], list[str], int]:
     return [rfc3339(int(time)) for time in made.times], made.counts.tolist(), made.tally.problems, made.left_out
 
 
@@ -73,7 +73,7 @@ BAD = [
 def test_a_bad_row_costs_its_time_at_all_zones_and_nothing_else(tmp_path, line, field):
     """A count that is not there must not pass for 0, and so neither may its zone's neighbours be told alone."""
     made = read_table(table(tmp_path, *GOOD[:3], line, *GOOD[4:]), UTC)
-    assert told(made) == ([T[0], T[2]], [[4, 5], [4, 5]], [f"line 5: {field}"], 1)
+    assert report(made) == ([T[0], T[2]], [[4, 5], [4, 5]], [f"line 5: {field}"], 1)
 
 
 def test_a_byte_that_is_no_text_costs_its_time(tmp_path):
@@ -81,12 +81,12 @@ def test_a_byte_that_is_no_text_costs_its_time(tmp_path):
     path.write_bytes(
         "\n".join(["time,zone,count", *GOOD]).encode().replace(f"{T[1]},b".encode(), f"{T[1]},\xe9".encode("latin-1"))
     )
-    assert told(read_table(path, UTC))[2:] == ([f"line 5: {ZONE}"], 1)
+    assert report(read_table(path, UTC))[2:] == ([f"line 5: {ZONE}"], 1)
 
 
 def test_of_two_counts_of_a_zone_at_a_time_neither_is_taken(tmp_path):
     made = read_table(table(tmp_path, *GOOD, f"{T[1]},b,9"), UTC)
-    assert told(made) == ([T[0], T[2]], [[4, 5]] * 2, ["line 8: time and zone must come once"], 1)
+    assert report(made) == ([T[0], T[2]], [[4, 5]] * 2, ["line 8: time and zone must come once"], 1)
 
 
 def test_a_time_without_every_zone_is_left_out_though_no_row_is_bad(tmp_path):
@@ -129,24 +129,24 @@ def test_the_hour_that_comes_twice_is_two_hours(tmp_path):
     offsets = [line.replace(":00,", f":00{'-07:00' if place < 6 else '-08:00'},") for place, line in enumerate(local)]
     for name, lines in (("local.csv", local), ("offset.csv", offsets)):
         made = read_table(table(tmp_path, *lines, name=name), WEST)
-        assert told(made) == (times, [[place] * 2 for place in range(6)], [], 0)
+        assert report(made) == (times, [[place] * 2 for place in range(6)], [], 0)
 
 
 def test_a_local_time_that_the_clocks_skip_is_no_time(tmp_path):
     made = read_table(table(tmp_path, "2018-03-11T02:30:00,a,1", "2018-03-11T03:30:00,a,2"), WEST)
-    assert told(made) == (["2018-03-11T10:30:00Z"], [[2]], [f"line 2: {TIME}"], 0)
+    assert report(made) == (["2018-03-11T10:30:00Z"], [[2]], [f"line 2: {TIME}"], 0)
 
 
 @pytest.mark.parametrize("form", ["mark", "packed", "lines of other systems"])
 def test_tables_of_other_systems_are_read(tmp_path, form):
     path, text = table(tmp_path, *GOOD), "\n".join(["time,zone,count", *GOOD])
-    wanted = told(read_table(path, UTC))
+    wanted = report(read_table(path, UTC))
     other = tmp_path / ("o.csv.gz" if form == "packed" else "o.csv")
     other.write_bytes(
         {"mark": ("\ufeff" + text).encode(), "packed": gzip.compress(text.encode()),
          "lines of other systems": text.replace("\n", "\r\n").encode()}[form]
     )  # fmt: skip
-    assert told(read_table(other, UTC)) == wanted
+    assert report(read_table(other, UTC)) == wanted
 
 
 def test_the_largest_count_is_released_without_wrapping(tmp_path):

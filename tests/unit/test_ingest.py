@@ -12,11 +12,11 @@ from connectors.snmp.ingest import (
     COLLAPSED,
     FOREIGN_SOURCE,
     GRID,
+    MOST_UNKNOWN,
     NO_UPTIME,
     SITE_SHUT,
     UNKNOWN_ACCESS_POINT,
     UNKNOWN_LISTED,
-    UNKNOWN_TOLD,
     Ingest,
     SiteLimits,
     most_unknown,
@@ -137,8 +137,8 @@ def test_the_most_frequent_unknown_access_points_are_told_by_radio_address():
     for n in range(30):
         for _ in range(n + 1):
             c.hear(NOON, trap(access_point=f"aa:00:00:00:00:{n:02x}"))
-    told = most_unknown(c.state)
-    assert list(told.items()) == [(f"aa:00:00:00:00:{n:02x}", n + 1) for n in range(29, 29 - UNKNOWN_TOLD, -1)]
+    report = most_unknown(c.state)
+    assert list(report.items()) == [(f"aa:00:00:00:00:{n:02x}", n + 1) for n in range(29, 29 - MOST_UNKNOWN, -1)]
 
 
 def test_no_client_and_no_free_text_is_told_as_an_unknown_access_point():
@@ -389,9 +389,9 @@ def test_no_address_leaves_and_random_addresses_are_counted():
     c.hear(NOON, trap(bytes.fromhex("da1234567891")))
     c.hear(NOON, trap())
     assert c.state.locally_administered == 2
-    told = repr(c.drain())
-    assert "da1234567890" not in told
-    assert "12345678" not in told
+    report = repr(c.drain())
+    assert "da1234567890" not in report
+    assert "12345678" not in report
 
 
 # ---- batches and heartbeats ----------------------------------------------------------------------------
@@ -432,8 +432,8 @@ def test_sequences_count_from_zero_per_site_and_source():
         c.hear(NOON + n * MINUTE)
         c.hear(NOON + n * MINUTE, trap(access_point=ELSEWHERE), source=OTHER)
         sent += c.drain()
-    told = [(m.site, m.source, m.sequence) for m in sent]
-    assert told == [(*pair, n) for n in range(3) for pair in (("dbh", CONTROLLER), ("ics", OTHER))]
+    report = [(m.site, m.source, m.sequence) for m in sent]
+    assert report == [(*pair, n) for n in range(3) for pair in (("dbh", CONTROLLER), ("ics", OTHER))]
 
 
 def beats(messages):
@@ -442,18 +442,18 @@ def beats(messages):
 
 def test_heartbeats_are_the_same_whether_or_not_anyone_moved():
     quiet, busy = Connector(), Connector()
-    told = {"quiet": [], "busy": []}
+    report = {"quiet": [], "busy": []}
     for n in range(1, 400):
         time = NOON + n * 100_003
         busy.hear(time, trap(access_point=[LOBBY, ROOM, ELSEWHERE][n % 3]))
-        told["quiet"] += quiet.poll(time)
-        told["busy"] += busy.poll(time)
-    assert told["quiet"] == beats(told["busy"])
-    assert rows(told["busy"])
+        report["quiet"] += quiet.poll(time)
+        report["busy"] += busy.poll(time)
+    assert report["quiet"] == beats(report["busy"])
+    assert rows(report["busy"])
     pairs = [("dbh", CONTROLLER), ("ics", CONTROLLER), ("ics", OTHER)]
     grid = range(NOON + GRID, NOON + 399 * 100_003 + 1, GRID)
     expected = [Heartbeat(*pair, NOON, g - SECOND, NOON) for g in grid for pair in pairs]
-    assert told["quiet"] == expected
+    assert report["quiet"] == expected
 
 
 STILL = ((41.0, 55.9), (100.2, 300.1), (404.0, 418.0), (500.0, 514.9), (600.1, 615.0), (700.0, 720.0))
@@ -491,8 +491,8 @@ def test_heartbeats_are_the_same_to_the_byte_whatever_one_person_does_also_aroun
 
 
 def test_after_a_standstill_of_three_intervals_listening_begins_anew_on_the_grid():
-    told = {beat.listened_since for beat in beats(live([]))}
-    assert {(since - NOON) / SECOND for since in told} == {0, 60, 305, 420, 620, 725}, "from 500 on it were but two"
+    report = {beat.listened_since for beat in beats(live([]))}
+    assert {(since - NOON) / SECOND for since in report} == {0, 60, 305, 420, 620, 725}, "from 500 on it were but two"
 
 
 def test_no_standstill_of_15_s_is_overlooked():

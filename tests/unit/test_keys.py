@@ -180,9 +180,9 @@ def test_no_key_shows_itself(production, laboratory):
     unpinned, lab, pinned = (keyfile.FileKeys(path) for path in (production, laboratory, production))
     pinned.day(20_000)
     for keys in (unpinned, lab, pinned):
-        told = f"{keys!r} {keys.held!r} {keys.held!s}"
+        report = f"{keys!r} {keys.held!r} {keys.held!s}"
         for path in (production, laboratory):
             document = json.loads(path.read_text())
             for secret in (document["audit"], *map(str, document["noise"].values())):
-                assert secret not in told
-                assert repr(bytes.fromhex(secret))[2:-1] not in told if len(secret) == 64 else True
+                assert secret not in report
+                assert repr(bytes.fromhex(secret))[2:-1] not in report if len(secret) == 64 else True

@@ -264,8 +264,8 @@ def test_a_refusal_has_the_shape_of_a_release_and_comes_at_the_same_time():
         assert body["noise_scale"] == paid[0]["noise_scale"]
     times = [out.time for out in OUTPUTS if out.topic == "tacet.private.board.plain.v1"]
     assert times == [out.time for out in OUTPUTS if out.topic == "tacet.private.facilities.plain.v1"]
-    told = [record["refused"] for record in account_of(OUTPUTS) if record["refused"]]
-    assert len(told) == len(refused)
+    report = [record["refused"] for record in account_of(OUTPUTS) if record["refused"]]
+    assert len(report) == len(refused)
 
 
 def test_refusals_depend_on_ledger_and_policy_only():

@@ -184,10 +184,10 @@ def test_entries_that_come_out_again_alike_are_let_out(snapshot):
     partition.restore(snapshot)
     rest = [value for value in audit(straight) if parse_record(value)["sequence"] >= partition.chains()[SITE][0]]
     partition.published(audit(straight)[:3] + rest[:20])
-    assert partition.behind()
+    assert partition.has_unreplayed_entries()
     emitted = fed(partition, LOG[CUT:], CUT)
     assert audit(emitted) == rest
-    assert not partition.behind()
+    assert not partition.has_unreplayed_entries()
 
 
 def changed_log() -> list[bytes]:
@@ -309,8 +309,8 @@ def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_thei
     fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     rows = (Row("0" * 16, "02:de:ad:be:ef:00", EVENING), Row("1" * 16, access_point("a"), EVENING + DAY))
     emitted = partition.feed(2, None, encode_message(ObservationBatch(SITE, SOURCES[0], 1, 0, rows)))
-    told = [parse_record(out.value) for out in emitted]
-    assert [(body["reason"], body["place"]) for body in told] == [
+    report = [parse_record(out.value) for out in emitted]
+    assert [(body["reason"], body["place"]) for body in report] == [
         ("unknown_access_point", "rows[0].access_point"), ("ahead", "rows[1].time"),
     ]  # fmt: skip
     assert "02:de:ad" not in b"".join(out.value for out in emitted).decode()
@@ -353,17 +353,17 @@ def test_windows_come_in_order_without_a_gap_from_the_first_tick_on():
 
 def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_and_others_go_on():
     two = building(site="max_devices = 5", sites=(SITE, "dbh1"))
-    told: list[str] = []
-    partition = Partition(two, laboratory(), alarm=told.append)
+    report: list[str] = []
+    partition = Partition(two, laboratory(), alarm=report.append)
     made = fed(partition, [encode_message(item) for item in messages(SEEN, two)])
-    assert partition.shut_sites() == told == [SITE]
+    assert partition.shut_sites() == report == [SITE]
     [stop] = [parse_record(out.value) for out in made if out.topic == QUARANTINE]
     assert (stop["reason"], stop["place"]) == ("site_shut", "site")
     snapshot = partition.snapshot(7, 0)
 
-    again = Partition(two, laboratory(), alarm=told.append)
+    again = Partition(two, laboratory(), alarm=report.append)
     again.restore(snapshot)
-    assert told == [SITE, SITE]
+    assert report == [SITE, SITE]
     later = [encode_message(Heartbeat(SITE, source, 1, SEEN[-1].time + DAY, 0)) for source in SOURCES]
     assert fed(again, later) == []
     assert audit(fed(again, [encode_message(item) for item in messages_of("dbh1", two)]))

@@ -28,8 +28,8 @@ def entries(emitted: list[Emitted]) -> list[bytes]:
 
 def versions(audit: list[bytes]) -> list[str]:
     """Return the policy versions in the order in which they come, each once for its run."""
-    told = [str(parse_record(value)["policy_version"]) for value in audit]
-    return [version for place, version in enumerate(told) if place == 0 or told[place - 1] != version]
+    report = [str(parse_record(value)["policy_version"]) for value in audit]
+    return [version for place, version in enumerate(report) if place == 0 or report[place - 1] != version]
 
 
 class Ground:

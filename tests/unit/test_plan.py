@@ -46,12 +46,12 @@ def row(release, **changes):
 
 
 def test_every_release_and_audience_has_a_row_with_every_field():
-    told = plan(building())
-    assert [(r["site"], r["release"], r["audience"]) for r in told["counts"]] == [
+    report = plan(building())
+    assert [(r["site"], r["release"], r["audience"]) for r in report["counts"]] == [
         ("dbh", "grouped", "board"), ("dbh", "grouped", "facilities"), ("dbh", "grouped", "public"),
         ("dbh", "plain", "board"), ("dbh", "plain", "facilities"), ("dbh", "smooth", "public"),
     ]  # fmt: skip
-    for each in told["counts"]:
+    for each in report["counts"]:
         assert set(each) == {
             "site", "release", "audience", "mechanism", "epsilon", "windows_per_day", "daily_budget", "refresh_days",
             "w_budget", "releases_that_fit", "cost", "expected_mean_absolute_error", "expected_mean_count",
@@ -60,10 +60,10 @@ def test_every_release_and_audience_has_a_row_with_every_field():
         assert {"window", "day", "presence_tuple", "observation", "device_w_event", "device_day", "person_day"} <= set(
             each["cost"]
         )
-    assert {(a["attribute"], a["audience"]) for a in told["attributes"]} == {
+    assert {(a["attribute"], a["audience"]) for a in report["attributes"]} == {
         ("arrival", "facilities"), ("arrival", "public"), ("occupancy_level", "facilities"),
     }  # fmt: skip
-    assert [c["release"] for c in told["coalitions"]] == ["grouped", "plain", "smooth"]
+    assert [c["release"] for c in report["coalitions"]] == ["grouped", "plain", "smooth"]
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "1"])
@@ -155,12 +155,12 @@ def errors_of(out, audience, release, policy=None):
 def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simulated):
     """The plan draws the replay's own noise where a release has one audience, so there they are equal."""
     policy, out = simulated
-    told = {(r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy)["counts"]}
+    report = {(r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy)["counts"]}
     for kind in BY_KIND:
-        assert told[f"{kind}s", "public"] == pytest.approx(np.mean(errors_of(out, "public", f"{kind}s")), abs=1e-4)
+        assert report[f"{kind}s", "public"] == pytest.approx(np.mean(errors_of(out, "public", f"{kind}s")), abs=1e-4)
     for audience, release in (("facilities", "occupancy"), ("public", "floors")):
         found = np.mean(errors_of(out, audience, release, policy))
-        assert told[release, audience] == pytest.approx(found, rel=0.1)
+        assert report[release, audience] == pytest.approx(found, rel=0.1)
 
 
 def test_a_release_that_tells_less_than_the_number_0_is_marked():
@@ -216,12 +216,12 @@ epsilon = { facilities = "1", public = "1", board = "0.5" }
 )
 def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_can_pay(budgets, fit, sliding):
     policy = building(releases=SHARED + budgets)
-    told = {r["audience"]: r for r in plan(policy)["counts"]}
-    assert {name: r["releases_that_fit"] for name, r in told.items()} == released_in_a_day(policy)
-    assert told["facilities"]["releases_that_fit"] == told["public"]["releases_that_fit"] == fit
-    assert (told["facilities"]["cost"]["day"], told["facilities"]["cost"]["device_day"]) == (str(fit), str(fit + 2))
-    assert told["facilities"]["cost"]["device_w_event"] == told["public"]["cost"]["device_w_event"] == sliding
-    assert (told["board"]["releases_that_fit"], told["board"]["cost"]["day"]) == (96, "48")
+    report = {r["audience"]: r for r in plan(policy)["counts"]}
+    assert {name: r["releases_that_fit"] for name, r in report.items()} == released_in_a_day(policy)
+    assert report["facilities"]["releases_that_fit"] == report["public"]["releases_that_fit"] == fit
+    assert (report["facilities"]["cost"]["day"], report["facilities"]["cost"]["device_day"]) == (str(fit), str(fit + 2))
+    assert report["facilities"]["cost"]["device_w_event"] == report["public"]["cost"]["device_w_event"] == sliding
+    assert (report["board"]["releases_that_fit"], report["board"]["cost"]["day"]) == (96, "48")
 
 
 def released_in_a_day(policy):
@@ -250,23 +250,23 @@ def test_a_sliding_budget_bounds_the_w_event():
 
 
 def test_all_together_pay_for_separate_groupers():
-    told = {c["release"]: c["cost"] for c in plan(building())["coalitions"]}
-    assert told["grouped"]["presence_tuple"] == "1.02"  # 0.8 x 1 + 0.2 (1 + 0.1)
-    assert told["plain"]["presence_tuple"] == "0.5"
-    assert Decimal(told["grouped"]["observation"]) == 2 * Decimal("1.02")
+    report = {c["release"]: c["cost"] for c in plan(building())["coalitions"]}
+    assert report["grouped"]["presence_tuple"] == "1.02"  # 0.8 x 1 + 0.2 (1 + 0.1)
+    assert report["plain"]["presence_tuple"] == "0.5"
+    assert Decimal(report["grouped"]["observation"]) == 2 * Decimal("1.02")
 
 
 def test_attributes_tell_their_factors_with_counts_and_model():
     model = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
     text = ATTRIBUTES.replace('zones = { kind = "office" }', model)
-    told = {(a["attribute"], a["audience"]): a for a in plan(building(releases=COUNTS + text))["attributes"]}
-    arrival = told["arrival", "facilities"]
+    report = {(a["attribute"], a["audience"]): a for a in plan(building(releases=COUNTS + text))["attributes"]}
+    arrival = report["arrival", "facilities"]
     assert arrival["factor"] == pytest.approx(math.e)
     assert arrival["exact"] >= arrival["factor"]
     assert arrival["with_counts"] == arrival["exact"]
     assert arrival["habit"]["5"] == pytest.approx(arrival["exact"] ** 5)
     assert arrival["zones"] == 2
-    assert told["arrival", "public"]["exact"] == pytest.approx(math.exp(0.2))  # the public sees no level
+    assert report["arrival", "public"]["exact"] == pytest.approx(math.exp(0.2))  # the public sees no level
 
 
 def invoke(tmp_path, text, *arguments):
@@ -277,8 +277,8 @@ def invoke(tmp_path, text, *arguments):
 
 def test_the_verb_prints_one_object_or_a_table(tmp_path):
     text = policy_text(count_release())
-    told = orjson.loads(invoke(tmp_path, text, "plan", "--json").output)
-    assert told == orjson.loads(orjson.dumps(plan(load_policy(text))))
+    report = orjson.loads(invoke(tmp_path, text, "plan", "--json").output)
+    assert report == orjson.loads(orjson.dumps(plan(load_policy(text))))
     table = invoke(tmp_path, text, "plan").output
     assert "96 of 96" in table
     assert max(map(len, table.splitlines())) <= 80
@@ -302,14 +302,14 @@ def test_show_tells_the_declared_models_and_what_they_leak(tmp_path):
     )
     more = 'w_budget = { facilities = "3" }\nrefresh = "7d"'
     text = policy_text(count_release(epsilon="0.5", more=more) + release + MODELS)
-    told = orjson.loads(invoke(tmp_path, text, "show", "--json").output)
-    assert told["w"] == 12
-    assert told["mobility"] == [[0.95, 0.05], [0.05, 0.95]]
-    assert told["meetings"] == [{"size": 5, "correlation": 0.5, "presence": 0.3}]
-    assert told["w_budgets"] == {"r/facilities": "3"}
-    assert told["refresh_days"] == {"r": 7}
-    assert told["counts"][0]["meeting"] == pytest.approx(1.535885, abs=1e-6)
-    model = told["models"]["office-day"]
+    report = orjson.loads(invoke(tmp_path, text, "show", "--json").output)
+    assert report["w"] == 12
+    assert report["mobility"] == [[0.95, 0.05], [0.05, 0.95]]
+    assert report["meetings"] == [{"size": 5, "correlation": 0.5, "presence": 0.3}]
+    assert report["w_budgets"] == {"r/facilities": "3"}
+    assert report["refresh_days"] == {"r": 7}
+    assert report["counts"][0]["meeting"] == pytest.approx(1.535885, abs=1e-6)
+    model = report["models"]["office-day"]
     assert (model["asked"], model["left_out"], model["cap"]) == (["arrival"], ["occupancy_level"], 1.05)
     shown = invoke(tmp_path, text, "show").output
     for words in ("knows how", "1.536", "static guard", "never asked: occupancy_level", "at most 20 days of any 30"):

@@ -103,8 +103,8 @@ def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exac
     assert any("bits of a zone's day on average (information_target 0.5)" in line for line in lines)
     for a in attribute_promises(load_policy(text)):
         assert a.exact is not None
-        told = " ".join(f"{value:.4g}" for value in (a.factor, a.exact, a.with_counts))
-        assert any(line.startswith(f"{a.attribute} {a.reader}") and told in line for line in lines)
+        report = " ".join(f"{value:.4g}" for value in (a.factor, a.exact, a.with_counts))
+        assert any(line.startswith(f"{a.attribute} {a.reader}") and report in line for line in lines)
     assert any(a.exact > a.factor for a in attribute_promises(load_policy(text)))
 
 

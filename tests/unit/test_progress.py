@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from connectors.commands import options
-from connectors.commands.telling import Came, telling
+from connectors.commands.progress import Came, reporting
 from connectors.commands.units import UNITS, unit_words
 from stream.policy.document import load_policy
 from stream.release.promises import count_promises
@@ -26,8 +26,8 @@ def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: py
         if len(lines) == 3:
             enough.set()
 
-    monkeypatch.setattr("connectors.commands.telling.click.echo", echo)
-    with telling(came, every=0.001):
+    monkeypatch.setattr("connectors.commands.progress.click.echo", echo)
+    with reporting(came, every=0.001):
         came.to(5)
         assert enough.wait(60)
     told = len(lines)

@@ -102,12 +102,12 @@ def refused(document: dict[str, Any]) -> str | None:
     return None
 
 
-def assert_plain(told: str, place: tuple[Any, ...]) -> None:
+def assert_plain(report: str, place: tuple[Any, ...]) -> None:
     keys = {part for part in place if isinstance(part, str)}
-    for line in told.splitlines():
+    for line in report.splitlines():
         assert not LIBRARY.search(line), line
         assert re.match(r"p\.toml: \S.*: \S", line), line
-    assert any(key in told for key in keys), told
+    assert any(key in report for key in keys), report
 
 
 PLACES = list(places(WHOLE))
@@ -124,9 +124,9 @@ def test_no_wrong_value_of_any_key_is_told_in_a_librarys_words(place: tuple[Any,
     for wrong in WRONG:
         document = copy.deepcopy(WHOLE)
         table_of(document, place)[place[-1]] = wrong
-        told = refused(document)
-        if told is not None:
-            assert_plain(told, place)
+        report = refused(document)
+        if report is not None:
+            assert_plain(report, place)
             refusals += 1
     assert refusals > 0
 
@@ -136,13 +136,13 @@ def test_a_missing_key_and_one_too_many_are_told_in_plain_words(place: tuple[Any
     document = copy.deepcopy(WHOLE)
     table = table_of(document, place)
     value = table.pop(place[-1])
-    told = refused(document)
-    if told is not None:
-        assert_plain(told, (*place, "selects no zone"))
+    report = refused(document)
+    if report is not None:
+        assert_plain(report, (*place, "selects no zone"))
     table[f"{place[-1]} X"] = value
-    told = refused(document)
-    assert told is not None
-    assert_plain(told, place)
+    report = refused(document)
+    assert report is not None
+    assert_plain(report, place)
 
 
 @pytest.mark.parametrize(
@@ -166,9 +166,9 @@ def test_a_missing_key_and_one_too_many_are_told_in_plain_words(place: tuple[Any
 def test_an_unknown_key_suggests_the_nearest(key: tuple[Any, ...], near: str) -> None:
     document = copy.deepcopy(WHOLE)
     table_of(document, key)[key[-1]] = "x"
-    told = refused(document)
-    assert told is not None
-    assert told.endswith(f": is no key that a policy has, perhaps {near} is meant")
+    report = refused(document)
+    assert report is not None
+    assert report.endswith(f": is no key that a policy has, perhaps {near} is meant")
 
 
 @pytest.mark.parametrize("key", ["\x1b[31mred", "a\nb", "../../etc", "", "x" * 10_000, "ü", "\u202ex"])
@@ -178,9 +178,9 @@ def test_a_key_that_is_no_word_is_told_as_a_value_is(place: tuple[Any, ...], key
     document = copy.deepcopy(WHOLE)
     table = table_of(document, (*place, key))
     table[key] = copy.deepcopy(next(iter(table.values())))
-    told = refused(document)
-    assert told is not None
-    for line in told.splitlines():
+    shown = refused(document)
+    assert shown is not None
+    for line in shown.splitlines():
         assert re.match(r"p\.toml: \S.*: \S", line), line
         assert line.isprintable()
         assert len(line) < 400
@@ -220,9 +220,9 @@ def test_no_wrong_setting_is_told_in_a_librarys_words(name: str, monkeypatch: py
         try:
             Settings()
         except ValidationError as error:
-            told = [_setting(problem) for problem in error.errors()]
-            assert len(told) == 1
-            assert re.match(rf"TACET_{name.upper()}: must .*, got ", told[0]), told
-            assert not LIBRARY.search(told[0]), told
+            report = [_setting(problem) for problem in error.errors()]
+            assert len(report) == 1
+            assert re.match(rf"TACET_{name.upper()}: must .*, got ", report[0]), report
+            assert not LIBRARY.search(report[0]), report
             refusals += 1
     assert refusals or name in {"kafka", "snmp_communities_file"}

@@ -155,9 +155,9 @@ def summed(release: str, windows: int) -> str:
 def test_every_record_of_ba_tells_the_noise_of_the_publication_it_repeats():
     """The first has one unit, 1/8 of epsilon; one that comes later has absorbed more."""
     records = [*released(BA, 9), *released(BA, 9, (90, 7, 0))]
-    told = {(record["noise_scale"]["101"], record["half_width_95"]["101"]) for record in records}
-    assert told == {(scale, half_width_95(1 / Fraction(scale))) for scale, _ in told}
-    assert (8.0, 24.0) in told
+    report = {(record["noise_scale"]["101"], record["half_width_95"]["101"]) for record in records}
+    assert report == {(scale, half_width_95(1 / Fraction(scale))) for scale, _ in report}
+    assert (8.0, 24.0) in report
     sums = [record for record in released(summed(BA, 2), 9) if record["release"] == "sum"][1:]
     counts = [record for record in released(summed(BA, 2), 9) if record["release"] == "r"][1:]
     assert [each["noise_scale"] for each in sums] == [each["noise_scale"] for each in counts]

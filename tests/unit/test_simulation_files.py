@@ -65,11 +65,11 @@ class TestObservations:
             assert text_of(write, again) == text_of(write, run)
 
     def test_progress_ends_at_the_number_of_rows(self, run):
-        told: list[tuple[int, int]] = []
-        number = write_csv(run, io.StringIO(), lambda done, total: told.append((done, total)))
+        report: list[tuple[int, int]] = []
+        number = write_csv(run, io.StringIO(), lambda done, total: report.append((done, total)))
         assert number == len(run.time)
-        assert told[-1] == (number, number)
-        assert [done for done, _ in told] == sorted({done for done, _ in told})
+        assert report[-1] == (number, number)
+        assert [done for done, _ in report] == sorted({done for done, _ in report})
 
 
 class TestSnmptrapd:

@@ -135,9 +135,9 @@ def test_an_outbox_takes_a_copy_and_refuses_other_bytes_under_one_id(tmp_path):
         store.deliver()
     assert read_outbox(tmp_path / "s", "board", 0) == [(1, b"1")]
     store.commit([out(NEEDLE, b"2", 1), out(NEEDLE, b"3", 2)], b"", 0)
-    with pytest.raises(FinalityError, match="was given out and would now differ"):
+    with pytest.raises(FinalityError, match="was published and would now differ"):
         store.deliver()
-    assert read_outbox(tmp_path / "s", "board", 0) == [(1, b"1")], "nothing of that delivery was given out"
+    assert read_outbox(tmp_path / "s", "board", 0) == [(1, b"1")], "nothing of that delivery was published"
     store.close()
 
 
@@ -293,7 +293,7 @@ def test_a_store_made_with_another_key_is_refused(tmp_path, key):
 
 
 def set_back(folder: Path, key: Path) -> dict[str, Any]:
-    """Leave a store at a point of the past, with its mark and what had been given out since; return that."""
+    """Leave a store at a point of the past, with its mark and what had been published since; return that."""
     with pytest.raises(Crash):
         work(folder, key, until=130)
     shutil.copytree(folder, folder.with_name("backup"))
@@ -332,7 +332,7 @@ def test_a_store_that_was_set_back_gives_out_nothing_that_differs(tmp_path, key)
 def test_a_store_that_was_set_back_and_does_not_catch_up_says_so(tmp_path, key):
     set_back(tmp_path / "s", key)
     old = given_out(tmp_path / "s")
-    with pytest.raises(FinalityError, match="do not lead it again to where what was given out ends"):
+    with pytest.raises(FinalityError, match="do not lead it again to where what was published ends"):
         work(tmp_path / "s", key, SEEN[: len(SEEN) // 3])
     assert given_out(tmp_path / "s") == old
 

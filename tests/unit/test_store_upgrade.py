@@ -74,10 +74,10 @@ def test_records_and_books_of_an_old_store_are_read_as_they_are(old):
 
 def test_where_an_old_store_stands_is_told(old):
     snapshot, _ = read_snapshot(old)
-    told = describe(snapshot, POLICY)
-    assert told["policy_version"] == POLICY.version
-    assert told["sites"]["dbh"]["ledger_entries"] == 20
-    assert told["sites"]["dbh"]["last_window"] == "2026-03-03T05:00:00Z"
+    report = describe(snapshot, POLICY)
+    assert report["policy_version"] == POLICY.version
+    assert report["sites"]["dbh"]["ledger_entries"] == 20
+    assert report["sites"]["dbh"]["last_window"] == "2026-03-03T05:00:00Z"
 
 
 def test_an_old_store_is_refused_with_what_to_do_and_left_as_it_was(old):
@@ -99,9 +99,9 @@ def test_an_upgraded_store_goes_on_with_its_books(old):
     assert len(set(ids)) == len(ids)
     assert read_outbox(old, "board", 0)[: len(boxes)] == boxes
     assert read_policies(old) == [POLICY.document()]
-    told = verify(store_books(old, records=True), old, old.parent / "key")
-    assert (told["first_break"], told["records"]) == (None, len(longer))
-    assert told["commitments"] == sum(entry["release"] != "office-day" for entry in longer)
+    report = verify(store_books(old, records=True), old, old.parent / "key")
+    assert (report["first_break"], report["records"]) == (None, len(longer))
+    assert report["commitments"] == sum(entry["release"] != "office-day" for entry in longer)
 
 
 def test_messages_that_waited_in_an_old_store_are_counted(old):

@@ -98,10 +98,10 @@ class FakeWriter:
 
 
 def bounds(begin: int, end: int) -> Bounds:
-    async def told() -> tuple[int, int]:
+    async def report() -> tuple[int, int]:
         return begin, end
 
-    return told
+    return report
 
 
 def tenures(journal: FakeJournal, *, accept_loss: bool = False) -> Tenures:

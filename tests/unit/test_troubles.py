@@ -17,22 +17,22 @@ UNKNOWN = "5c:52:1e:ff:ff:01"
 
 
 def test_new_drops_are_told_once_and_by_power_of_ten() -> None:
-    told = Troubles()
+    report = Troubles()
     dropped = {"unknown_access_point": 3, "bad_community": 0, KERNEL: 101}
-    assert list(told.news(dropped, {})) == [
+    assert list(report.news(dropped, {})) == [
         {"event": "traps_dropped", "reason": "unknown_access_point", "count": 10},
         {"event": "traps_dropped", "reason": KERNEL, "count": 1000},
     ]
-    assert list(told.news(dropped, {})) == []
-    assert list(told.news(dropped | {"bad_community": 11}, {})) == [
+    assert list(report.news(dropped, {})) == []
+    assert list(report.news(dropped | {"bad_community": 11}, {})) == [
         {"event": "traps_dropped", "reason": "bad_community", "count": 100}
     ]
 
 
 def test_an_unknown_access_point_is_told_once() -> None:
-    told = Troubles()
-    assert list(told.news({}, {UNKNOWN: 5})) == [{"event": "unknown_access_point", "address": UNKNOWN}]
-    assert list(told.news({}, {UNKNOWN: 50})) == []
+    report = Troubles()
+    assert list(report.news({}, {UNKNOWN: 5})) == [{"event": "unknown_access_point", "address": UNKNOWN}]
+    assert list(report.news({}, {UNKNOWN: 50})) == []
 
 
 def test_what_is_dropped_every_day_is_no_trouble() -> None:
@@ -59,7 +59,7 @@ async def test_a_receiver_that_keeps_running_tells_its_troubles(monkeypatch: pyt
                 while not any(line["event"] == "unknown_access_point" for line in lines):
                     await asyncio.sleep(0.01)
             transport.close()
-    told = [line for line in lines if line["log_level"] == "warning" and line["event"] != "receive_buffer_small"]
-    assert {"event": "unknown_access_point", "address": UNKNOWN, "log_level": "warning"} in told
-    assert {"event": "traps_dropped", "reason": "unknown_access_point", "count": 10, "log_level": "warning"} in told
+    report = [line for line in lines if line["log_level"] == "warning" and line["event"] != "receive_buffer_small"]
+    assert {"event": "unknown_access_point", "address": UNKNOWN, "log_level": "warning"} in report
+    assert {"event": "traps_dropped", "reason": "unknown_access_point", "count": 10, "log_level": "warning"} in report
     assert "3c:00" not in str(lines)

@@ -15,7 +15,7 @@ from stream.pipeline import Pipeline
 from stream.policy.document import Policy, load_policy
 from stream.policy.releases import LONGEST_W
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
-from stream.release.account_stage import account_stage, retell
+from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.late import LateReleases
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
@@ -172,9 +172,9 @@ def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_w
         assert all(later - earlier >= 2 for earlier, later in pairwise(published)), (published, longest)
         truth = 100 * len(published)
         assert Fraction(last["coalition"]["device_total"]) >= truth
-        _, retold = retell(policies, SITE, entries, {}, readers_of(["facilities", "public"]))
-        told = [orjson.loads(record.value) for record in retold if record.topic == LEAKAGE]
-        assert told[-1]["coalition"]["device_total"] == last["coalition"]["device_total"]
+        _, rebuilt = rebuild_account(policies, SITE, entries, {}, readers_of(["facilities", "public"]))
+        report = [orjson.loads(record.value) for record in rebuilt if record.topic == LEAKAGE]
+        assert report[-1]["coalition"]["device_total"] == last["coalition"]["device_total"]
 
 
 def test_what_begins_anew_is_paid_anew_by_the_day_and_in_all():
@@ -203,7 +203,7 @@ def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_
     state, aside = late.adopt(stage.encode(state), {}), ReleaseState()
     between = [out for window in windows(40, 8) for out in late.past(state, window, aside)]
     entries = [orjson.loads(out.value) for out in [*live, *between] if getattr(out, "topic", "") == AUDIT]
-    _, records = retell([first, second], SITE, entries, {})
+    _, records = rebuild_account([first, second], SITE, entries, {})
     last = orjson.loads(records[-1].value)["audiences"]
     assert {entry["policy_version"] for entry in entries} == {first.version, second.version}
     assert (last["facilities"]["device_total"], last["public"]["device_total"]) == ("200", "8")

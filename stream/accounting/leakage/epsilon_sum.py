@@ -176,7 +176,7 @@ def _best_vertex(curves: list[Curve], j: int, points: Floats, left: Floats) -> F
 
 
 def _polish(curves: list[Curve], point: Floats, budget: float) -> Floats:
-    """Return a point that is no worse: slack given out, interior pairs divided as well as they can be."""
+    """Return a point that is no worse: slack handed out, interior pairs divided as well as they can be."""
     point = point.copy()
     spent = _spent(curves, point)
     for i in range(len(curves)):

@@ -49,7 +49,7 @@ def charge(attribute, epsilon, *, audience="fine", shown=False, zone="x", day="2
     )  # fmt: skip
 
 
-def told(account, charges, readers=READERS, habits=None, counts=None):
+def report(account, charges, readers=READERS, habits=None, counts=None):
     exponents = {
         (("2026-03-02", zone), who): exponent for zone, each in (counts or {}).items() for who, exponent in each.items()
     }
@@ -57,7 +57,7 @@ def told(account, charges, readers=READERS, habits=None, counts=None):
 
 
 def figures(account, charges, attribute, reader="fine", readers=READERS, counts=None):
-    record = told(account, charges, readers, counts=counts)["attributes"][f"2026-03-02/x/{attribute}"]
+    record = report(account, charges, readers, counts=counts)["attributes"][f"2026-03-02/x/{attribute}"]
     return {name: by_reader[reader] for name, by_reader in record.items()}
 
 
@@ -103,7 +103,7 @@ def test_an_attribute_that_was_not_asked_is_given_away_by_those_that_were():
 
 
 def test_without_a_model_nothing_is_said_of_attributes_that_were_not_asked():
-    assert list(told(books(), [charge("arrival", "1")])["attributes"]) == ["2026-03-02/x/arrival"]
+    assert list(report(books(), [charge("arrival", "1")])["attributes"]) == ["2026-03-02/x/arrival"]
 
 
 def test_the_bound_adds_up_everything_withheld_over_all_releases_of_the_zone():
@@ -178,7 +178,7 @@ def test_counts_of_other_zones_do_not_matter():
 def test_a_refused_record_is_no_evidence():
     refused = [charge("arrival", "1"), charge("departure", "0", reason="month")]
     alone = [charge("arrival", "1")]
-    assert told(books(PAIR), refused)["attributes"] == told(books(PAIR), alone)["attributes"]
+    assert report(books(PAIR), refused)["attributes"] == report(books(PAIR), alone)["attributes"]
 
 
 def test_a_day_that_contradicts_the_model_has_no_exact_factor():
@@ -194,7 +194,7 @@ def test_a_habit_grows_with_every_day_on_which_it_was_asked_about():
         charges = [charge("arrival", "0.2", day=f"2026-03-{day:02d}", zone=zone) for zone in "xy"]
         if day == 7:
             charges = [charge("arrival", "0", reason="month")]
-        record = told(books(), charges, habits=habits)["habit"]
+        record = report(books(), charges, habits=habits)["habit"]
         if day == 5:
             assert record["day/arrival"]["fine"] == {"days": 5, "factor": pytest.approx(math.e, abs=1e-8)}
         if day == 7:
@@ -205,8 +205,8 @@ def test_a_habit_grows_with_every_day_on_which_it_was_asked_about():
 
 def test_each_reader_has_the_habit_of_its_own_days_and_epsilons():
     habits = {}
-    told(books(), [charge("arrival", "1")], habits=habits)
-    told(books(), [charge("arrival", "0.5"), charge("arrival", "2", audience="coarse")], habits=habits)
+    report(books(), [charge("arrival", "1")], habits=habits)
+    report(books(), [charge("arrival", "0.5"), charge("arrival", "2", audience="coarse")], habits=habits)
     assert habits == {
         HabitOf(("x",), "arrival", "fine"): Habit(2, Fraction(3, 2)),
         HabitOf(("x",), "arrival", "coarse"): Habit(1, Fraction(2)),
@@ -216,26 +216,26 @@ def test_each_reader_has_the_habit_of_its_own_days_and_epsilons():
 
 def test_a_habit_goes_on_when_its_release_is_renamed():
     habits = {}
-    told(books(), [charge("arrival", "1", zone=zone) for zone in "xy"], habits=habits)
-    record = told(books(), [charge("arrival", "1", of="renamed", zone=zone) for zone in "xy"], habits=habits)["habit"]
+    report(books(), [charge("arrival", "1", zone=zone) for zone in "xy"], habits=habits)
+    record = report(books(), [charge("arrival", "1", of="renamed", zone=zone) for zone in "xy"], habits=habits)["habit"]
     assert record["renamed/arrival"]["fine"] == {"days": 2, "factor": pytest.approx(math.exp(2), abs=1e-8)}
 
 
 def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones():
     habits = {}
-    told(books(), [charge("arrival", "1", zone="x", of="one")], habits=habits)
-    told(books(), [charge("arrival", "2", zone="y", of="two")], habits=habits)
-    both = told(books(), [charge("arrival", "1", zone=zone, of="both") for zone in "xyz"], habits=habits)["habit"]
+    report(books(), [charge("arrival", "1", zone="x", of="one")], habits=habits)
+    report(books(), [charge("arrival", "2", zone="y", of="two")], habits=habits)
+    both = report(books(), [charge("arrival", "1", zone=zone, of="both") for zone in "xyz"], habits=habits)["habit"]
     assert both["both/arrival"]["fine"] == {"days": 2, "factor": pytest.approx(math.exp(3), abs=1e-7)}
-    alone = told(books(), [charge("arrival", "1", zone="z", of="alone")], habits=habits)["habit"]
+    alone = report(books(), [charge("arrival", "1", zone="z", of="alone")], habits=habits)["habit"]
     assert alone["alone/arrival"]["fine"]["days"] == 3
-    other = told(books(), [charge("departure", "1", zone="z", of="alone")], habits=habits)["habit"]
+    other = report(books(), [charge("departure", "1", zone="z", of="alone")], habits=habits)["habit"]
     assert other["alone/departure"]["fine"]["days"] == 1
 
 
 def test_a_habit_beyond_any_number_is_infinite():
     habits = {HabitOf(("x",), "arrival", reader): Habit(800, Fraction(800)) for reader in ("fine", "all")}
-    record = told(books(), [charge("arrival", "1")], habits=habits)["habit"]["day/arrival"]
+    record = report(books(), [charge("arrival", "1")], habits=habits)["habit"]["day/arrival"]
     assert record["fine"] == {"days": 801, "factor": "inf"}
 
 
@@ -243,8 +243,8 @@ def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day():
     """Both withheld, exact 2.399 is more than e^0.5; arrival shown, 0.618 is less, and the day counts e^0.5."""
     habits = {}
     for _ in range(3):
-        told(books(PAIR), [charge("arrival", "1"), charge("departure", "0.5")], habits=habits)
-    record = told(books(PAIR), [charge("arrival", "1", shown=True), charge("departure", "0.5")], habits=habits)
+        report(books(PAIR), [charge("arrival", "1"), charge("departure", "0.5")], habits=habits)
+    record = report(books(PAIR), [charge("arrival", "1", shown=True), charge("departure", "0.5")], habits=habits)
     factor = 2.399250781**3 * math.exp(0.5)
     assert record["habit"]["day/departure"]["fine"] == {"days": 4, "factor": pytest.approx(factor, rel=1e-8)}
 
@@ -259,7 +259,7 @@ def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to
             for name, epsilon in zip(names, ("1", "0.5", "0.25"), strict=False)
             for zone in "xy"
         ]
-        record = told(books(joint), charges, habits=habits)
+        record = report(books(joint), charges, habits=habits)
         for name in names:
             for zone in "xy":
                 exact = record["attributes"][f"2026-03-{day:02d}/{zone}/{name}"]["exact"]["fine"]
@@ -271,7 +271,7 @@ def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to
 def test_a_day_that_contradicts_the_model_counts_as_without_one():
     habits, never_both = {}, {"00": 0.4, "01": 0.3, "10": 0.3}
     both_shown = [charge("arrival", "1", shown=True), charge("departure", "0.5", shown=True)]
-    record = told(books(never_both), both_shown, habits=habits)["habit"]
+    record = report(books(never_both), both_shown, habits=habits)["habit"]
     assert record["day/departure"]["fine"] == {"days": 1, "factor": pytest.approx(math.exp(0.5), abs=1e-8)}
 
 
@@ -281,7 +281,7 @@ def test_a_day_on_which_the_model_is_certain_makes_the_habit_certain():
     day = [charge("arrival", "1", shown=True), charge("departure", "1", shown=True), charge("breaks", "0.1")]
     habits = {}
     for _ in range(2):
-        record = told(books(xor), day, habits=habits)
+        record = report(books(xor), day, habits=habits)
         assert record["attributes"]["2026-03-02/x/breaks"]["exact"]["fine"] == "inf"
         assert record["habit"]["day/breaks"]["fine"]["factor"] == "inf"
 
@@ -304,14 +304,14 @@ def test_habits_under_a_model_survive_the_byte_form_of_the_account():
 
 def test_information_is_told_in_bits_beside_its_target():
     charges = [charge("arrival", "1"), charge("departure", "0.5")]
-    found = told(books(PAIR, targets={"day": 0.5}), charges)["information"]["day"]
+    found = report(books(PAIR, targets={"day": 0.5}), charges)["information"]["day"]
     nats = 0.335817322444 + 0.161786685061
     assert found["fine"] == {"bits": pytest.approx(nats / math.log(2), abs=1e-8), "target": 0.5}
     assert "coarse" not in found
-    assert "target" not in told(books(PAIR), charges)["information"]["day"]["fine"]
+    assert "target" not in report(books(PAIR), charges)["information"]["day"]["fine"]
 
 
 def test_information_counts_only_what_was_asked():
     charges = [charge("arrival", "1"), charge("departure", "0", reason="guard")]
-    bits = told(books(PAIR), charges)["information"]["day"]["fine"]["bits"]
+    bits = report(books(PAIR), charges)["information"]["day"]["fine"]["bits"]
     assert bits == pytest.approx(0.335817322444 / math.log(2), abs=1e-8)

@@ -122,8 +122,8 @@ def test_an_ordered_second_release_adds_up_too(aligned):
 
 def test_a_value_that_was_not_handed_in_counts_as_withheld(aligned):
     policy, audit, _, _ = aligned
-    told = [record for record in past(policy, audit, {}) if record["kind"] == "attributes"]
-    assert all(0 not in figures["theorem_1"].values() for r in told for figures in r["attributes"].values())
+    report = [record for record in past(policy, audit, {}) if record["kind"] == "attributes"]
+    assert all(0 not in figures["theorem_1"].values() for r in report for figures in r["attributes"].values())
 
 
 def test_books_of_a_release_that_the_policy_does_not_have_are_refused(aligned):
@@ -225,10 +225,10 @@ def test_a_day_asked_under_two_policies_is_one_record_with_all_that_was_asked(po
 def test_nothing_bounds_what_was_withheld_beside_a_value_that_another_policy_showed():
     entries, value = asked_twice(withheld=False)
     [record] = past([ONE, TWO], entries, value)
-    told = record["attributes"]
-    assert told[f"{ASKED}/x/arrival"]["bound"]["facilities"] == 0
-    assert told[f"{ASKED}/x/occupancy_level"]["bound"]["facilities"] == "inf"
-    assert told[f"{ASKED}/x/arrival"]["bound"]["public"] == pytest.approx(math.exp(0.4))
+    report = record["attributes"]
+    assert report[f"{ASKED}/x/arrival"]["bound"]["facilities"] == 0
+    assert report[f"{ASKED}/x/occupancy_level"]["bound"]["facilities"] == "inf"
+    assert report[f"{ASKED}/x/arrival"]["bound"]["public"] == pytest.approx(math.exp(0.4))
 
 
 def test_no_model_of_one_policy_speaks_of_what_another_asked_too():
@@ -294,6 +294,6 @@ def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_nam
     late = LateReleases(asked, SITE, laboratory())
     late.open_books(state, audit_of(made), {counted.version: counted})
     made += late.past(state, DayClosed(SITE, "2026-03-03", day[1], records), ReleaseState())
-    told = past([counted, asked], audit_of(made), {})[-1]["attributes"][f"2026-03-03/{late_name}/arrival"]
-    assert told["with_counts"]["all"] == pytest.approx(math.exp(1 + 3 * 12 * 0.01))
-    assert told["with_counts"]["public"] == pytest.approx(math.exp(0.2))
+    report = past([counted, asked], audit_of(made), {})[-1]["attributes"][f"2026-03-03/{late_name}/arrival"]
+    assert report["with_counts"]["all"] == pytest.approx(math.exp(1 + 3 * 12 * 0.01))
+    assert report["with_counts"]["public"] == pytest.approx(math.exp(0.2))

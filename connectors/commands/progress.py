@@ -33,15 +33,15 @@ class Came:
 
 
 @contextmanager
-def telling(came: Came, every: float = EVERY) -> Iterator[None]:
+def reporting(came: Came, every: float = EVERY) -> Iterator[None]:
     """Print a line every so many seconds until the block ends."""
     over, begun = threading.Event(), time.monotonic()
 
-    def tell() -> None:
+    def report() -> None:
         while not over.wait(every):
             click.echo(came.line(time.monotonic() - begun), err=True)
 
-    thread = threading.Thread(target=tell, name="progress", daemon=True)
+    thread = threading.Thread(target=report, name="progress", daemon=True)
     thread.start()
     try:
         yield
