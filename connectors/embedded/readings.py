@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from connectors.embedded.sqlite_file import report
+from connectors.embedded.sqlite_file import naming_errors
 from stream.envelope import Kind, unseal
 from stream.errors import UsageError
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE
@@ -113,7 +113,7 @@ def require_store(folder: Path) -> Path:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    with report(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+    with naming_errors(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
         yield connection
 
 
