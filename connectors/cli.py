@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -64,7 +63,7 @@ class _Verbs(click.Group):
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("tacet"), prog_name="tacet")
+@click.version_option(package_name="tacet-occupancy", prog_name="tacet")
 @click.pass_context
 def tacet(context: click.Context) -> None:
     """Private occupancy streams from Wi-Fi.

@@ -150,7 +150,7 @@ def test_the_image_runs_without_root_and_holds_no_secret() -> None:
     assert [line for line in lines if line.startswith("USER")][-1] == f"USER {SERVICES['worker']['user']}"
     copied = [word for line in lines if line.startswith("COPY") for word in line.split()[1:]]
     assert set(copied) <= {
-        "requirements-runtime.lock", "pyproject.toml", "README.md", "LICENSE", "./", "stream", "connectors",
+        "requirements-runtime.lock", "pyproject.toml", "README.md", "LICENSE", "./", "stream", "connectors", "tacet",
         "--from=build", "/opt/tacet",
     }  # fmt: skip
     assert all((ROOT / word).exists() for word in copied if not word.startswith(("-", "/", ".")))

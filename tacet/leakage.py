@@ -1,0 +1,11 @@
+"""The leakage questions, as ``tacet leakage`` and ``tacet optimise`` answer them: plain numbers in, plain answers out.
+
+Each function takes the fields of one JSON model and the verb's options as keywords, and returns what ``--json`` prints
+(infinity is a float here). A malformed model raises ``UsageError`` naming the entry.
+"""
+
+from __future__ import annotations
+
+from stream.accounting.leakage.questions import Answer, gaussian, optimise, osdp, prior, temporal
+
+__all__ = ["Answer", "gaussian", "optimise", "osdp", "prior", "temporal"]
