@@ -18,7 +18,8 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.kafka.client import partition_of, topics
+from connectors.kafka.client import (partition_of)
+from connectors.kafka.bounded import (topics)
 from connectors.kafka.control import checked, join, read
 from connectors.kafka.key_retirement import forget_past_days
 from connectors.kafka.topics import refuse_missing, result_topics
