@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from connectors.embedded.readings import has_outbox, read_outbox
-from connectors.kafka import client as log
+from connectors.kafka.bounded import topic_names
 from connectors.kafka.cursor import Cursor
+from connectors.kafka.following import Following, Record, following
 from stream.errors import DataError, UsageError
 from stream.schemas import parse_record, parse_time
 
@@ -151,7 +152,7 @@ async def _from_kafka(
     topics = await _private_topics(kafka, audience, release)
     if release is not None and after is None:
         topics = {release: topics[release]}  # else the others are needed to find ``after``
-    async with log.following(kafka, [*topics.values()], from_start=whole) as records:
+    async with following(kafka, [*topics.values()], from_start=whole) as records:
         for topic in topics.values():
             if cursor is not None:
                 cursor.refuse_short(topic, records.end(topic))
@@ -169,16 +170,16 @@ async def _from_kafka(
                 yield record
 
 
-async def _coming(records: log.Following) -> list[_Arrived]:
+async def _coming(records: Following) -> list[_Arrived]:
     """Return what has come, by window and site, of one topic and site as it lies there."""
     came = [(record, parse_record(record.value)) for record in await records.coming()]
     came.sort(key=lambda one: _place(one[1]))
     return [(record.topic, record.offset, body) for record, body in _as_they_lie(came)]
 
 
-def _as_they_lie(came: list[tuple[log.Record, Release]]) -> Iterator[tuple[log.Record, Release]]:
+def _as_they_lie(came: list[tuple[Record, Release]]) -> Iterator[tuple[Record, Release]]:
     """Keep the places of a topic's and site's records, but fill them in the order of the topic."""
-    of: dict[tuple[str, str], list[tuple[log.Record, Release]]] = {}
+    of: dict[tuple[str, str], list[tuple[Record, Release]]] = {}
     for record, body in came:
         of.setdefault((record.topic, body["site"]), []).append((record, body))
     queues = {name: iter(sorted(own, key=lambda one: one[0].offset)) for name, own in of.items()}
@@ -198,7 +199,7 @@ async def _given(arrived: Iterable[_Arrived], cursor: Cursor | None) -> AsyncGen
 async def _private_topics(kafka: str, audience: str, release: str | None) -> dict[str, str]:
     """Return an audience's topics by release; UsageError when there are none, or none of ``release``."""
     pattern = re.compile(rf"tacet\.private\.{re.escape(audience)}\.([a-z0-9-]+)\.v1")
-    matches = [found for name in await log.topics(kafka) if (found := pattern.fullmatch(name))]
+    matches = [found for name in await topic_names(kafka) if (found := pattern.fullmatch(name))]
     topics = {found[1]: found[0] for found in matches}
     if not topics:
         msg = f"audience {audience}: must have a private topic on this cluster"
@@ -224,13 +225,13 @@ class _Waiting:
         )
         self._latest: dict[tuple[str, str], int] = {}
 
-    def add(self, batch: Iterable[log.Record]) -> None:
+    def add(self, batch: Iterable[Record]) -> None:
         """Take records of which each site's are in the order of their topic."""
         self._db.execute("BEGIN")
         self._db.executemany("INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(self._row, batch))
         self._db.execute("COMMIT")
 
-    def _row(self, record: log.Record) -> tuple[Any, ...]:
+    def _row(self, record: Record) -> tuple[Any, ...]:
         body = parse_record(record.value)
         time, site, counts, release = _place(body)
         time = self._latest[record.topic, site] = max(time, self._latest.get((record.topic, site), time))

@@ -14,8 +14,8 @@ from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
 from connectors.commands.units import unit_words
 from connectors.embedded.readings import read_outbox, read_topic
-from connectors.kafka import client as log
 from connectors.kafka.control import checked
+from connectors.kafka.following import Record, consume
 from connectors.reports.books import store_books, verified, with_kept
 from connectors.reports.kafka_books import kafka_books
 from connectors.subscriber import Release
@@ -122,10 +122,10 @@ def _private(store: Path | None, kafka: str | None, audience: str) -> list[Relea
 
 
 async def _topic(kafka: str, topic: str) -> list[bytes]:
-    return [record.value async for record in log.consume(kafka, topic, until_end=True, identity=by_account_window)]
+    return [record.value async for record in consume(kafka, topic, until_end=True, identity=by_account_window)]
 
 
-def by_account_window(record: log.Record) -> tuple[Any, ...]:
+def by_account_window(record: Record) -> tuple[Any, ...]:
     """Identify a leakage record by site, window and kind."""
     body = parse_record(record.value)
     return body["site"], body["window_end"], body["kind"]

@@ -13,7 +13,7 @@ from rich.console import Console
 from connectors.commands.options import FILE, FOLDER, F, bootstrap, json_option, print_json, read_policy, run_async
 from connectors.commands.tables import table
 from connectors.embedded.readings import given_releases, has_outbox, read_snapshot
-from connectors.kafka import client as log
+from connectors.kafka.bounded import end_offsets, last_snapshots
 from connectors.kafka.cursor import Cursor
 from connectors.reports.status import describe
 from connectors.subscriber import Release
@@ -137,8 +137,8 @@ def status(
 
 
 async def _positions(kafka: str) -> dict[int, tuple[bytes | None, int]]:
-    ends = await log.ends(kafka, OBSERVATIONS)
-    snapshots = await log.last_snapshots(kafka)
+    ends = await end_offsets(kafka, OBSERVATIONS)
+    snapshots = await last_snapshots(kafka)
     return {partition: (snapshots.get(partition), end) for partition, end in ends.items()}
 
 

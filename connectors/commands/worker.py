@@ -18,8 +18,8 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.kafka.client import (partition_of)
-from connectors.kafka.bounded import (topics)
+from connectors.kafka.bounded import topic_names
+from connectors.kafka.client import partition_of
 from connectors.kafka.control import checked, join, read
 from connectors.kafka.key_retirement import forget_past_days
 from connectors.kafka.topics import refuse_missing, result_topics
@@ -67,7 +67,7 @@ def worker(
         last_window=on_grid(policy, last_window, up=False),
     )
     servers = bootstrap(settings, kafka)
-    existing = run_async(topics(servers))
+    existing = run_async(topic_names(servers))
     refuse_missing(existing, policy)
     if not keys.laboratory:
         keyfile.serve(key_file, str(run_async(checked(servers)).id))

@@ -18,7 +18,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-
 async def last_snapshot(bootstrap: str, partition: int, *, topic: str = SNAPSHOT) -> bytes | None:
     """Return the newest committed record of one snapshot partition, None if none was ever written.
 
@@ -151,7 +150,7 @@ async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, com
                 await asyncio.sleep(0.3)
 
 
-async def topics(bootstrap: str) -> list[str]:
+async def topic_names(bootstrap: str) -> list[str]:
     """Return the names of all topics this client may see."""
     return sorted(await partition_counts(bootstrap))
 
@@ -163,14 +162,14 @@ async def partition_counts(bootstrap: str) -> dict[str, int]:
         return {name: len(cluster.partitions_for_topic(name) or ()) for name in cluster.topics()}
 
 
-async def ends(bootstrap: str, topic: str) -> dict[int, int]:
+async def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return, per partition of a topic, the offset after its last record."""
     async with reader_of(bootstrap) as reader:
         places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001
         return {at.partition: end for at, end in (await reader.end_offsets(places)).items()}
 
 
-async def begins(bootstrap: str, topic: str) -> dict[int, int]:
+async def begin_offsets(bootstrap: str, topic: str) -> dict[int, int]:
     """Return, per partition of a topic, the offset of its first record that is kept."""
     async with reader_of(bootstrap) as reader:
         places = [TopicPartition(topic, number) for number in await partitions_of(reader._client, topic)]  # noqa: SLF001

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 from aiokafka.errors import KafkaError
 
-from connectors.kafka.client import (connect, partition_of, producer_of)
-from connectors.kafka.bounded import (read_tail)
+from connectors.kafka.bounded import read_tail
+from connectors.kafka.client import connect, partition_of, producer_of
 from connectors.kafka.control import decide, read
 from connectors.kafka.writers import close
 from stream.errors import TacetError, UsageError

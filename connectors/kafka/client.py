@@ -8,23 +8,17 @@ consumers agree.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
-from stream.errors import DataError, FinalityError, UsageError
+from stream.errors import UsageError
 from stream.records import Heartbeat, ObservationBatch
-from stream.runners.tenure import LossError
-from stream.schemas import OBSERVATIONS, SNAPSHOT, encode_message, parse_record
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
+from stream.schemas import OBSERVATIONS, encode_message
 
 MAX_RECORD = 16 << 20
 """Largest record in bytes: a snapshot of one partition."""
@@ -112,31 +106,9 @@ async def connect(client: Any, bootstrap: str) -> None:
         raise ConnectionError(f"no Kafka broker answers at {bootstrap}") from error
 
 
-# --- bounded reads --------------------------------------------------------------------------------------
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 @asynccontextmanager
 async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[Any]:
+    """Give a consumer that belongs to no group; it sees committed records only, unless it is told otherwise."""
     reader = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
         enable_auto_commit=False,
@@ -152,8 +124,6 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         await reader.stop()
 
 
-
-
 async def partitions_of(client: Any, topic: str) -> list[int]:
     """Return the numbers of a topic's partitions; UsageError when it does not exist."""
     client.add_topic(topic)
@@ -163,34 +133,3 @@ async def partitions_of(client: Any, topic: str) -> list[int]:
         msg = f"topic {topic}: does not exist; create it with 'tacet topics create'"
         raise UsageError(msg)
     return sorted(known)
-
-
-# --- following a topic ----------------------------------------------------------------------------------
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-

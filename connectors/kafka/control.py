@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connectors.kafka.client import (BROKER_PATIENCE)
-from connectors.kafka.bounded import (partition_counts, read_keyed)
+from connectors.kafka.bounded import partition_counts, read_keyed
+from connectors.kafka.client import BROKER_PATIENCE
 from connectors.kafka.writers import close, transaction, transactional
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from connectors.kafka.bounded import (last_snapshots)
+from connectors.kafka.bounded import last_snapshots
 from connectors.keyfile import FileKeys
 from stream.keys import key_day
 from stream.pipeline import Pipeline

@@ -31,8 +31,8 @@ from aiokafka.errors import (
     TransactionCoordinatorFenced,
 )
 
-from connectors.kafka.client import (BROKER_PATIENCE, MAX_RECORD, connect, partitions_of, producer_of)
-from connectors.kafka.bounded import (first_used, last_snapshot, read_one, read_range)
+from connectors.kafka.bounded import first_used, last_snapshot, read_one, read_range
+from connectors.kafka.client import BROKER_PATIENCE, MAX_RECORD, connect, partitions_of, producer_of
 from stream.errors import UsageError
 from stream.runners.tenure import FencedError, InterruptedWriteError, Output
 from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT

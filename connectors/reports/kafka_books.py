@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from connectors.audit_chains import heads_of, parse_entries
-from connectors.kafka import client as log
+from connectors.kafka.bounded import last_snapshots, topic_names
 from connectors.kafka.control import read
+from connectors.kafka.following import by_sequence, consume
 from connectors.reports.books import Books
 from connectors.subscriber import subscribe
 from stream.runners.agreement import Control
@@ -19,15 +20,15 @@ def kafka_books(servers: str, *, records: bool = False) -> Books:
 
 
 async def _kafka_books(servers: str, *, records: bool) -> Books:
-    names = [name.split(".") for name in await log.topics(servers) if name.startswith("tacet.private.")]
+    names = [name.split(".") for name in await topic_names(servers) if name.startswith("tacet.private.")]
     published = [
         record
         for audience in (sorted({parts[2] for parts in names}) if records else ())
         async for record in subscribe(audience=audience, kafka=servers, from_start=True, until_end=True)
     ]
-    snapshots = await log.last_snapshots(servers)
-    values = [r.value async for r in log.consume(servers, AUDIT, until_end=True, identity=log.by_sequence)]
-    control = await read(servers) if CONTROL in await log.topics(servers) else Control()
+    snapshots = await last_snapshots(servers)
+    values = [r.value async for r in consume(servers, AUDIT, until_end=True, identity=by_sequence)]
+    control = await read(servers) if CONTROL in await topic_names(servers) else Control()
     documents = [accepted.document for accepted in sorted(control.policies.values(), key=lambda each: each.order)]
     return Books(
         list(parse_entries(values)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from connectors import keyfile
-from connectors.kafka import client as log
+from connectors.kafka.bounded import begin_offsets, end_offsets, first_used, last_snapshot, read_one, read_range
 from connectors.kafka.control import engine_counts, read
 from connectors.kafka.topics import result_topics
 from connectors.reports.kafka_books import kafka_books
@@ -60,7 +60,7 @@ async def _findings(servers: str, key_file: Path | None, policy: Policy | None) 
     keys = None if key_file is None else keyfile.FileKeys(key_file)
     found = [*grown, *_of_control(control, keys, policy)]
     results = result_topics(counts, control.accepted())
-    ends = await log.ends(servers, OBSERVATIONS)
+    ends = await end_offsets(servers, OBSERVATIONS)
     for partition in range(min(counts[OBSERVATIONS], counts[SNAPSHOT], counts[AUDIT])):
         found += await _of_partition(servers, partition, results, ends[partition], (keys, policy, control))
     return found
@@ -102,11 +102,11 @@ async def _of_partition(
 ) -> list[Finding]:  # fmt: skip
     name = f"partition {partition}"
     try:
-        snapshot = await log.last_snapshot(servers, partition)
+        snapshot = await last_snapshot(servers, partition)
     except LossError as loss:
         return [Finding(str(loss), _without_snapshot(has_audit=True))]
-    entries, _ = await log.read_range(servers, AUDIT, partition, 0, committed=False)
-    used = await log.first_used(servers, results, partition)
+    entries, _ = await read_range(servers, AUDIT, partition, 0, committed=False)
+    used = await first_used(servers, results, partition)
     if snapshot is None:
         if used is None or entries:
             return []
@@ -145,10 +145,10 @@ async def _same_log(
     engine = Partition(policy, keys, accept_policy=True, accepted=control.accepted())
     engine.restore(snapshot)
     last = engine.last_read()
-    begin = (await log.begins(servers, OBSERVATIONS))[partition]
+    begin = (await begin_offsets(servers, OBSERVATIONS))[partition]
     if last is None or last < begin:
         return True
-    message = await log.read_one(servers, OBSERVATIONS, partition, last)
+    message = await read_one(servers, OBSERVATIONS, partition, last)
     return message is not None and engine.recognises(*message)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import orjson
 from aiokafka import AIOKafkaProducer
 
-from connectors.kafka.client import (partition_of)
-from connectors.kafka.following import (by_release_id)
-from connectors.kafka.bounded import (last_snapshots)
+from connectors.kafka.bounded import last_snapshots
+from connectors.kafka.client import partition_of
+from connectors.kafka.following import by_release_id
 from connectors.kafka.topics import create_topics
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.kafka_ground import Broker

@@ -20,8 +20,8 @@ import orjson
 
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
-from connectors.kafka.client import (KafkaSink)
-from connectors.kafka.following import (Record, by_release_id, by_sequence)
+from connectors.kafka.client import KafkaSink
+from connectors.kafka.following import Record, by_release_id, by_sequence
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.keyfile import FileKeys, create
 from stream.accounting.audit import verify_chain

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
-from connectors.kafka.following import (Record, by_offset, consume)
+from connectors.kafka.following import Record, by_offset, consume
 from tests.integration.kafka_ground import Broker
 
 Worker = subprocess.Popen[bytes]

@@ -11,9 +11,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.partitioner import DefaultPartitioner
 
-from connectors.kafka.client import (KafkaSink, partition_of)
-from connectors.kafka.following import (by_offset, consume)
-from connectors.kafka.bounded import (last_snapshot, last_snapshots, read_range)
+from connectors.kafka.bounded import last_snapshot, last_snapshots, read_range
+from connectors.kafka.client import KafkaSink, partition_of
+from connectors.kafka.following import by_offset, consume
 from connectors.kafka.topics import create_topics, topic_config
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat

@@ -15,8 +15,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from connectors import keyfile
-from connectors.kafka.client import (partition_of)
-from connectors.kafka.following import (Record)
+from connectors.kafka.client import partition_of
+from connectors.kafka.following import Record
 from connectors.kafka.topics import create_topics, topic_names
 from stream.policy.document import load_policy
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time, private_topic
