@@ -39,7 +39,7 @@ def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[st
 
 
 def _left(policy: Policy, site: str, ledger: LedgerState, day: int) -> dict[str, int | None]:
-    budgets = Budgets(policy.privacy.w, policy.site[site].tick)
+    budgets = Budgets.of(policy, site)
     return {
         f"{release.name}/{audience}": budgets.left(ledger, release, audience, day)
         for release in policy.release

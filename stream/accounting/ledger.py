@@ -11,11 +11,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from stream.accounting.charged import renamed
 from stream.accounting.spells import Spell, add_window, since, windows_within
 from stream.errors import FinalityError
 from stream.records import Micros
@@ -29,20 +31,28 @@ GENESIS = "0" * 64
 
 @dataclass(slots=True)
 class LedgerState:
-    """Where a site's chain stands and what each ``release/audience`` has spent."""
+    """Where a site's chain stands and what each account (``account_of``) has spent."""
 
     sequence: int = 0
     head: str = GENESIS
     spent: dict[str, dict[int, int]] = field(default_factory=dict)
-    """``release/audience`` -> UTC day of the window's start -> nano-epsilon, as far back as daily budgets look."""
+    """Account -> UTC day of the window's start -> nano-epsilon, as far back as daily budgets look."""
     recent: dict[str, list[Spell]] = field(default_factory=dict)
-    """``release/audience`` -> the latest windows, as far back as sliding budgets of any policy may look."""
+    """Account -> the latest windows, as far back as sliding budgets of any policy may look."""
+    zones: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Account of a count release -> its zones, under every id that they have had since."""
 
-    def remember(self, account: str, day: int, end: Micros, nano: int) -> None:
-        """Add what an account has spent."""
+    def remember(self, account: str, day: int, end: Micros, nano: int, zones: Iterable[str] = ()) -> None:
+        """Add what an account has spent, which is that of some zones where it is a count release's."""
+        if zones:
+            self.zones.setdefault(account, tuple(sorted(zones)))
         days = self.spent.setdefault(account, {})
         days[day] = days.get(day, 0) + nano
         add_window(self.recent.setdefault(account, []), end, nano)
+
+    def rename(self, now: Mapping[str, Iterable[str]]) -> None:
+        """Know the zones of each account under every name that they have now (``zones_now``)."""
+        self.zones = {account: renamed(zones, now) for account, zones in self.zones.items()}
 
     def forget(self, account: str, day: int, end: Micros) -> None:
         """Let go of what an account spent on days before ``day`` and windows that end at ``end`` or earlier."""
@@ -64,11 +74,12 @@ class Ledger:
     def enter(
         self, state: LedgerState, *, release: str, audience: str, release_id: str, attempt: int,
         window_end: Micros, keep: Micros, day: int, epsilon: str, nano: int, refusal: str | None,
-        commitment: str,
+        commitment: str, zones: Collection[str] = (),
     ) -> tuple[LedgerState, bytes]:  # fmt: skip
         """Append a charge, or a refusal; return the next state and the entry's bytes.
 
-        ``day`` is the UTC day whose budget pays; windows older than ``keep`` leave the sliding sums.
+        ``day`` is the UTC day whose budget pays; windows older than ``keep`` leave the sliding sums. ``zones`` are
+        those of a count release.
         """
         charged = 0 if refusal else nano
         body = {
@@ -80,24 +91,32 @@ class Ledger:
         digest = chain_hash(body | {"laboratory": self.laboratory})
         mac = hmac.new(self.audit_key, digest.encode(), hashlib.sha256).hexdigest()
         entry = AuditEntry.model_validate(body | {"hash": digest, "mac": mac, "laboratory": self.laboratory})
-        account = f"{release}/{audience}"
+        account = account_of(release, audience, zones)
         state.forget(account, day - REMEMBERED_DAYS, window_end - keep)
         if charged:
-            state.remember(account, day, window_end, charged)
-        return LedgerState(state.sequence + 1, digest, state.spent, state.recent), entry.to_bytes()
+            state.remember(account, day, window_end, charged, zones)
+        return replace(state, sequence=state.sequence + 1, head=digest), entry.to_bytes()
 
 
-def spent_on(state: LedgerState, account: str, days: range) -> int:
-    """Return the nano-epsilon an account has spent on some UTC days."""
-    return sum(nano for day, nano in state.spent.get(account, {}).items() if day in days)
+def account_of(release: str, audience: str, zones: Iterable[str]) -> str:
+    """Return the account of a release's audience: another for other zones, so that each sum is of known zones."""
+    name, listed = f"{release}/{audience}", "/".join(sorted(zones))
+    return f"{name}/{hashlib.sha256(listed.encode()).hexdigest()[:16]}" if listed else name
 
 
-def spent_around(state: LedgerState, account: str, end: Micros, span: Micros) -> int:
-    """Return the most that an account has spent on windows that end within any ``span`` around ``end``.
+def spent_on(state: LedgerState, accounts: Iterable[str], days: range) -> int:
+    """Return the nano-epsilon that accounts have spent on some UTC days."""
+    return sum(nano for account in accounts for day, nano in state.spent.get(account, {}).items() if day in days)
+
+
+def spent_around(state: LedgerState, accounts: Iterable[str], end: Micros, span: Micros) -> int:
+    """Return the most that accounts have spent on windows that end within any ``span`` around ``end``.
 
     Both ends of a span belong to it. Live windows have none after them; windows of the past may.
     """
-    rows = sorted(windows_within(state.recent.get(account, []), end - span, end + span))
+    rows = sorted(
+        row for account in accounts for row in windows_within(state.recent.get(account, []), end - span, end + span)
+    )
     held = deque(row for row in rows if row[0] <= end)
     most = total = sum(nano for _, nano in held)
     for row in rows[len(held) :]:  # the span that ends with each later window
@@ -131,6 +150,7 @@ def encode_ledger(state: LedgerState) -> dict[str, Any]:
         "head": state.head,
         "spent": spent,
         "recent": {account: [list(spell) for spell in spells] for account, spells in sorted(state.recent.items())},
+        "zones": dict(sorted(state.zones.items())),
     }
 
 
@@ -138,4 +158,5 @@ def decode_ledger(data: dict[str, Any]) -> LedgerState:
     """Return the ledger state of its JSON form."""
     spent = {account: dict(map(tuple, days)) for account, days in data["spent"].items()}
     recent = {account: [Spell(*row) for row in rows] for account, rows in data["recent"].items()}
-    return LedgerState(data["sequence"], data["head"], spent, recent)
+    zones = {account: tuple(names) for account, names in data.get("zones", {}).items()}
+    return LedgerState(data["sequence"], data["head"], spent, recent, zones)

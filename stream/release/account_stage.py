@@ -15,7 +15,7 @@ from stream.accounting.account import Account, AccountState, Readers, readers_of
 from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount
 from stream.accounting.knowledge import Knowledge
-from stream.accounting.ledger import LedgerState
+from stream.accounting.ledger import LedgerState, account_of
 from stream.errors import UsageError
 from stream.local_time import local_day
 from stream.operators import scan
@@ -106,7 +106,9 @@ def rebuild_account(
     state, report = AccountState(), []
     for version, group in groupby(placed, key=lambda one: one[0].version):
         stage, present = stages[version], books[version].policy.site[site]
-        state.rename(zones_now(radios, present.zones))
+        now = zones_now(radios, present.zones)
+        state.rename(now)
+        ledger.rename(now)
         radios = present.radios
         stage = replace(stage, attributes=replace(stage.attributes, earlier=models))
         state, records = scan(stage, _spent(site, group, books), state)
@@ -175,7 +177,7 @@ class _Books:
         self._releases = {release.name: release for release in policy.release}
         self._tick = policy.site[site].tick
         self._outcomes = outcomes
-        self._budgets = Budgets(policy.privacy.w, self._tick)
+        self._budgets = Budgets.of(policy, site)
         self._ledger = ledger
         """What entries of all policies have charged so far."""
 
@@ -190,7 +192,9 @@ class _Books:
     def note(self, entry: Entry) -> None:
         """Take an entry into the sums that budgets look at."""
         end = parse_time(entry["window_end"])
-        self._ledger.remember(f"{entry['release']}/{entry['audience']}", self._day(end), end, entry["nano"])
+        zones = self._budgets.covered.get(entry["release"], ())
+        account = account_of(entry["release"], entry["audience"], zones)
+        self._ledger.remember(account, self._day(end), end, entry["nano"], zones)
 
     def _day(self, end: Micros) -> int:
         return (end - self._tick) // DAY

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from stream.accounting.ledger import LedgerState, spent_around, spent_on
-from stream.policy.document import NANO, CountRelease, audiences_of
+from stream.policy.document import NANO, CountRelease, Policy, audiences_of
 from stream.records import Micros
 
 
@@ -33,11 +33,34 @@ def companions(release: CountRelease, audience: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """The budgets of one site's count releases."""
+    """The budgets of one site's count releases.
+
+    What a release has spent is what was charged under its name, and for any of its zones under another name that now
+    releases none of these: a budget does not begin anew with a name.
+    """
 
     w: int
     """Windows of the sliding budgets."""
     tick: Micros
+    covered: Mapping[str, frozenset[str]]
+    """Count release -> its zones."""
+
+    @classmethod
+    def of(cls, policy: Policy, site: str) -> Budgets:
+        """Return those of a policy's site."""
+        counts = (release for release in policy.release if isinstance(release, CountRelease))
+        covered = {release.name: frozenset(zone.id for zone in policy.zones_of(release, site)) for release in counts}
+        return cls(policy.privacy.w, policy.site[site].tick, covered)
+
+    def _accounts(self, ledger: LedgerState, release: str, audience: str) -> list[str]:
+        """Return the accounts of the ledger for which a release's budget has to answer."""
+        found = []
+        for account in ledger.spent:
+            name, who, *_ = account.split("/")
+            shared = self.covered[release].intersection(ledger.zones.get(account, ()))
+            if who == audience and (name == release or shared - self.covered.get(name, frozenset())):
+                found.append(account)
+        return found
 
     def refusals(self, ledger: LedgerState, release: CountRelease, day: int, end: Micros) -> dict[str, str | None]:
         """Return why each audience gets nothing of this window, None for those that get it.
@@ -51,19 +74,19 @@ class Budgets:
         }
 
     def _refusal(self, ledger: LedgerState, release: CountRelease, audience: str, day: int, end: Micros) -> str | None:
-        account, cost = f"{release.name}/{audience}", nano(release.charge(audience))
+        accounts, cost = self._accounts(ledger, release.name, audience), nano(release.charge(audience))
         daily, sliding = release.daily_budget.get(audience), release.w_budget.get(audience)
-        if daily is not None and spent_on(ledger, account, period_of(release, day)) + cost > nano(daily):
+        if daily is not None and spent_on(ledger, accounts, period_of(release, day)) + cost > nano(daily):
             return "budget"
         span = (self.w - 1) * self.tick
-        if sliding is not None and spent_around(ledger, account, end, span) + cost > nano(sliding):
+        if sliding is not None and spent_around(ledger, accounts, end, span) + cost > nano(sliding):
             return "w_budget"
         return None
 
     def left(self, ledger: LedgerState, release: CountRelease, audience: str, day: int) -> int | None:
         """Return how many more windows the daily budgets pay in the period of a UTC day; None without one."""
         fits = [
-            (nano(budget) - spent_on(ledger, f"{release.name}/{name}", period_of(release, day)))
+            (nano(budget) - spent_on(ledger, self._accounts(ledger, release.name, name), period_of(release, day)))
             // nano(release.charge(name))
             for name in companions(release, audience)
             if (budget := release.daily_budget.get(name)) is not None

@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from stream.accounting.charged import ChargedWindows, Line, line_name
+from stream.accounting.ledger import account_of
 from stream.errors import UsageError
 from stream.keys import Keys, key_day
 from stream.local_time import local_day
@@ -71,14 +72,12 @@ class LateReleases(Releases):
             entries: all of the site's ledger.
             policies: the policy of each version under which an entry was made.
         """
-        state.ledger.spent, state.ledger.recent = {}, {}
+        state.ledger.spent, state.ledger.recent, state.ledger.zones = {}, {}, {}
         state.asked, state.charged = AskedDays(), ChargedWindows()
         known = {version: _Earlier(policy, self._policy, self._site) for version, policy in policies.items()}
         for entry in entries:
             if entry["nano"]:
-                account, end = f"{entry['release']}/{entry['audience']}", parse_time(entry["window_end"])
-                state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"])
-                known[entry["policy_version"]].note(state, entry, end)
+                known[entry["policy_version"]].note(state, entry, parse_time(entry["window_end"]))
 
     def close_books(self, state: ReleaseState) -> None:
         """Let go of what only windows of the past had to look at."""
@@ -154,6 +153,7 @@ class _Earlier:
     def __init__(self, policy: Policy, present: Policy, site: str) -> None:
         self._version = policy.version
         self._timezone = ZoneInfo(policy.site[site].timezone)
+        self._tick = policy.site[site].tick
         self._now = zones_now(policy.site[site].radios, present.site[site].zones)
         self._lines: dict[str, Line] = {}
         """Count release -> what was charged under its name."""
@@ -170,8 +170,10 @@ class _Earlier:
         """Take one charge into what has been charged and asked."""
         release = entry["release"]
         if release in self._lines:
-            name = line_name(release, self._version, entry["attempt"])
-            state.charged.note(end, name, self._lines[release], {entry["audience"]: Fraction(entry["epsilon"])})
+            line, name = self._lines[release], line_name(release, self._version, entry["attempt"])
+            account = account_of(release, entry["audience"], line.zones)
+            state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"], line.zones)
+            state.charged.note(end, name, line, {entry["audience"]: Fraction(entry["epsilon"])})
         elif release in self._alone:
             day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
             local = LocalDay(day, *local_day(day, self._timezone))

@@ -86,7 +86,7 @@ class Releases:
         self._keys = keys
         self._attempt = attempt
         self._tick = policy.site[site].tick
-        self._budgets = Budgets(policy.privacy.w, self._tick)
+        self._budgets = Budgets.of(policy, site)
         self._timezone = ZoneInfo(policy.site[site].timezone)
         self._ledger = Ledger(site, keys.ledger, keys.audit, policy.version, keys.laboratory)
         self._plans = [
@@ -353,6 +353,7 @@ class Releases:
             nano=nano(Fraction(body["spend"])),
             refusal=None if paid else body["reason"],
             commitment=commitment,
+            zones=self._budgets.covered.get(body["release"], ()),
         )
         return Published(AUDIT, self._site, entry, end, f"{self._site}/{state.ledger.sequence - 1}")
 
@@ -391,6 +392,7 @@ class Releases:
         state, parts = decode_release_state(data)
         state.asked.rename(now)
         state.charged.rename(now)
+        state.ledger.rename(now)
         old, owners = state.carried, self._owners()
         kept = continued(old, owners)
         ended = {name: owner for name, owner in old.items() if name not in kept.values()}

@@ -9,6 +9,9 @@ import pytest
 
 from stream.accounting.ledger import LedgerState, spent_around, spent_on
 from stream.errors import PolicyError
+from stream.operators import scan
+from stream.policy.document import Policy
+from stream.policy.sites import zones_now
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.stage import Releases
@@ -205,19 +208,67 @@ def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_be
     assert outcomes.index(False) == 44
 
 
+def of_zones(**zones: str) -> Policy:
+    """Return a policy with a release of each name, of so many zones: three in a day pay for 6 windows of each."""
+    text = counts('daily_budget = { facilities = "3" }')
+    return building(
+        releases="".join(
+            text.replace('"plain"', f'"{name}"').replace('{ kind = ["hall", "lobby"] }', f"{{ ids = {[*ids]} }}")
+            for name, ids in zones.items()
+        )
+    )
+
+
+def one_after_another(*policies):
+    """Release 4 windows of one day under each policy, of which each costs 0.5; return the last one's outcomes."""
+    state, got = None, []
+    for number, policy in enumerate(policies):
+        stage = Releases(policy, SITE, laboratory())
+        if state is not None:
+            before = {zone.id: zone.radios for zone in policies[number - 1].site[SITE].zones}
+            state = stage.adopt(state, zones_now(before, policy.site[SITE].zones))
+        state = stage.initial() if state is None else state
+        ends = (FIRST + (4 * number + i) * TICK for i in range(4))
+        state, made = scan(stage, [OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)) for end in ends], state)
+        last = f"/{policy.release[-1].name}/facilities/"
+        got = [entry["outcome"] == "released" for entry in audit_of(made) if last in entry["release_id"]]
+        state = stage.encode(state)
+    return got
+
+
+SPENT, FRESH = [True, True, False, False], [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("policies", "last"),
+    [
+        ([of_zones(one="a"), of_zones(two="a")], SPENT),
+        ([of_zones(one="ab"), of_zones(one="b", two="a")], SPENT),
+        ([of_zones(one="a"), of_zones(other="c"), of_zones(two="a")], SPENT),
+        ([of_zones(one="a"), of_zones(one="b"), of_zones(one="b", two="a")], SPENT),
+        ([of_zones(two="a"), of_zones(two="b")], SPENT),
+        ([of_zones(one="a"), of_zones(two="b")], FRESH),
+        ([of_zones(one="ab"), of_zones(one="a", two="b"), of_zones(two="b", one="a")], [False] * 4),
+        ([of_zones(one="a", other="ab"), of_zones(one="ab", other="a")], SPENT),
+    ],
+)
+def test_a_budget_does_not_begin_anew_with_a_name(policies, last):
+    assert one_after_another(*policies) == last
+
+
 # --- sums of the ledger ----------------------------------------------------------------------------------
 
 
 def test_all_days_of_a_period_are_paid_by_its_budget():
     ledger = LedgerState(spent={"r/a": {2: 1, 3: 10, 4: 100, 5: 1000, 6: 10_000}})
-    assert spent_on(ledger, "r/a", range(3, 6)) == 1110
-    assert spent_on(ledger, "r/b", range(3, 6)) == 0
+    assert spent_on(ledger, ["r/a"], range(3, 6)) == 1110
+    assert spent_on(ledger, ["r/b"], range(3, 6)) == 0
 
 
 def test_both_ends_of_a_span_belong_to_it_also_after_a_late_window():
     ledger = LedgerState()
     for end, spent in ((10, 1), (20, 10), (30, 100)):
         ledger.remember("r/a", 0, end, spent)
-    assert spent_around(ledger, "r/a", 10, 10) == 11
-    assert spent_around(ledger, "r/a", 20, 10) == 110
-    assert spent_around(ledger, "r/a", 20, 9) == 10
+    assert spent_around(ledger, ["r/a"], 10, 10) == 11
+    assert spent_around(ledger, ["r/a"], 20, 10) == 110
+    assert spent_around(ledger, ["r/a"], 20, 9) == 10

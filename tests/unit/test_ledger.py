@@ -123,7 +123,11 @@ def test_a_refusal_is_entered_and_charges_nothing():
         epsilon="1", nano=10**9, refusal="budget", commitment="c",
     )  # fmt: skip
     assert (parse_record(entry)["nano"], parse_record(entry)["outcome"]) == (0, "budget")
-    assert (spent_on(state, "r/board", range(9)), spent_around(state, "r/board", DAY, DAY), state.sequence) == (0, 0, 1)
+    assert (spent_on(state, ["r/board"], range(9)), spent_around(state, ["r/board"], DAY, DAY), state.sequence) == (
+        0,
+        0,
+        1,
+    )
 
 
 def test_the_chain_holds_and_is_signed():
