@@ -115,7 +115,7 @@ class DayClosed:
 
 
 WAITING = "waiting"
-"""Why a release that carries publications over windows is refused while an earlier one lies within w windows."""
+"""Why a release that carries publications over windows is denied while an earlier one lies within w windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ class Charge:
     audience: str
     mechanism: str
     epsilon: Fraction
-    """0 when it was refused."""
+    """0 when it was denied or not asked."""
     reason: str = ""
-    """Why it was refused: ``budget``, ``w_budget``, ``waiting``, ``factor``, ``asked``, ``month`` or ``guard``."""
+    """Why denied or not asked: ``budget``, ``w_budget``, ``waiting``, ``factor``, ``asked``, ``month`` or ``guard``."""
     attempt: int = 1
     """Above 1: of an operator-requested re-release, whose noise is its own."""
     w: int = 1

@@ -219,7 +219,7 @@ class AttributeRecord(_Record):
 
 
 class AuditEntry(_Record):
-    """One charge, or one refusal, in a site's hash chain."""
+    """One charge, or one denial, in a site's hash chain."""
 
     sequence: int
     previous: str
@@ -232,9 +232,9 @@ class AuditEntry(_Record):
     window_end: str
     epsilon: str
     nano: int
-    """What was charged, in 1e-9 of an epsilon; 0 for a refusal."""
+    """What was charged, in 1e-9 of an epsilon; 0 for a denial."""
     outcome: Literal["released", "budget", "w_budget", "waiting", "factor", "asked", "month", "guard"]
-    """What became of it: released (shown or withheld by its coin), or why it was refused."""
+    """What became of it: released (shown or withheld by its coin), or why it was denied or not asked."""
     policy_version: str
     commitment: str
     """HMAC of the mechanism's input under a key that is destroyed with its day."""

@@ -155,7 +155,7 @@ def replay(
     if as_json:
         print_json(report)
     else:
-        click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} refused by budget → {out}")
+        click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} denied by budget → {out}")
         for name, records in sorted(made.records.items()):
             click.echo(f"  {records:>8,}  {name}")
         tell_drops(made.dropped, made.tally.unknown_access_points, made.tally.outside)

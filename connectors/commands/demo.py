@@ -182,12 +182,12 @@ def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
             building.append(abs(record["values"]["building"] - known["building"]))
         elif known and record.get("levels"):
             building.append(abs(record["levels"]["building"] - sum(known.values())))
-    refused = sum("values" in record and not record["released"] for record in records)
+    denied = sum("values" in record and not record["released"] for record in records)
     mean, error = _mean(counts), _mean(errors)
     return {
         "releases": sorted({record["release"] for record in released}),
         "released": len(released),
-        "refused": refused,
+        "refused": denied,
         "mean_count": mean,
         "mean_error": error,
         "mean_error_building": _mean(building),
@@ -235,7 +235,7 @@ def _print(report: dict[str, Any], made: Demo) -> None:
 
 
 def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
-    columns = ("windows\nreleased", "refused", "mean true\ncount", "mean\nerror", "mean error\nbuilding")
+    columns = ("windows\nreleased", "denied", "mean true\ncount", "mean\nerror", "mean error\nbuilding")
     counts = table("Counts, against what an exact count would have said", ("audience", "release"), columns)
     for name, row in report.items():
         figures = ("released", "refused", "mean_count", "mean_error", "mean_error_building")

@@ -152,7 +152,7 @@ def leakage() -> None:
 @_MODEL
 @_JSON
 def _osdp(model: str, as_json: bool) -> None:
-    """Odds that records are sensitive, after releases and refusals of dependent attributes.
+    """Odds that records are sensitive, after released and withheld values of dependent attributes.
 
     FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (how
     often each was asked) and released (how many of those were released).

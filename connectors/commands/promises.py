@@ -96,7 +96,7 @@ def _budgets(policy: Policy) -> Iterator[Table | str]:
     """Yield what each release is charged a window, and where that ends."""
     releases = [release for release in policy.release if isinstance(release, CountRelease)]
     columns = ("charged a\nwindow", "daily\nbudget", "begins\nanew", f"any {policy.privacy.w}\nwindows")
-    made = table("Budgets: a window that they cannot pay is refused", ("release", "audience"), columns)
+    made = table("Budgets: a window that they cannot pay is denied", ("release", "audience"), columns)
     for release in releases:
         for audience in audiences_of(release):
             daily, w = release.daily_budget.get(audience), release.w_budget.get(audience)

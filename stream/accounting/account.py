@@ -188,7 +188,7 @@ class Account:
                 for charge in item.charges
                 if not charge.attribute and charge.left is not None
             },
-            "refused": _refusals(item.charges),
+            "refused": _unreleased(item.charges),
             "attributes": {},
         }
         if of_day:
@@ -329,8 +329,8 @@ def _cost(charges: tuple[Charge, ...], members: frozenset[str]) -> Fraction:
     return sum(costs, Fraction(0))
 
 
-def _refusals(charges: tuple[Charge, ...]) -> list[dict[str, str]]:
-    """Return what was refused and why, attributes by name and not by zone."""
+def _unreleased(charges: tuple[Charge, ...]) -> list[dict[str, str]]:
+    """Return what was denied or not asked and why, attributes by name and not by zone."""
     found = {
         (f"{charge.release}/{charge.audience}", charge.attribute, charge.reason) for charge in charges if charge.reason
     }

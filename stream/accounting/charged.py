@@ -71,7 +71,7 @@ class ChargedWindows:
     _kinds: dict[Window, Window] = field(default_factory=dict, repr=False, compare=False)
 
     def note(self, end: Micros, name: str, line: Line, paid: Mapping[str, Fraction]) -> None:
-        """Remember what audiences paid on one line for the window that ends at ``end``; 0 is a refusal."""
+        """Remember what audiences paid on one line for the window that ends at ``end``; 0 is a denial."""
         charged = {audience: epsilon for audience, epsilon in paid.items() if epsilon > 0}
         if charged:
             self.lines[name] = line

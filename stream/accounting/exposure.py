@@ -14,7 +14,7 @@ For every attribute of a zone's day and every reader who was told something abou
 |               | for counts of the same zone on that day (``charged``)                                        |
 
 Where a zone's day was asked under several policies, no model holds: ``bound`` is over all that was asked of it.
-A record that was refused was not asked: it is no evidence; its attribute is still in the table where a model
+A record that was not asked is no evidence; its attribute is still in the table where a model
 ties it to others. A policy declares a model only of all attributes that it releases of a zone, so that no
 outcome is left out of ``exact``. Lee & Smith, "Privacy Leakage over Dependent Attributes in One-Sided
 Differential Privacy", Theorems 1-4 and Corollary 1.

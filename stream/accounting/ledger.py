@@ -2,7 +2,7 @@
 
 A charge is made before its record is published, in units of 1e-9 of an epsilon, under the record's id and
 attempt; the same id is never charged twice. Budgets run on UTC days of the window's start. What a budget
-cannot pay is refused, and the refusal is an entry too. Whether something is refused depends on earlier
+cannot pay is denied, and the denial is an entry too. Whether something is denied depends on earlier
 entries and the policy alone, never on counts.
 """
 
@@ -73,20 +73,20 @@ class Ledger:
 
     def enter(
         self, state: LedgerState, *, release: str, audience: str, release_id: str, attempt: int,
-        window_end: Micros, keep: Micros, day: int, epsilon: str, nano: int, refusal: str | None,
+        window_end: Micros, keep: Micros, day: int, epsilon: str, nano: int, denial: str | None,
         commitment: str, zones: Collection[str] = (),
     ) -> tuple[LedgerState, bytes]:  # fmt: skip
-        """Append a charge, or a refusal; return the next state and the entry's bytes.
+        """Append a charge, or a denial; return the next state and the entry's bytes.
 
         ``day`` is the UTC day whose budget pays; windows older than ``keep`` leave the sliding sums. ``zones`` are
         those of a count release.
         """
-        charged = 0 if refusal else nano
+        charged = 0 if denial else nano
         body = {
             "sequence": state.sequence, "previous": state.head, "ledger": self.ledger, "site": self.site,
             "release_id": release_id, "attempt": attempt, "audience": audience, "release": release,
             "window_end": rfc3339(window_end), "epsilon": epsilon, "nano": charged,
-            "outcome": refusal or "released", "policy_version": self.policy_version, "commitment": commitment,
+            "outcome": denial or "released", "policy_version": self.policy_version, "commitment": commitment,
         }  # fmt: skip
         digest = chain_hash(body | {"laboratory": self.laboratory})
         mac = hmac.new(self.audit_key, digest.encode(), hashlib.sha256).hexdigest()

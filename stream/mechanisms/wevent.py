@@ -22,7 +22,7 @@ w tests cost ε/2. (2) A publication costs ε_{i,2} = k_i u, since a tuple chang
 p_1 < … < p_n publish within w windows. After p_i the next k_i - 1 windows neither test nor publish, and p_{i+1}
 absorbs only windows after those: p_{i+1} - k_{i+1} + 1 >= p_i + k_i. Hence the windows [p_1, p_1 + k_1 - 1] and
 [p_i - k_i + 1, p_i] for i > 1 are disjoint; for n > 1 all lie within [p_1, p_n]; for n = 1, k_1 <= w. So Σ k_i <= w,
-and publications cost at most w u = ε/2. (3) A window that is refused or never comes spends nothing and moves
+and publications cost at most w u = ε/2. (3) A window that is denied or never comes spends nothing and moves
 no counter: w windows hold at most w that count, and these follow one another in (1) and (2).
 
 The state holds published values and counters, so it is as public as the release. One audience only: two

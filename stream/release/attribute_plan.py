@@ -75,19 +75,19 @@ class AttributePlan:
         self._asked = asked_attributes(release, self._model)
 
     def outcomes(
-        self, closed: DayClosed, start: Micros, refused: Mapping[str, str]
+        self, closed: DayClosed, start: Micros, unasked: Mapping[str, str]
     ) -> Iterator[tuple[DayAttribute, AttributeOutcome]]:
         """Yield every record of the day, in the order of zones and attributes.
 
         Args:
             closed: the day.
             start: its first instant; the key day is the UTC day of it.
-            refused: zone -> why none of its attributes is asked.
+            unasked: zone -> why none of its attributes is asked.
         """
         seen: dict[str, dict[str, Value | None]] = {}
         for record in self._covered(closed):
             guarded = self._guarded(record.attribute, seen.setdefault(record.zone, {}))
-            reason = refused.get(record.zone, guarded)
+            reason = unasked.get(record.zone, guarded)
             for outcome in self._of_record(record, key_day(start), reason):
                 if outcome.reason is None:
                     held = seen[record.zone].get(record.attribute)

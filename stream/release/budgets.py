@@ -62,18 +62,18 @@ class Budgets:
                 found.append(account)
         return found
 
-    def refusals(self, ledger: LedgerState, release: CountRelease, day: int, end: Micros) -> dict[str, str | None]:
+    def denials(self, ledger: LedgerState, release: CountRelease, day: int, end: Micros) -> dict[str, str | None]:
         """Return why each audience gets nothing of this window, None for those that get it.
 
         The window may lie before others that were charged: a backfill fills gaps.
         """
-        reasons = {name: self._refusal(ledger, release, name, day, end) for name in audiences_of(release)}
+        reasons = {name: self._denial(ledger, release, name, day, end) for name in audiences_of(release)}
         return {
             name: reason or _first(reasons[other] for other in companions(release, name))
             for name, reason in reasons.items()
         }
 
-    def _refusal(self, ledger: LedgerState, release: CountRelease, audience: str, day: int, end: Micros) -> str | None:
+    def _denial(self, ledger: LedgerState, release: CountRelease, audience: str, day: int, end: Micros) -> str | None:
         accounts, cost = self._accounts(ledger, release.name, audience), nano(release.charge(audience))
         daily, sliding = release.daily_budget.get(audience), release.w_budget.get(audience)
         if daily is not None and spent_on(ledger, accounts, period_of(release, day)) + cost > nano(daily):

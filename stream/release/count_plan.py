@@ -90,7 +90,7 @@ class CountPlan:
     # --- records --------------------------------------------------------------------------------------
 
     def record(self, window: OccupancyWindow, audience: str, attempt: int) -> dict[str, Any]:
-        """Return the fields that are the same whether the window is released or refused."""
+        """Return the fields that are the same whether the window is released or denied."""
         epsilon = self.release.epsilon[audience]
         return {
             "release_id": release_id(self.site, self.release.name, audience, rfc3339(window.window_end), attempt),
@@ -110,7 +110,7 @@ class CountPlan:
         return [float(1 / (epsilon or mechanism.noise_epsilon))] * len(self.names)
 
     def outcome(self, audience: str, values: Values | None, reason: str | None) -> dict[str, Any]:
-        """Return the fields of a release, or of a refusal in the same shape."""
+        """Return the fields of a release, or of a denial in the same shape."""
         n, mechanism = len(self.names), self.mechanisms[self.release.epsilon[audience]]
         body: dict[str, Any] = {
             "values": None if values is None else self._by_name([int(v) for v in values.values[:n]]),

@@ -92,7 +92,7 @@ class LateReleases(Releases):
         return next((name.split("/")[0] for name, line in sorted(lines.items()) if zones & set(line.zones)), None)
 
     def prices(self, state: ReleaseState, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, Fraction]]:
-        """Yield (release, audience, epsilon) of each record that will be charged for an item, unless it is refused."""
+        """Yield (release, audience, epsilon) of each record that will be charged for an item, unless it is denied."""
         if isinstance(item, OccupancyWindow):
             for plan in self._late_plans():
                 for audience in audiences_of(plan.release):

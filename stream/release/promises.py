@@ -6,7 +6,7 @@ a sensitive and a non-sensitive day may differ, and ε is what the coalition pay
 own factor is at most that of all together, so the largest coalition is the one to bound.
 
 A policy bounds what it plans. What was charged besides (a second attempt, a release of an earlier policy) is added
-up from the ledger (``accounting/charged``), and what would then pass ``max_factor`` is refused when it comes.
+up from the ledger (``accounting/charged``), and what would then pass ``max_factor`` is not asked when it comes.
 """
 
 from __future__ import annotations

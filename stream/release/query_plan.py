@@ -1,7 +1,7 @@
 """Questions answered from what a count release gives anyway: window sums, jumps and drops, low signals.
 
 Each has its own private topic and costs nothing: it reads released values, or the noisy values of PeGaSus'
-groups, and never a count. After a window that was refused a question begins anew.
+groups, and never a count. After a window that was denied a question begins anew.
 
 Half-widths of window sums, of their noise (w windows, k the half-width of one value):
 
@@ -82,7 +82,7 @@ class QueryPlan:
         return f"{self.query.name}/{decimal_string(epsilon)}"
 
     def step(self, state: Any, values: Values | None) -> tuple[Any, Answer | None]:
-        """Take a window's values (None: refused); return the next state and the answer, None while too early."""
+        """Take a window's values (None: denied); return the next state and the answer, None while too early."""
         item = None if values is None else self._item(values)
         after, [numbers] = self.stage.step(self.stage.initial() if state is None else state, item)
         return after, None if values is None or numbers is None else Answer(numbers, values, after)

@@ -2,7 +2,7 @@
 
 For each count release of a window, in the order of the policy:
 
-1. which audiences can pay, by ledger and policy alone; the rest get a refusal of the same shape;
+1. which audiences can pay, by ledger and policy alone; the rest get a denial of the same shape;
 2. one chain of noise over the epsilons of those who pay (PeGaSus' perturber: four fifths of them);
 3. each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon
    share the value;
@@ -165,7 +165,7 @@ class Releases:
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, day: int
     ) -> Iterator[Published | Charge]:
         release, end = plan.release, window.window_end
-        reasons = self._refusals(state, plan, day, end)
+        reasons = self._denials(state, plan, day, end)
         paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
         counts = plan.counts(window)
         made = self._perturb(state, plan, window, counts, paying)
@@ -185,10 +185,10 @@ class Releases:
             )  # fmt: skip
         yield from self._answers(state, plan, window, made, reasons)
 
-    def _refusals(self, state: ReleaseState, plan: CountPlan, day: int, end: Micros) -> dict[str, str | None]:
+    def _denials(self, state: ReleaseState, plan: CountPlan, day: int, end: Micros) -> dict[str, str | None]:
         """Return why each audience gets nothing of a window, None for those that get it and are charged."""
         release = plan.release
-        reasons = self._budgets.refusals(state.ledger, release, day, end)
+        reasons = self._budgets.denials(state.ledger, release, day, end)
         if plan.owner is not None and release.name not in state.carried and end <= state.waits:
             return dict.fromkeys(reasons, WAITING)
         paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
@@ -273,10 +273,10 @@ class Releases:
         if closed.window_end <= state.through or closed.day <= state.closed or self._attempt > 1:
             return
         state.closed = closed.day
-        refused = {plan.release.name: self._not_asked(state, plan, day) for plan in self._attribute_plans}
+        unasked = {plan.release.name: self._not_asked(state, plan, day) for plan in self._attribute_plans}
         for plan in self._attribute_plans:
             name = plan.release.name
-            for record, outcome in plan.outcomes(closed, day.start, refused[name]):
+            for record, outcome in plan.outcomes(closed, day.start, unasked[name]):
                 if outcome.reason is None:
                     state.asked.note(day, record.zone, record.attribute, self._alone[name])
                 yield from self._attribute(state, plan.release, record, outcome, day, closed.window_end)
@@ -287,14 +287,14 @@ class Releases:
         release, alone = plan.release, self._alone[plan.release.name]
         other_days = state.asked.in_month(day.day, plan.zones, release.attributes)
         over = release.days_per_month is not None and other_days >= release.days_per_month
-        refused = dict.fromkeys(plan.zones, "month") if over else {}
+        unasked = dict.fromkeys(plan.zones, "month") if over else {}
         asked = state.asked.zones_of(day)
         for zone in plan.zones:
             if zone in asked or EVERY_ZONE in asked:
-                refused[zone] = "asked"
+                unasked[zone] = "asked"
             elif self._too_much(state, day, zone, alone):
-                refused[zone] = "factor"
-        return refused
+                unasked[zone] = "factor"
+        return unasked
 
     def _attribute(
         self, state: ReleaseState, release: AttributeRelease, record: DayAttribute, outcome: AttributeOutcome,
@@ -351,7 +351,7 @@ class Releases:
             day=day,
             epsilon=body["epsilon"],
             nano=nano(Fraction(body["spend"])),
-            refusal=None if paid else body["reason"],
+            denial=None if paid else body["reason"],
             commitment=commitment,
             zones=self._budgets.covered.get(body["release"], ()),
         )

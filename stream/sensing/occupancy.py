@@ -241,7 +241,7 @@ class Sense:
     def _window_of(
         self, state: SenseState, time: Micros
     ) -> tuple[Micros, Micros, dict[str, Entry], dict[tuple[str, Micros], Entry] | None]:
-        """Return the window of ``time``, (low, high], cut to what is not refused, and its entries."""
+        """Return the window of ``time``, (low, high], cut to what is admitted, and its entries."""
         tick = self._grid(time)
         low, high = tick - self.tick, tick
         if self.first_window is not None:

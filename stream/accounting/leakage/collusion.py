@@ -9,7 +9,7 @@ large (copies). The exact factor is ``dependence.factors``.
 | symbol     | here                 | meaning                                                           |
 |------------|----------------------|-------------------------------------------------------------------|
 | f_1, f_2   |                      | Theorems 2 and 3, see ``stream.accounting.leakage.exclusion``             |
-| e^epsilon_j|                      | Theorem 1: r_j itself was refused                                 |
+| e^epsilon_j|                      | Theorem 1: r_j itself was withheld                                |
 | epsilon    | ``epsilon``          | per attribute, shape (k,)                                         |
 | n, u       | ``queries``, ``released`` | per attribute, how often asked and how many of those released|
 | n (ticks)  | ``ticks``            | ticks by which a record's value can differ through one device     |
@@ -37,7 +37,7 @@ from stream.errors import UsageError
 
 
 def colluding_factor(delta_1: float, delta_2: float, epsilon_i: float, epsilon_j: float, *, released_i: bool) -> float:
-    """Return the factor on the odds of X_j when r_j was refused and r_i was refused or released.
+    """Return the factor on the odds of X_j when r_j was withheld and r_i was withheld or released.
 
     Theorem 4: f_1 e^epsilon_j or f_2 e^epsilon_j. For n queries put n epsilon for epsilon. Exact for two
     attributes.
@@ -53,7 +53,7 @@ def colluding_factor(delta_1: float, delta_2: float, epsilon_i: float, epsilon_j
 def pairwise_factors(joint: Floats, epsilon: Floats, queries: NDArray[np.int64], released: NDArray[np.int64]) -> Floats:
     """Return the paper's product of pairwise factors for each attribute: an approximation, not a bound.
 
-    0 where r_j itself was released; otherwise e^(n_j epsilon_j) times one f_1 (all refused) or f_2 (some
+    0 where r_j itself was released; otherwise e^(n_j epsilon_j) times one f_1 (all withheld) or f_2 (some
     released) for every other attribute. Exact for k <= 2, and when the others are independent given X_j.
 
     Returns:
@@ -75,7 +75,7 @@ def _product(joint: Floats, epsilon: Floats, queries: NDArray[np.int64], release
 
 
 def _log_suppression_factor(joint: Floats, i: int, j: int, total: float) -> float:
-    """Return ln f_1 after refusals of r_i that spent ``total`` (Theorem 2, Corollary 1), in logarithms throughout."""
+    """Return ln f_1 after withheld queries of r_i that spent ``total`` (Theorem 2, Corollary 1), in logarithms."""
     delta = np.array(deltas(joint, i, j))
     if delta[0] == delta[1]:
         return 0.0
@@ -118,7 +118,7 @@ def coalition_epsilon(members: Iterable[Sequence[float]], *, nested: bool = True
 def composed_factor(attribute_epsilon: float, count_epsilons: Iterable[float], *, ticks: int, devices: int) -> float:
     """Return e^(epsilon_attribute + devices ticks sum of count epsilons).
 
-    The most that an attribute's refusal together with the count releases of the same zone can raise the
+    The most that a withheld attribute together with the count releases of the same zone can raise the
     odds of a sensitive value, when the value can change by moving ``devices`` devices for ``ticks`` ticks.
 
     Raises:
@@ -130,7 +130,7 @@ def composed_factor(attribute_epsilon: float, count_epsilons: Iterable[float], *
 
 
 def habit_factor(epsilon: float, days: int) -> float:
-    """Return e^(days epsilon): the same sensitive habit refused on every one of ``days`` days.
+    """Return e^(days epsilon): the same sensitive habit withheld on every one of ``days`` days.
 
     Each day is a record of its own with a coin of its own, so a constant habit is asked n times (Lee &
     Smith, (2)).

@@ -12,7 +12,7 @@ Dependent Attributes in One-Sided Differential Privacy") are the cases of one an
 product rule carried on to three attributes is not exact (``collusion.pairwise_factors``). All outcomes at
 once: ``stream.accounting.leakage.patterns``.
 
-Sums are taken in logarithms: a year of refusals has a likelihood that no double can hold.
+Sums are taken in logarithms: a year of withheld queries has a likelihood that no double can hold.
 
 | symbol    | here              | meaning                                                              |
 |-----------|-------------------|----------------------------------------------------------------------|
@@ -59,9 +59,9 @@ def _log_outcome(where: str, epsilon: float, queries: int, released: int) -> Flo
         raise UsageError(f"{where} must be at most its queries ({queries}), got {released}")
     if released and epsilon == 0.0:
         raise UsageError(f"{where} must be 0: at epsilon 0 nothing is released")
-    refused = -spent(epsilon, queries - released)
+    withheld = -spent(epsilon, queries - released)
     coins = 0.0 if released == 0 else released * math.log(-math.expm1(-epsilon))
-    return np.array([-math.inf if released else 0.0, coins + refused])
+    return np.array([-math.inf if released else 0.0, coins + withheld])
 
 
 def prior_odds(joint: Floats) -> Floats:
@@ -172,7 +172,7 @@ def value_factors(
         sensitive: per attribute a mask over its values.
         epsilon: per attribute, shape (k,).
         queries: per attribute how often asked, at least 1 where a value was observed, shape (k,).
-        observed: per attribute the index of the released value, or None if every query was refused.
+        observed: per attribute the index of the released value, or None if every query was withheld.
 
     Raises:
         UsageError: a sensitive value is said to be released, or the outcome cannot happen.

@@ -1,7 +1,7 @@
-"""The exclusion attack in closed form: what refusals, and one other attribute, say about a record.
+"""The exclusion attack in closed form: what withheld records, and one other attribute, say about a record.
 
 An attribute's record is released with probability 1 - e^-epsilon when it is not sensitive and never when
-it is (OSDPRR), so a refusal is evidence for "sensitive". Lee & Smith, "Privacy Leakage over Dependent
+it is (OSDPRR), so withholding is evidence for "sensitive". Lee & Smith, "Privacy Leakage over Dependent
 Attributes in One-Sided Differential Privacy": Theorem 1 with its n-query form (2), Theorem 2, Corollary 1
 and Theorem 3. All are special cases of ``stream.accounting.leakage.dependence``, which takes any number of
 attributes; Theorem 4 (two colluding applications) is in ``stream.accounting.leakage.collusion``.
@@ -9,12 +9,12 @@ attributes; Theorem 4 (two colluding applications) is in ``stream.accounting.lea
 | symbol          | here          | meaning                                                            |
 |-----------------|---------------|--------------------------------------------------------------------|
 | X_i             |               | 0 when the record of attribute i is sensitive, 1 when it is not    |
-| M_i             |               | 1 when that record was released, 0 when it was refused             |
+| M_i             |               | 1 when that record was released, 0 when it was withheld            |
 | epsilon_i       | ``epsilon``   | the parameter of the release, >= 0; infinity: always released      |
 | n               | ``queries``   | how often the attribute was asked, each time with a coin of its own|
 | delta_1^(ij)    | ``delta_1``   | Pr(X_i = 0 given X_j = 0)                                          |
 | delta_2^(ij)    | ``delta_2``   | Pr(X_i = 0 given X_j = 1)                                          |
-| f_1^(ij)        | ``dependent_suppression_factor`` | factor on the odds of X_j when r_i is refused   |
+| f_1^(ij)        | ``dependent_suppression_factor`` | factor on the odds of X_j when r_i is withheld  |
 | f_2^(ij)        | ``dependent_release_factor``     | factor on the odds of X_j when r_i is released  |
 
 Odds are always sensitive : not sensitive, Pr(X_j = 0) / Pr(X_j = 1).
@@ -47,7 +47,7 @@ def release_probability(epsilon: float) -> float:
 
 
 def suppression_factor(epsilon: float, queries: int = 1) -> float:
-    """Return e^(n epsilon): how much ``queries`` refusals of r_i raise the odds of X_i (Theorem 1, (2)).
+    """Return e^(n epsilon): how much withholding r_i in ``queries`` queries raises the odds of X_i (Theorem 1, (2)).
 
     Raises:
         UsageError: epsilon is negative, or queries is not a whole number >= 0.
@@ -56,7 +56,7 @@ def suppression_factor(epsilon: float, queries: int = 1) -> float:
 
 
 def dependent_suppression_factor(delta_1: float, delta_2: float, epsilon: float, queries: int = 1) -> float:
-    """Return f_1 of Theorem 2, for n refusals f_1 at n epsilon (Corollary 1).
+    """Return f_1 of Theorem 2, for n withheld queries f_1 at n epsilon (Corollary 1).
 
     f_1 = (delta_1 (e^(n epsilon) - 1) + 1) / (delta_2 (e^(n epsilon) - 1) + 1), written with
     w = e^(-n epsilon) so that large n epsilon gives the limit delta_1 / delta_2 instead of an overflow.

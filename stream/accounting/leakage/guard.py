@@ -41,7 +41,7 @@ _VANISHING = np.array([[0.0, 0.0], [-math.inf, 0.0]])
 def releasable(joint: Floats, cap: float, order: Sequence[int] | None = None) -> tuple[int, ...]:
     """Return the attributes that may be asked at all, whatever their epsilon: the static rule.
 
-    In the limit of vanishing epsilons a refusal says nothing and a release of a set A multiplies the odds
+    In the limit of vanishing epsilons withholding says nothing and a release of a set A multiplies the odds
     of X_j by Pr(X_A = 1 | X_j = 0) / Pr(X_A = 1 | X_j = 1). An attribute joins, in the given order, if no
     such set among those already in and itself exceeds e^cap. For every attribute left out, every positive
     epsilon beside the ones that are in would break the cap.

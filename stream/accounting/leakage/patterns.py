@@ -1,6 +1,6 @@
-"""Every pattern of refusals and releases at once, and the worst that any of them does.
+"""Every pattern of withheld and released at once, and the worst that any of them does.
 
-A pattern says for each attribute whether all its queries were refused (0) or at least one was released
+A pattern says for each attribute whether all its queries were withheld (0) or at least one was released
 (1). How many were released makes no further difference: one release fixes X_a = 1, and the coins of its
 other queries cancel from the ratio. So 2^k patterns cover every outcome, and contracting the joint
 distribution axis by axis with [[1, w_a], [0, 1 - w_a]] gives all of them in O(k^2 2^k).
@@ -12,8 +12,8 @@ guard relies on.
 
 | symbol    | here     | meaning                                                             |
 |-----------|----------|---------------------------------------------------------------------|
-| w_a       |          | e^(-n_a epsilon_a): all n_a queries refused though not sensitive    |
-| m_a       |          | 0: all refused, 1: some released                                    |
+| w_a       |          | e^(-n_a epsilon_a): all n_a queries withheld though not sensitive   |
+| m_a       |          | 0: all withheld, 1: some released                                   |
 | rows[a]   | ``rows`` | ln Pr(m_a given x_a), shape (2, 2): row m_a, column x_a             |
 | F_j(m)    |          | factor on the odds sensitive : not sensitive of attribute j         |
 """
@@ -32,7 +32,7 @@ from stream.accounting.leakage.exclusion import spent
 
 
 def asked(epsilon: Floats, queries: NDArray[np.int64]) -> list[Floats]:
-    """Return the rows ln [[1, w_a], [0, 1 - w_a]] of OSDPRR: all refused, some released."""
+    """Return the rows ln [[1, w_a], [0, 1 - w_a]] of OSDPRR: all withheld, some released."""
     totals = [spent(float(e), int(n)) for e, n in zip(epsilon, queries, strict=True)]
     return [np.array([[0.0, -t], [-math.inf, _log_release(t)]]) for t in totals]
 
