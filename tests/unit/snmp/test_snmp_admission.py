@@ -1,5 +1,7 @@
 """Who may send, with which community; what is refused at the door."""
 
+from pathlib import Path
+
 import pytest
 
 from connectors.snmp.admission import ANY, DROP_REASONS, AllowList, Counters, is_known, read_communities
@@ -7,13 +9,13 @@ from connectors.snmp.informs import MEMORY, Informs
 from stream.errors import KeyFileError, UsageError
 
 
-def test_an_empty_list_refuses_unless_any_sender_was_asked_for():
+def test_an_empty_list_refuses_unless_any_sender_was_asked_for() -> None:
     with pytest.raises(UsageError, match="at least one sender"):
         AllowList([])
     assert AllowList([], allow_any=True).listed("10.9.9.9") == ANY
 
 
-def test_a_sender_is_listed_under_its_narrowest_entry():
+def test_a_sender_is_listed_under_its_narrowest_entry() -> None:
     allow = AllowList(["10.2.0.0/16", "10.2.0.5", "2001:db8::/32"])
     hosts = ["10.2.0.5", "10.2.0.6", "10.3.0.1", "2001:db8::1", "::ffff:10.2.0.5", "fe80::1%eth0"]
     for _ in range(2):  # the second time out of the cache
@@ -23,18 +25,18 @@ def test_a_sender_is_listed_under_its_narrowest_entry():
 
 
 @pytest.mark.parametrize("entry", ["::ffff:10.2.0.5", "::ffff:10.2.0.0/112"])
-def test_an_entry_that_writes_ipv4_within_ipv6_covers_the_sender(entry):
+def test_an_entry_that_writes_ipv4_within_ipv6_covers_the_sender(entry: str) -> None:
     allow = AllowList([entry])
     assert [allow.listed(host) for host in ("10.2.0.5", "::ffff:10.2.0.5", "10.3.0.5")] == [entry, entry, None]
 
 
 @pytest.mark.parametrize("entry", ["10.2.0.300", "10.2.0.1/16", "controller", ""])
-def test_what_is_no_address_or_block_is_refused_by_name(entry):
+def test_what_is_no_address_or_block_is_refused_by_name(entry: str) -> None:
     with pytest.raises(UsageError, match="CIDR"):
         AllowList([entry])
 
 
-def test_communities_come_from_a_file_that_only_its_owner_reads(tmp_path):
+def test_communities_come_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
     path = tmp_path / "communities"
     path.write_text("# old and new\ncanary-one\n\n  canary-two \n")
     path.chmod(0o600)
@@ -52,12 +54,12 @@ def test_communities_come_from_a_file_that_only_its_owner_reads(tmp_path):
         read_communities(tmp_path / "missing")
 
 
-def test_any_of_several_communities_is_known_and_no_prefix_is():
+def test_any_of_several_communities_is_known_and_no_prefix_is() -> None:
     allowed = (b"old", b"new")
     assert [is_known(c, allowed) for c in (b"old", b"new", b"ne", b"", b"newer", b"NEW")] == [True, True] + [False] * 4
 
 
-def test_the_counters_notice_a_datagram_that_is_unaccounted_for():
+def test_the_counters_notice_a_datagram_that_is_unaccounted_for() -> None:
     counters = Counters(datagrams=3, accepted=1, waiting=1)
     assert not counters.check()
     counters.dropped["malformed"] += 1
@@ -65,7 +67,7 @@ def test_the_counters_notice_a_datagram_that_is_unaccounted_for():
     assert len(set(DROP_REASONS)) == len(DROP_REASONS)
 
 
-def test_an_inform_is_remembered_for_a_minute():
+def test_an_inform_is_remembered_for_a_minute() -> None:
     informs = Informs()
     assert informs.earlier(("a", 1), 0) is None
     informs.remember(("a", 1), 0)

@@ -7,6 +7,9 @@ import random
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
 
 from connectors.snmp.ber import MALFORMED_REASONS, MalformedTrap, encode_integer, tlv
 from connectors.snmp.ingest import INGEST_REASONS, UNKNOWN_LISTED, Ingest, SiteLimits
@@ -23,7 +26,7 @@ NAME, PERSON, COMMUNITY, SOURCE = b"2065-clwa", b"anne.canary@example.org", b"ca
 NOON = 17_563 * DAY + 12 * 60 * MINUTE
 
 
-def shapes():
+def shapes() -> Iterator[bytes]:
     """One notification of each kind of each profile, its columns filled as that vendor fills them."""
     for profile in PROFILES:
         for trap in profile.traps:
@@ -51,7 +54,7 @@ OVERSIZED = (
 )
 
 
-def mutated(rng):
+def mutated(rng: Random) -> bytes:
     data = bytearray(rng.choice(SHAPES))
     for _ in range(rng.randint(0, 4)):
         place = rng.randrange(len(data))
@@ -74,7 +77,7 @@ def mutated(rng):
     return bytes(data)
 
 
-def connector():
+def connector() -> Ingest:
     places = {"f8:4f:57:ab:cd:ef": ("dbh", "2065"), "24:de:c6:cc:dd:e0": ("dbh", "2066")}
     return Ingest(
         access_points=places,
@@ -85,9 +88,10 @@ def connector():
     )
 
 
-def fuzz(count, seed):
+def fuzz(count: int, seed: int) -> Counter[str | None]:
     """Return how many came to what; assert of each what must hold of all."""
-    rng, core, became = random.Random(seed), connector(), Counter()
+    rng, core = random.Random(seed), connector()
+    became: Counter[str | None] = Counter()
     state, messages = core.initial(NOON), []
     for n in range(count):
         now = NOON + n * 10_000
@@ -114,7 +118,7 @@ def fuzz(count, seed):
     return became
 
 
-def check(messages):
+def check(messages: list[Any]) -> None:
     """Nothing of a trap is in a message but an access point of the policy; time is the connector's own."""
     for message in messages:
         if isinstance(message, Heartbeat):
@@ -127,7 +131,7 @@ def check(messages):
             assert NOON <= time < NOON + DAY
 
 
-def test_five_thousand_broken_datagrams_are_refused_or_kept():
+def test_five_thousand_broken_datagrams_are_refused_or_kept() -> None:
     became = fuzz(5_000, 20260302)
     assert became["accepted"] > 50
     assert sum(became.values()) == 5_000

@@ -6,7 +6,9 @@ import itertools
 import random
 import socket
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import structlog
@@ -24,44 +26,46 @@ from connectors.snmp.sender import (
     varbind,
 )
 from stream.errors import UsageError
-from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch, Row
 from stream.sensing.pseudonyms import Pseudonyms
 
 RADIOS = [f"5c:52:1e:00:00:{n:02x}" for n in range(8)]
 OCTETS = [bytes.fromhex(mac.replace(":", "")) for mac in RADIOS]
-BASE = {"community": b"c0mm", "uptime": 100}
+BASE: dict[str, Any] = {"community": b"c0mm", "uptime": 100}
 
 
 class Log:
     """A sink that remembers, and waits or fails when told to."""
 
-    def __init__(self):
-        self.messages, self.gate, self.failure = [], asyncio.Event(), None
+    def __init__(self) -> None:
+        self.messages: list[Heartbeat | ObservationBatch] = []
+        self.gate = asyncio.Event()
+        self.failure: Exception | None = None
         self.gate.set()
 
-    async def append(self, message):
+    async def append(self, message: Heartbeat | ObservationBatch) -> None:
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
         self.messages.append(message)
 
     @property
-    def rows(self):
+    def rows(self) -> list[Row]:
         return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
-def clock():
+def clock() -> AnchoredClock:
     return AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
 
 
 @asynccontextmanager
-async def receiving(sink, address=("127.0.0.1", 0), **more):
+async def receiving(sink: Log, address: tuple[str, int] = ("127.0.0.1", 0), **more: Any) -> AsyncIterator[Receiver]:
     ingest = Ingest(
         access_points={mac: ("dbh", f"zone{n}") for n, mac in enumerate(RADIOS)},
         sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000)},
         pseudonyms=Pseudonyms.daily(bytes(32)),
     )
-    settings = {
+    settings: dict[str, Any] = {
         "ingest": ingest,
         "sink": sink,
         "allow": AllowList(["127.0.0.1"]),
@@ -72,23 +76,23 @@ async def receiving(sink, address=("127.0.0.1", 0), **more):
         yield receiver
 
 
-def client(n):
+def client(n: int) -> bytes:
     return bytes.fromhex("3c00") + n.to_bytes(4, "big")
 
 
-async def until(condition, seconds=60.0):
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
         await asyncio.sleep(0.005)
 
 
-async def post(receiver, *datagrams, source="127.0.0.1"):
+async def post(receiver: Receiver, *datagrams: bytes, source: str = "127.0.0.1") -> int:
     return await send(((0, d) for d in datagrams), receiver.address, None, source=source)
 
 
 @pytest.fixture
-def controller():
+def controller() -> Iterator[socket.socket]:
     """A controller's socket, which hears answers."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(("127.0.0.1", 0))
@@ -96,7 +100,7 @@ def controller():
         yield sock
 
 
-def answers(sock):
+def answers(sock: socket.socket) -> list[bytes]:
     heard = []
     try:
         while True:
@@ -105,7 +109,7 @@ def answers(sock):
         return heard
 
 
-async def test_every_datagram_is_accepted_once_or_dropped_for_one_reason():
+async def test_every_datagram_is_accepted_once_or_dropped_for_one_reason() -> None:
     rng, sink = random.Random(7), Log()
     good = [encode_associate(client(n), OCTETS[n % 8], request_id=n, **BASE) for n in range(1, 401)]
     kinds = {
@@ -135,7 +139,7 @@ async def test_every_datagram_is_accepted_once_or_dropped_for_one_reason():
     assert len(sink.rows) == len(good)
 
 
-async def test_a_repeated_sighting_is_collapsed_and_counted():
+async def test_a_repeated_sighting_is_collapsed_and_counted() -> None:
     sink = Log()
     async with receiving(sink) as receiver:
         await post(receiver, *[encode_associate(client(1), OCTETS[0], **BASE)] * 4)
@@ -143,7 +147,7 @@ async def test_a_repeated_sighting_is_collapsed_and_counted():
     assert (receiver.counters.accepted, receiver.counters.dropped["collapsed"], len(sink.rows)) == (1, 3, 1)
 
 
-async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken():
+async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken() -> None:
     sink = Log()
     async with receiving(sink) as receiver:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -155,7 +159,7 @@ async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken():
     assert receiver.counters.kernel_drops == 0
 
 
-async def test_what_the_kernel_dropped_is_counted_exactly():
+async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
     sink = Log()
     async with receiving(sink, receive_buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -167,7 +171,7 @@ async def test_what_the_kernel_dropped_is_counted_exactly():
     assert counters.check()
 
 
-async def test_what_the_kernel_dropped_last_is_counted_after_the_end():
+async def test_what_the_kernel_dropped_last_is_counted_after_the_end() -> None:
     async with receiving(Log(), receive_buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
@@ -176,7 +180,7 @@ async def test_what_the_kernel_dropped_last_is_counted_after_the_end():
     assert receiver.counters.datagrams + receiver.counters.kernel_drops == 500
 
 
-async def test_a_stand_alone_access_point_is_known_by_its_address_also_at_a_socket_for_both_families():
+async def test_a_stand_alone_access_point_is_known_by_its_address_also_at_a_socket_for_both_families() -> None:
     sink = Log()
     alone = Ingest(
         access_points={RADIOS[0]: ("dbh", "zone0")},
@@ -194,7 +198,7 @@ async def test_a_stand_alone_access_point_is_known_by_its_address_also_at_a_sock
     assert [row.access_point for row in sink.rows] == [RADIOS[0]]
 
 
-async def test_a_port_that_is_taken_is_named_with_its_address():
+async def test_a_port_that_is_taken_is_named_with_its_address() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         host, port = taken.getsockname()
@@ -203,7 +207,7 @@ async def test_a_port_that_is_taken_is_named_with_its_address():
                 pass
 
 
-async def test_the_community_is_compared_before_any_variable_is_read():
+async def test_the_community_is_compared_before_any_variable_is_read() -> None:
     broken = [encode_notification("1.3.6.1.4.1.99999.7", b"\x30\x80", community=c, uptime=1) for c in (b"no", b"c0mm")]
     async with receiving(Log()) as receiver:
         await post(receiver, *broken)
@@ -211,7 +215,9 @@ async def test_the_community_is_compared_before_any_variable_is_read():
     assert {r: n for r, n in receiver.counters.dropped.items() if n} == {"bad_community": 1, "truncated": 1}
 
 
-async def test_informs_that_wait_for_their_answers_hold_a_bounded_number_of_octets(monkeypatch, controller):
+async def test_informs_that_wait_for_their_answers_hold_a_bounded_number_of_octets(
+    monkeypatch: pytest.MonkeyPatch, controller: socket.socket
+) -> None:
     """A sender that knows the community could otherwise have gigabytes held."""
     monkeypatch.setattr("connectors.snmp.receiver.ANSWER_OCTETS", 20_000)
     sink, stuffing = Log(), varbind("1.3.6.1.4.1.99999.1.0", octets(bytes(5_000)))
@@ -229,7 +235,7 @@ async def test_informs_that_wait_for_their_answers_hold_a_bounded_number_of_octe
     assert dropped == 6, "more than 20,000 octets are held with the fourth"
 
 
-def stuffed_inform(number, stuffing):
+def stuffed_inform(number: int, stuffing: bytes) -> bytes:
     base = "1.3.6.1.4.1.14179.2.6.2"
     where = varbind(f"{base}.34.0", octets(client(number))) + varbind(f"{base}.35.0", octets(OCTETS[0]))
     return encode_notification(
@@ -237,7 +243,7 @@ def stuffed_inform(number, stuffing):
     )  # fmt: skip
 
 
-async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise():
+async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise() -> None:
     with structlog.testing.capture_logs() as logs:
         async with receiving(Log(), receive_buffer=2**30 - 1) as receiver:
             assert receiver.counters.receive_buffer < 2**30 - 1
@@ -246,7 +252,7 @@ async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise():
     assert entry["log_level"] == "warning"
 
 
-async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(controller):
+async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(controller: socket.socket) -> None:
     sink = Log()
     async with receiving(sink, queue_limit=10) as receiver:
         for n in range(1, 31):
@@ -267,7 +273,7 @@ async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(contr
     ]
 
 
-async def test_an_inform_is_answered_only_after_its_batch_is_durable(controller):
+async def test_an_inform_is_answered_only_after_its_batch_is_durable(controller: socket.socket) -> None:
     sink = Log()
     inform = encode_associate(client(1), OCTETS[0], inform=True, request_id=5, **BASE)
     async with receiving(sink) as receiver:
@@ -290,7 +296,9 @@ async def test_an_inform_is_answered_only_after_its_batch_is_durable(controller)
     assert len(sink.rows) == 1
 
 
-async def test_an_inform_whose_append_fails_is_never_answered_and_the_failure_comes_out(controller):
+async def test_an_inform_whose_append_fails_is_never_answered_and_the_failure_comes_out(
+    controller: socket.socket,
+) -> None:
     sink = Log()
     sink.failure = OSError("disk full")
     with pytest.raises(OSError, match="disk full"):  # noqa: PT012
@@ -301,7 +309,7 @@ async def test_an_inform_whose_append_fails_is_never_answered_and_the_failure_co
     assert answers(controller) == []
 
 
-async def test_a_collapsed_inform_waits_for_the_sighting_that_it_repeats(controller):
+async def test_a_collapsed_inform_waits_for_the_sighting_that_it_repeats(controller: socket.socket) -> None:
     sink = Log()
     async with receiving(sink) as receiver:
         sink.gate.clear()
@@ -316,14 +324,18 @@ async def test_a_collapsed_inform_waits_for_the_sighting_that_it_repeats(control
         await until(lambda: receiver.counters.informs_answered == 2)
 
 
-async def test_informs_that_store_nothing_are_answered_so_that_they_are_not_sent_again(controller):
+async def test_informs_that_store_nothing_are_answered_so_that_they_are_not_sent_again(
+    controller: socket.socket,
+) -> None:
     async with receiving(Log()) as receiver:
         controller.sendto(encode_notification("1.3.6.1.4.1.14179.2.6.3.1", inform=True, **BASE), receiver.address)
         controller.sendto(encode_associate(client(1), bytes(range(6)), inform=True, **BASE), receiver.address)
         await until(lambda: receiver.counters.informs_answered == 2)
 
 
-async def test_a_site_with_too_many_devices_is_shut_with_an_alarm_and_its_informs_stay_unanswered(controller):
+async def test_a_site_with_too_many_devices_is_shut_with_an_alarm_and_its_informs_stay_unanswered(
+    controller: socket.socket,
+) -> None:
     sink = Log()
     small = Ingest(
         access_points={RADIOS[0]: ("dbh", "zone0")},
@@ -347,7 +359,7 @@ async def test_a_site_with_too_many_devices_is_shut_with_an_alarm_and_its_inform
     assert isinstance(sink.messages[-1], ObservationBatch)
 
 
-async def test_an_inform_with_a_wrong_community_is_not_answered(controller):
+async def test_an_inform_with_a_wrong_community_is_not_answered(controller: socket.socket) -> None:
     async with receiving(Log()) as receiver:
         for trap in ("1.3.6.1.4.1.14179.2.6.3.1", "1.3.6.1.4.1.8072.2.3.0.1"):
             controller.sendto(encode_notification(trap, inform=True, community=b"no", uptime=1), receiver.address)
@@ -356,18 +368,18 @@ async def test_an_inform_with_a_wrong_community_is_not_answered(controller):
         assert answers(controller) == []
 
 
-async def test_heartbeats_come_on_the_grid_without_any_trap(monkeypatch):
+async def test_heartbeats_come_on_the_grid_without_any_trap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.snmp.ingest.GRID", 100_000)
     sink = Log()
     async with receiving(sink):
         await until(lambda: len(sink.messages) >= 4)
-    marks = [m.watermark for m in sink.messages]
-    assert all(isinstance(m, Heartbeat) for m in sink.messages)
+    marks = [m.watermark for m in sink.messages if isinstance(m, Heartbeat)]
+    assert len(marks) == len(sink.messages)
     assert [b - a for a, b in itertools.pairwise(marks)] == [100_000] * (len(marks) - 1)
     assert all((mark + SECOND) % 100_000 == 0 for mark in marks)
 
 
-async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkeypatch):
+async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.snmp.ingest.GRID", 20_000)
     monkeypatch.setattr("connectors.snmp.ingest.WATERMARK_LAG", 0)
     monkeypatch.setattr("connectors.snmp.receiver.CHUNK", 7)
@@ -389,17 +401,19 @@ async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkey
     assert watermark > sink.rows[0].time
 
 
-class Hands:
+class Hands(AnchoredClock):
     """A clock that a test moves."""
 
-    def __init__(self, time):
+    def __init__(self, time: int) -> None:
         self.time = time
 
-    def now(self):
+    def now(self) -> int:
         return self.time
 
 
-async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_them(monkeypatch):
+async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("connectors.snmp.receiver.CHUNK", 2)
     sink, hands = Log(), Hands(1_700_000_000 * SECOND)
     ingest = Ingest(
@@ -422,7 +436,7 @@ async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_
     assert all(m.watermark < received for m in sink.messages[:last_row] if isinstance(m, Heartbeat))
 
 
-async def test_a_clock_that_was_set_stops_the_receiver():
+async def test_a_clock_that_was_set_stops_the_receiver() -> None:
     wall = [0]
     stepping = AnchoredClock(lambda: time.time_ns() // 1000 + wall[0], lambda: time.monotonic_ns() // 1000)
     with pytest.raises(ClockStepError):  # noqa: PT012
@@ -432,11 +446,11 @@ async def test_a_clock_that_was_set_stops_the_receiver():
             await asyncio.wait_for(receiver.wait(), 60)
 
 
-async def test_a_receiver_that_stood_still_vouches_for_nothing_before_it_went_on():
+async def test_a_receiver_that_stood_still_vouches_for_nothing_before_it_went_on() -> None:
     passed, sink = [0], Log()
     leaping = AnchoredClock(lambda: time.time_ns() // 1000 + passed[0], lambda: time.monotonic_ns() // 1000 + passed[0])
 
-    def beats():
+    def beats() -> list[Heartbeat]:
         return [message for message in sink.messages if isinstance(message, Heartbeat)]
 
     async with receiving(sink, clock=leaping) as receiver:
@@ -451,15 +465,18 @@ async def test_a_receiver_that_stood_still_vouches_for_nothing_before_it_went_on
         await until(lambda: beats()[-1].watermark > back - 10 * SECOND)
     assert {beat.listened_since for beat in beats()[:before]} == {begun}
     [since] = {beat.listened_since for beat in beats()[before:]}
+    assert since is not None
     assert back < since <= back + 10 * SECOND
 
 
 @pytest.mark.parametrize("failure", [OSError("no buffer space"), RuntimeError("a fault")])
-async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(monkeypatch, failure):
+async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
     """Otherwise heartbeats would go on and vouch for time in which nothing was heard."""
     sink = Log()
 
-    def fail(*_):
+    def fail(*_: object) -> None:
         raise failure
 
     with contextlib.suppress(type(failure)):
@@ -472,13 +489,15 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(mo
     assert [task.exception() for task in ended[0]] == [failure]
 
 
-async def test_a_receiver_without_communities_does_not_start():
+async def test_a_receiver_without_communities_does_not_start() -> None:
     with pytest.raises(UsageError, match="communities"):
         async with receiving(Log(), communities=[]):
             pass
 
 
-async def test_nothing_of_a_trap_is_shown_by_the_receiver(caplog, capsys):
+async def test_nothing_of_a_trap_is_shown_by_the_receiver(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     sink = Log()
     trap = encode_associate(
         bytes.fromhex("3c0c0a0e0a0f"),
@@ -497,7 +516,7 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(caplog, capsys):
         assert secret not in shown
 
 
-async def test_the_sender_keeps_its_pace_and_its_order():
+async def test_the_sender_keeps_its_pace_and_its_order() -> None:
     sink = Log()
     async with receiving(sink) as receiver:
         timed = ((n * 20_000, encode_associate(client(n), OCTETS[0], **BASE)) for n in range(1, 11))

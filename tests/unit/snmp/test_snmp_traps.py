@@ -2,6 +2,8 @@
 
 import contextlib
 import random
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -47,18 +49,18 @@ CLIENT, RADIO = bytes.fromhex("5c520e123456"), bytes.fromhex("f84f57abcdef")
 AIRESPACE = f"{ENTERPRISES}.14179.2.6"
 NAME_COLUMN = f"{ENTERPRISES}.14179.2.2.1.1.3.0"
 LWAPP = f"{ENTERPRISES}.9.9.599"
-BASE = {"community": b"tr4ps", "uptime": 4_075_268_204, "request_id": 77}
+BASE: dict[str, Any] = {"community": b"tr4ps", "uptime": 4_075_268_204, "request_id": 77}
 
 
-def aireos(number, *varbinds, **more):
+def aireos(number: int | str, *varbinds: bytes, **more: Any) -> bytes:
     return encode_notification(f"{AIRESPACE}.3.{number}", b"".join(varbinds), **(BASE | more))
 
 
-def column(number, value):
+def column(number: int, value: bytes) -> bytes:
     return varbind(f"{AIRESPACE}.2.{number}.0", value)
 
 
-def uci_line(number):
+def uci_line(number: int) -> bytes:
     """The trap of UC Irvine's public feed, in the order in which the controller really sent it.
 
     35, 36, 37, 43, 34, 39, name: the MIB has 43, 39, 34. Empty user name, no address yet, reason 2, and an
@@ -75,13 +77,13 @@ def uci_line(number):
 # ---- what a real controller sent -----------------------------------------------------------------------
 
 
-def test_the_real_aireos_disassociation_is_understood_and_is_no_observation():
+def test_the_real_aireos_disassociation_is_understood_and_is_no_observation() -> None:
     trap = decode(uci_line(1))
     assert (trap.kind, trap.reason, trap.vendor) == (Kind.IGNORED, NOT_AN_OBSERVATION, "cisco-aireos")
     assert trap.uptime == 4_075_268_204
 
 
-def test_the_same_varbinds_as_an_association_place_the_client_at_the_radio():
+def test_the_same_varbinds_as_an_association_place_the_client_at_the_radio() -> None:
     trap = decode(uci_line(53))
     assert (trap.kind, trap.client, trap.access_point, trap.name) == (
         Kind.ASSOCIATE, CLIENT, RADIO, b"5172a-clwa-2144",
@@ -90,7 +92,7 @@ def test_the_same_varbinds_as_an_association_place_the_client_at_the_radio():
     assert envelope(uci_line(53)).community == b"tr4ps"
 
 
-def test_fields_are_found_by_identifier_in_every_order():
+def test_fields_are_found_by_identifier_in_every_order() -> None:
     parts = [
         column(35, octets(RADIO)), column(36, encode_integer(1)), column(43, tlv(0x40, b"\x0a\x02\x03\x04")),
         column(34, octets(CLIENT)), column(39, octets(b"someone")), varbind(NAME_COLUMN, octets(b"ap")),
@@ -103,21 +105,21 @@ def test_fields_are_found_by_identifier_in_every_order():
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 52])
-def test_leaving_and_failing_are_no_observations(number):
+def test_leaving_and_failing_are_no_observations(number: int) -> None:
     assert decode(uci_line(number)).reason == NOT_AN_OBSERVATION
 
 
 # ---- forms of the same thing ---------------------------------------------------------------------------
 
 
-def test_version_1_is_the_same_trap_under_its_rfc_3584_identifier():
+def test_version_1_is_the_same_trap_under_its_rfc_3584_identifier() -> None:
     one, two = (decode(encode_associate(CLIENT, RADIO, version=v, **BASE)) for v in (1, 2))
     assert (one.version, one.request_id) == (1, 0)
     assert one._replace(version=2, request_id=77) == two
     assert decode(aireos("0.53", column(34, octets(CLIENT)), column(35, octets(RADIO)))).kind is Kind.ASSOCIATE
 
 
-def test_the_station_is_taken_from_the_index_where_lwapp_has_no_other_place_for_it():
+def test_the_station_is_taken_from_the_index_where_lwapp_has_no_other_place_for_it() -> None:
     index = ".".join(map(str, CLIENT))
     datagram = encode_notification(
         f"{LWAPP}.0.7",
@@ -130,12 +132,12 @@ def test_the_station_is_taken_from_the_index_where_lwapp_has_no_other_place_for_
 
 
 @pytest.mark.parametrize("index", ["1.2.3.4.5", "1.2.3.4.5.6.7", "6.1.2.3.4.5.6", "300.1.2.3.4.5", "0"])
-def test_an_index_that_is_not_six_octets_is_no_station(index):
+def test_an_index_that_is_not_six_octets_is_no_station(index: str) -> None:
     datagram = encode_notification(f"{LWAPP}.0.7", varbind(f"{LWAPP}.1.3.1.1.8.{index}", octets(RADIO)), **BASE)
     assert decode(datagram).reason == NO_CLIENT
 
 
-def test_a_large_lwapp_trap_of_75_varbinds_is_read():
+def test_a_large_lwapp_trap_of_75_varbinds_is_read() -> None:
     filler = b"".join(varbind(f"{LWAPP}.1.2.{n}.0", octets(b"x" * 20)) for n in range(1, 74))
     where = varbind(f"{LWAPP}.1.3.1.1.1.0", octets(CLIENT)) + varbind(f"{LWAPP}.1.3.1.1.8.0", octets(RADIO))
     trap = decode(encode_notification(f"{LWAPP}.0.11", filler + where, **BASE))
@@ -172,11 +174,11 @@ def test_a_large_lwapp_trap_of_75_varbinds_is_read():
         b"0X5c520e123456",
     ],
 )
-def test_all_text_forms_of_an_address(text):
+def test_all_text_forms_of_an_address(text: bytes) -> None:
     assert mac(text) == CLIENT
 
 
-def test_six_octets_are_raw_even_when_they_can_be_read():
+def test_six_octets_are_raw_even_when_they_can_be_read() -> None:
     assert mac(b"ABCDEF") == b"ABCDEF"
 
 
@@ -197,11 +199,11 @@ def test_six_octets_are_raw_even_when_they_can_be_read():
         b"123.456.789",
     ],
 )
-def test_what_is_no_address(text):
+def test_what_is_no_address(text: bytes) -> None:
     assert mac(text) is None
 
 
-def test_an_access_point_given_as_address_and_name_has_both():
+def test_an_access_point_given_as_address_and_name_has_both() -> None:
     base = f"{ENTERPRISES}.25053.2.2"
     client = varbind(f"{base}.2.15.0", octets(b"5c:52:e:12:34:56"))
     for written in (b"f8:4f:57:ab:cd:ef@lobby", b"lobby@f8:4f:57:ab:cd:ef"):
@@ -209,28 +211,28 @@ def test_an_access_point_given_as_address_and_name_has_both():
         assert (trap.client, trap.access_point, trap.name) == (CLIENT, RADIO, b"lobby")
 
 
-def test_a_name_that_no_access_point_can_bear_is_not_kept():
+def test_a_name_that_no_access_point_can_bear_is_not_kept() -> None:
     """It would lie in memory with every trap that waits and every inform that was heard."""
     assert decode(encode_associate(CLIENT, RADIO, name=b"n" * 256, **BASE)).name == b"n" * 256
     assert decode(encode_associate(CLIENT, RADIO, name=b"n" * 257, **BASE)).name == b""
 
 
-def test_names_are_printable_text_of_bounded_length():
+def test_names_are_printable_text_of_bounded_length() -> None:
     assert access_point_name("Hörsaal 3\x00".encode()) == "Hörsaal 3"
     assert [access_point_name(b) for b in (b"", b"\xff\xfe", b"a\nb", b"x" * 65)] == [None] * 4
 
 
 @pytest.mark.parametrize("client", ["000000000000", "ffffffffffff", "01005e000001"])
-def test_nobody_and_groups_are_no_station(client):
+def test_nobody_and_groups_are_no_station(client: str) -> None:
     assert decode(encode_associate(bytes.fromhex(client), RADIO, **BASE)).reason == NO_CLIENT
 
 
-def test_an_access_point_of_zeros_without_a_name_is_none():
+def test_an_access_point_of_zeros_without_a_name_is_none() -> None:
     assert decode(encode_associate(CLIENT, bytes(6), **BASE)).reason == NO_ACCESS_POINT
     assert decode(encode_associate(CLIENT, bytes(6), name=b"lobby", **BASE)).name == b"lobby"
 
 
-def test_keep_alives_restarts_and_strangers():
+def test_keep_alives_restarts_and_strangers() -> None:
     for version in (1, 2):
         assert decode(encode_keepalive(version=version, community=b"c", uptime=6000))[0] is Kind.KEEPALIVE
         assert decode(encode_cold_start(version=version, community=b"c"))[0] is Kind.RESTART
@@ -238,13 +240,13 @@ def test_keep_alives_restarts_and_strangers():
     assert decode(encode_notification("1.3.6.1.4.1.99999.1", **BASE)).reason == UNKNOWN_TRAP
 
 
-def test_long_lengths_of_up_to_four_octets_mean_the_same():
-    def long(tag, content, octet_count):
+def test_long_lengths_of_up_to_four_octets_mean_the_same() -> None:
+    def long(tag: int, content: bytes, octet_count: int) -> bytes:
         return bytes((tag, 0x80 | octet_count)) + len(content).to_bytes(octet_count, "big") + content
 
     for n in (1, 2, 3, 4):
 
-        def bind(oid, value, n=n):
+        def bind(oid: str, value: bytes, n: int = n) -> bytes:
             return long(0x30, long(0x06, encode_oid(oid), n) + long(value[0], value[2:], n), n)
 
         binds = bind("1.3.6.1.6.3.1.1.4.1.0", tlv(0x06, encode_oid(f"{AIRESPACE}.3.53")))
@@ -257,7 +259,7 @@ def test_long_lengths_of_up_to_four_octets_mean_the_same():
 # ---- strictness ----------------------------------------------------------------------------------------
 
 
-def reason(datagram):
+def reason(datagram: bytes) -> str:
     with pytest.raises(MalformedTrap) as refused:
         decode(datagram)
     assert refused.value.reason in MALFORMED_REASONS
@@ -267,7 +269,7 @@ def reason(datagram):
 GOOD = uci_line(53)
 
 
-def v2(binds, version=1, tag=0xA7):
+def v2(binds: bytes, version: int = 1, tag: int = 0xA7) -> bytes:
     head = encode_integer(1) + encode_integer(0) * 2
     return tlv(0x30, encode_integer(version) + octets(b"c") + tlv(tag, head + tlv(0x30, binds)))
 
@@ -275,7 +277,7 @@ def v2(binds, version=1, tag=0xA7):
 TRAP_OID = varbind("1.3.6.1.6.3.1.1.4.1.0", tlv(0x06, encode_oid(f"{AIRESPACE}.3.53")))
 
 
-def test_the_whole_datagram_must_be_consumed():
+def test_the_whole_datagram_must_be_consumed() -> None:
     assert reason(GOOD + b"\x00") == MALFORMED
     for size in range(len(GOOD)):
         assert reason(GOOD[:size]) == TRUNCATED
@@ -306,11 +308,11 @@ def test_the_whole_datagram_must_be_consumed():
         (v2(TRAP_OID + column(34, octets(CLIENT)) + column(34, octets(RADIO))), MALFORMED),  # contradiction
     ],
 )  # fmt: skip
-def test_what_is_refused_and_why(datagram, why):
+def test_what_is_refused_and_why(datagram: bytes, why: str) -> None:
     assert reason(datagram) == why
 
 
-def test_what_is_around_a_trap_is_read_without_what_is_in_it():
+def test_what_is_around_a_trap_is_read_without_what_is_in_it() -> None:
     broken = v2(b"\x30\x80")
     assert envelope(broken).community == b"c"
     assert reason(broken) == TRUNCATED
@@ -327,12 +329,15 @@ def test_what_is_around_a_trap_is_read_without_what_is_in_it():
         assert refused.value.reason == reason(datagram)
 
 
-def test_an_index_of_any_length_is_not_walked_through(monkeypatch):
+def test_an_index_of_any_length_is_not_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """159 bindings with long indices once cost 3 ms: half a thousand traps' worth."""
     walked = []
-    monkeypatch.setattr(
-        "connectors.snmp.variables.sub_identifiers", lambda oid: walked.append(len(oid)) or ber.sub_identifiers(oid)
-    )
+
+    def walk(oid: bytes) -> list[int]:
+        walked.append(len(oid))
+        return ber.sub_identifiers(oid)
+
+    monkeypatch.setattr("connectors.snmp.variables.sub_identifiers", walk)
     long_index = ".".join(["4294967295"] * 110)
     filler = varbind(f"{LWAPP}.1.3.1.1.99.{long_index}", b"\x05\x00") * 100
     indexed = varbind(f"{LWAPP}.1.3.1.1.8.{'.'.join(map(str, CLIENT))}", octets(RADIO))
@@ -341,13 +346,13 @@ def test_an_index_of_any_length_is_not_walked_through(monkeypatch):
     assert len(walked) == 1
 
 
-def test_at_most_160_varbinds():
+def test_at_most_160_varbinds() -> None:
     filler = varbind("1.3.6.1.4.1.99999.1.0", b"\x05\x00")
     assert decode(v2(TRAP_OID + filler * (MAX_VARBINDS - 1))).kind is Kind.IGNORED
     assert reason(v2(TRAP_OID + filler * MAX_VARBINDS)) == TOO_MANY_VARBINDS
 
 
-def test_a_hundred_thousand_nested_sequences_are_refused_without_recursion():
+def test_a_hundred_thousand_nested_sequences_are_refused_without_recursion() -> None:
     nested = b""
     for _ in range(15_000):
         nested = tlv(0x30, nested)
@@ -364,7 +369,7 @@ SHAPES = [
 ]
 
 
-def mutated(rng):
+def mutated(rng: Random) -> bytes:
     data = bytearray(rng.choice(SHAPES))
     for _ in range(rng.randint(1, 5)):
         place = rng.randrange(len(data))
@@ -384,7 +389,7 @@ def mutated(rng):
     return bytes(data)
 
 
-def test_forty_thousand_broken_datagrams_give_traps_or_malformed_trap_and_nothing_else():
+def test_forty_thousand_broken_datagrams_give_traps_or_malformed_trap_and_nothing_else() -> None:
     rng, refused, read = random.Random(20180201), 0, 0
     for n in range(40_000):
         datagram = mutated(rng) if n % 4 else rng.randbytes(rng.randrange(120))
@@ -404,20 +409,20 @@ def test_forty_thousand_broken_datagrams_give_traps_or_malformed_trap_and_nothin
 
 
 @given(st.binary(max_size=300))
-def test_arbitrary_octets_are_refused_or_read(data):
+def test_arbitrary_octets_are_refused_or_read(data: bytes) -> None:
     for start in (b"", b"\x30", GOOD[:20]):
         with contextlib.suppress(MalformedTrap):
             decode(start + data)
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
-def test_integers_come_back(value):
+def test_integers_come_back(value: int) -> None:
     data = encode_integer(value)
     assert ber.integer(data, 0, len(data)) == (value, len(data))
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
-def test_identifiers_come_back_and_are_well_formed(numbers):
+def test_identifiers_come_back_and_are_well_formed(numbers: list[int]) -> None:
     encoded = b"".join(map(ber.encode_sub_identifier, numbers))
     ber.check_oid(encoded)
     assert ber.sub_identifiers(encoded) == numbers
@@ -426,7 +431,7 @@ def test_identifiers_come_back_and_are_well_formed(numbers):
 # ---- informs -------------------------------------------------------------------------------------------
 
 
-def test_the_answer_repeats_the_inform_as_a_response_without_error():
+def test_the_answer_repeats_the_inform_as_a_response_without_error() -> None:
     inform = encode_associate(CLIENT, RADIO, inform=True, **BASE)
     assert decode(inform).inform
     answer = respond(inform)
@@ -434,7 +439,7 @@ def test_the_answer_repeats_the_inform_as_a_response_without_error():
     assert [(inform[n], answer[n]) for n in changed] == [(0xA6, 0xA2)]
 
 
-def test_an_answer_never_carries_an_error_status():
+def test_an_answer_never_carries_an_error_status() -> None:
     pdu = encode_integer(9) + encode_integer(5) + encode_integer(3) + tlv(0x30, TRAP_OID)
     inform = tlv(0x30, encode_integer(1) + octets(b"c") + tlv(0xA6, pdu))
     expected = tlv(0xA2, encode_integer(9) + encode_integer(0) * 2 + tlv(0x30, TRAP_OID))
@@ -446,7 +451,7 @@ def test_an_answer_never_carries_an_error_status():
 # ---- privacy -------------------------------------------------------------------------------------------
 
 
-def test_names_addresses_networks_and_communities_are_neither_kept_nor_shown():
+def test_names_addresses_networks_and_communities_are_neither_kept_nor_shown() -> None:
     person, ip, community = b"anne.canary@example.org", b"\x0a\x63\x07\xc6", b"canary-community"
     trap = decode(encode_associate(CLIENT, RADIO, user=person, address=ip, **(BASE | {"community": community})))
     held = b"|".join(repr(value).encode() if not isinstance(value, bytes) else value for value in trap)
@@ -462,7 +467,7 @@ def test_names_addresses_networks_and_communities_are_neither_kept_nor_shown():
             assert repr(address) not in shown
 
 
-def test_network_names_and_sessions_of_lwapp_are_not_kept():
+def test_network_names_and_sessions_of_lwapp_are_not_kept() -> None:
     secrets = {28: b"canary-ssid", 38: b"canary-session", 27: b"canary-user"}
     binds = b"".join(varbind(f"{LWAPP}.1.3.1.1.{n}.0", octets(value)) for n, value in secrets.items())
     binds += varbind(f"{LWAPP}.1.3.1.1.1.0", octets(CLIENT)) + varbind(f"{LWAPP}.1.3.1.1.8.0", octets(RADIO))
@@ -471,7 +476,7 @@ def test_network_names_and_sessions_of_lwapp_are_not_kept():
     assert "canary" not in "".join(str(value) for value in tuple(trap))
 
 
-def test_an_error_tells_a_reason_and_nothing_of_the_datagram():
+def test_an_error_tells_a_reason_and_nothing_of_the_datagram() -> None:
     with pytest.raises(MalformedTrap) as refused:
         decode(GOOD[:-1])
     assert str(refused.value) == "datagram refused: truncated"
