@@ -161,6 +161,11 @@ def split_parts(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 # --- published records --------------------------------------------------------------------------------
 
 
+Levels = dict[str, dict[str, int] | int]
+"""``floor``: a number by floor; ``building``: one number."""
+HalfWidthKind = Literal["noise", "posterior"]
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -179,7 +184,8 @@ class CountRecord(_Record):
     window_start: str
     window_end: str
     values: dict[str, int] | None
-    levels: dict[str, Any] | None = None
+    levels: Levels | None = None
+    """With ``levels_half_width_95``: of releases that ask for more than zones; others do not have these fields."""
     released: bool
     reason: str | None
     mechanism: str
@@ -187,11 +193,15 @@ class CountRecord(_Record):
     spend: str
     noise_scale: dict[str, float]
     half_width_95: dict[str, float] | None
-    half_width_kind: Literal["noise", "posterior"]
-    levels_half_width_95: dict[str, Any] | None = None
+    half_width_kind: HalfWidthKind
+    levels_half_width_95: Levels | None = None
     coverage: float
     policy_version: str
     laboratory: bool
+
+    def with_levels(self, levels: Levels | None, half_widths: Levels | None) -> CountRecord:
+        """Return the record with floors and building, or with nulls for them."""
+        return self.model_copy(update={"levels": levels, "levels_half_width_95": half_widths})
 
 
 class AttributeRecord(_Record):
@@ -210,12 +220,17 @@ class AttributeRecord(_Record):
     reason: str | None
     """Why it was not asked; null when it was, whether its value is shown or not."""
     value: str | int | float | None = None
+    """Only of a record whose value is shown; null there for an empty zone."""
     mechanism: str
     epsilon: str
     spend: str
     coverage: float
     policy_version: str
     laboratory: bool
+
+    def showing(self, value: str | int | float | None) -> AttributeRecord:
+        """Return the record with its value."""
+        return self.model_copy(update={"value": value})
 
 
 class AuditEntry(_Record):

@@ -13,7 +13,7 @@ import hmac
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -61,6 +61,30 @@ class LedgerState:
             self.recent[account] = since(self.recent[account], end)
 
 
+class Posting(NamedTuple):
+    """What is entered for one record."""
+
+    release: str
+    audience: str
+    release_id: str
+    attempt: int
+    window_end: Micros
+    """The window's end, or the local day's."""
+    keep: Micros
+    """Windows that ended longer ago leave the sliding sums."""
+    day: int
+    """UTC day whose budget pays."""
+    epsilon: str
+    """Decimal string, as the record has it."""
+    nano: int
+    """What the record costs, in 1e-9 of an epsilon."""
+    denial: str | None
+    """Why nothing is charged; None for a charge."""
+    commitment: str
+    zones: Collection[str] = ()
+    """Those of a count release."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """Writes one site's entries."""
@@ -71,30 +95,23 @@ class Ledger:
     policy_version: str
     laboratory: bool
 
-    def enter(
-        self, state: LedgerState, *, release: str, audience: str, release_id: str, attempt: int,
-        window_end: Micros, keep: Micros, day: int, epsilon: str, nano: int, denial: str | None,
-        commitment: str, zones: Collection[str] = (),
-    ) -> tuple[LedgerState, bytes]:  # fmt: skip
-        """Append a charge, or a denial; return the next state and the entry's bytes.
-
-        ``day`` is the UTC day whose budget pays; windows older than ``keep`` leave the sliding sums. ``zones`` are
-        those of a count release.
-        """
-        charged = 0 if denial else nano
+    def enter(self, state: LedgerState, posting: Posting) -> tuple[LedgerState, bytes]:
+        """Append a charge, or a denial; return the next state and the entry's bytes."""
+        charged = 0 if posting.denial else posting.nano
         body = {
             "sequence": state.sequence, "previous": state.head, "ledger": self.ledger, "site": self.site,
-            "release_id": release_id, "attempt": attempt, "audience": audience, "release": release,
-            "window_end": rfc3339(window_end), "epsilon": epsilon, "nano": charged,
-            "outcome": denial or "released", "policy_version": self.policy_version, "commitment": commitment,
+            "release_id": posting.release_id, "attempt": posting.attempt, "audience": posting.audience,
+            "release": posting.release, "window_end": rfc3339(posting.window_end), "epsilon": posting.epsilon,
+            "nano": charged, "outcome": posting.denial or "released", "policy_version": self.policy_version,
+            "commitment": posting.commitment,
         }  # fmt: skip
         digest = chain_hash(body | {"laboratory": self.laboratory})
         mac = hmac.new(self.audit_key, digest.encode(), hashlib.sha256).hexdigest()
         entry = AuditEntry.model_validate(body | {"hash": digest, "mac": mac, "laboratory": self.laboratory})
-        account = account_of(release, audience, zones)
-        state.forget(account, day - REMEMBERED_DAYS, window_end - keep)
+        account = account_of(posting.release, posting.audience, posting.zones)
+        state.forget(account, posting.day - REMEMBERED_DAYS, posting.window_end - posting.keep)
         if charged:
-            state.remember(account, day, window_end, charged, zones)
+            state.remember(account, posting.day, posting.window_end, charged, posting.zones)
         return replace(state, sequence=state.sequence + 1, head=digest), entry.to_bytes()
 
 

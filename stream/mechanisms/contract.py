@@ -14,6 +14,7 @@ from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.smoothers import Ratio
 from stream.operators import Operator
+from stream.schemas import HalfWidthKind
 
 
 class Tick(NamedTuple):
@@ -52,7 +53,7 @@ class CountMechanism(Operator[Any, Tick, Values], Protocol):
         """The part of ε that the noise on the counts spends."""
 
     @property
-    def half_width_kind(self) -> str:
+    def half_width_kind(self) -> HalfWidthKind:
         """``noise``: of the noise alone; ``posterior``: the filter's 1-99 % range, not guaranteed."""
 
     def pause(self, state: Any) -> Any:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from stream.mechanisms.contract import Parameters, Tick, Values
 from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
 from stream.mechanisms.smoothers import whole
+from stream.schemas import HalfWidthKind
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Filtered:
     """Noise, then the regime-switching filter."""
 
     filter: RegimeFilter
-    half_width_kind: str = "posterior"
+    half_width_kind: HalfWidthKind = "posterior"
 
     @property
     def noise_epsilon(self) -> Fraction:

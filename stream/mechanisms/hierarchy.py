@@ -46,6 +46,7 @@ from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, std
 from stream.mechanisms.smoothers import SMOOTHERS, whole
 from stream.policy.mechanisms import Mechanism, mechanism_named, names_where
+from stream.schemas import HalfWidthKind
 
 PRUNED, MEASURED, CUT = 0, 1, 2
 """What a node is in a window: skipped; measured with its level's share; measured with its subtree's too."""
@@ -88,7 +89,7 @@ class Hierarchy:
     pruning: Pruning | None = None
     epsilons: tuple[Fraction, ...] = ()
     """Those of all audiences of the release; only ``epsilon`` where it is empty."""
-    half_width_kind: str = "noise"
+    half_width_kind: HalfWidthKind = "noise"
 
     def __post_init__(self) -> None:
         self._check_choices()

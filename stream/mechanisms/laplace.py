@@ -11,6 +11,7 @@ from stream.errors import DataError
 from stream.mechanisms.contract import Parameters, Tick, Values
 from stream.mechanisms.noise import half_width_95
 from stream.mechanisms.smoothers import whole
+from stream.schemas import HalfWidthKind
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Laplace:
 
     zones: int
     epsilon: Fraction
-    half_width_kind: str = "noise"
+    half_width_kind: HalfWidthKind = "noise"
 
     @property
     def noise_epsilon(self) -> Fraction:

@@ -15,6 +15,7 @@ from stream.mechanisms.contract import Parameters, Tick, Values
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem, perturber_epsilon
 from stream.mechanisms.noise import half_width_95
 from stream.mechanisms.smoothers import SMOOTHERS, publishable
+from stream.schemas import HalfWidthKind
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Pegasus:
     zones: int
     epsilon: Fraction
     smoother: str = "median"
-    half_width_kind: str = "noise"
+    half_width_kind: HalfWidthKind = "noise"
 
     @cached_property
     def grouper(self) -> Grouper:

@@ -43,6 +43,7 @@ from stream.mechanisms.contract import CountMechanism, Parameters, Tick, Values
 from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, half_width_95
 from stream.mechanisms.smoothers import whole
+from stream.schemas import HalfWidthKind
 
 UNITS = 2
 """Units of u that one window brings: one for the test, one for publishing."""
@@ -81,7 +82,7 @@ class _WEvent:
     zones: int
     epsilon: Fraction
     windows: int
-    half_width_kind: str = "noise"
+    half_width_kind: HalfWidthKind = "noise"
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 else:  # a choice that the registry decides, so that a new mechanism is named there alone
     MechanismName = Literal[tuple(MECHANISMS)]
 
+Level = Literal["zone", "floor", "building"]
 AttributeName = Literal["arrival", "departure", "breaks", "occupancy_level"]
 
 
@@ -139,8 +140,8 @@ class CountRelease(Frozen):
     zones: Selection = Selection()
     states: dict[Ident, tuple[Ident, ...]] = Field(default={})
     """Named sets of zones, counted instead of zones; they may overlap."""
-    levels: tuple[Literal["zone", "floor", "building"], ...] = ("zone",)
-    shares: dict[Literal["zone", "floor", "building"], Epsilon] = Field(default={})
+    levels: tuple[Level, ...] = ("zone",)
+    shares: dict[Level, Epsilon] = Field(default={})
     """Gives every level noise of its own at this share of epsilon; the shares add up to 1."""
     prune: Pruning | None = None
     w: Annotated[int, Field(ge=2, le=LONGEST_W, strict=True)] | None = None

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
-from typing import Any
 
 import orjson
 
@@ -29,6 +28,9 @@ from stream.mechanisms.labels import label
 from stream.mechanisms.osdprr import released
 from stream.policy.document import Attribute, AttributeRelease, Policy, decimal_string
 from stream.records import DayAttribute, DayClosed, Micros
+from stream.release.count_plan import release_id, rounded_coverage
+from stream.release.issuer import Head
+from stream.schemas import AttributeRecord
 
 ABSENT = "absent"
 """Stands in the account for the value of a zone that was empty, where that is public."""
@@ -51,15 +53,6 @@ class AttributeOutcome:
     def public(self) -> Value | None:
         """What its reader has seen: the value, ``ABSENT`` for an empty zone, None where it was withheld."""
         return None if not self.shown else ABSENT if self.value is None else self.value
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of the published record that depend on the outcome."""
-        body: dict[str, Any] = {"released": self.shown, "reason": self.reason}
-        body |= {"epsilon": decimal_string(self.epsilon), "spend": "0" if self.reason else decimal_string(self.epsilon)}
-        if self.shown:
-            body["value"] = self.value
-        return body
 
 
 class AttributePlan:
@@ -94,6 +87,31 @@ class AttributePlan:
                     seen[record.zone][record.attribute] = outcome.public if held is None else held
                 yield record, outcome
 
+    def record(self, head: Head, read: DayAttribute, outcome: AttributeOutcome, coverage: Fraction) -> AttributeRecord:
+        """Return the record of an outcome; ``coverage`` is the day's least."""
+        release, epsilon = self.release, decimal_string(outcome.epsilon)
+        name = f"{read.day}/{read.zone}/{read.attribute}"
+        record = AttributeRecord(
+            release_id=release_id(self._site, release.name, outcome.audience, name),
+            site=head.site,
+            audience=outcome.audience,
+            release=release.name,
+            window_start=head.window_start,
+            window_end=head.window_end,
+            day=read.day,
+            zone=read.zone,
+            attribute=read.attribute,
+            released=outcome.shown,
+            reason=outcome.reason,
+            mechanism=release.mechanism,
+            epsilon=epsilon,
+            spend="0" if outcome.reason else epsilon,
+            coverage=rounded_coverage(coverage),
+            policy_version=head.policy_version,
+            laboratory=head.laboratory,
+        )
+        return record.showing(outcome.value) if outcome.shown else record
+
     def records(self, closed: DayClosed) -> Iterator[tuple[DayAttribute, str]]:
         """Yield (record, audience) of every record of the day, in the order in which they are published."""
         for record in self._covered(closed):
@@ -123,6 +141,15 @@ class AttributePlan:
         for audience, epsilon in sorted(rule.epsilon.items()):
             shown = reason is None and not sensitive and released(coins, **where, epsilon=epsilon)
             yield AttributeOutcome(audience, epsilon, reason, shown, record.value, read)
+
+
+def attribute_plans(policy: Policy, site: str, keys: Keys) -> tuple[AttributePlan, ...]:
+    """Return the attribute releases of a site, in the order of the policy."""
+    return tuple(
+        AttributePlan(policy, release, site, keys)
+        for release in policy.release
+        if isinstance(release, AttributeRelease) and policy.zones_of(release, site)
+    )
 
 
 def read_digest(record: DayAttribute) -> bytes:

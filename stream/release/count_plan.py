@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,11 +20,13 @@ from stream.mechanisms.levels import level_sums
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states
 from stream.policy.document import CountRelease, Policy, Zone, decimal_string
+from stream.policy.releases import Level
 from stream.records import OccupancyWindow
 from stream.release.carried import Owner, owner_of
-from stream.schemas import rfc3339
+from stream.release.issuer import Head
+from stream.schemas import CountRecord, Levels
 
-Levels = dict[str, Any]
+Entry = TypeVar("Entry")
 
 
 class CountPlan:
@@ -70,7 +72,7 @@ class CountPlan:
             calendar=release.calendar, windows=release.windows_paid,
         )  # fmt: skip
 
-    def _levels_up(self) -> tuple[Any, ...]:
+    def _levels_up(self) -> tuple[Level, ...]:
         return tuple(level for level in ("zone", "floor", "building") if level in self.release.levels)
 
     @property
@@ -89,19 +91,6 @@ class CountPlan:
 
     # --- records --------------------------------------------------------------------------------------
 
-    def record(self, window: OccupancyWindow, audience: str, attempt: int) -> dict[str, Any]:
-        """Return the fields that are the same whether the window is released or denied."""
-        epsilon = self.release.epsilon[audience]
-        return {
-            "release_id": release_id(self.site, self.release.name, audience, rfc3339(window.window_end), attempt),
-            "audience": audience,
-            "release": self.release.name,
-            "mechanism": self.release.mechanism,
-            "epsilon": decimal_string(epsilon),
-            "half_width_kind": self.mechanisms[epsilon].half_width_kind,
-            "coverage": round(float(window.coverage), 4),
-        }
-
     def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
         """Return the scale of each name's noise: that of these values, or without them the largest it can be."""
         if isinstance(mechanism, Hierarchy):
@@ -109,21 +98,33 @@ class CountPlan:
         epsilon = None if values is None else values.noise_epsilon
         return [float(1 / (epsilon or mechanism.noise_epsilon))] * len(self.names)
 
-    def outcome(self, audience: str, values: Values | None, reason: str | None) -> dict[str, Any]:
-        """Return the fields of a release, or of a denial in the same shape."""
-        n, mechanism = len(self.names), self.mechanisms[self.release.epsilon[audience]]
-        body: dict[str, Any] = {
-            "values": None if values is None else self._by_name([int(v) for v in values.values[:n]]),
-            "released": values is not None,
-            "reason": reason,
-            "spend": "0" if values is None else decimal_string(self.release.charge(audience)),
-            "noise_scale": self._by_name(self.scales(mechanism, values)),
-            "half_width_95": None if values is None else self._by_name([float(w) for w in values.half_width[:n]]),
-        }
-        if len(self.release.levels) > 1:
-            levels, widths = self._levels(mechanism, values)
-            body |= {"levels": levels, "levels_half_width_95": widths}
-        return body
+    def record(
+        self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None
+    ) -> CountRecord:
+        """Return the record of a release, or of a denial in the same shape: without values, and with its reason."""
+        release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
+        mechanism = self.mechanisms[epsilon]
+        record = CountRecord(
+            release_id=release_id(self.site, release.name, audience, head.window_end, head.attempt),
+            site=head.site,
+            audience=audience,
+            release=release.name,
+            window_start=head.window_start,
+            window_end=head.window_end,
+            values=None if values is None else self.by_name([int(v) for v in values.values[:n]]),
+            released=values is not None,
+            reason=reason,
+            mechanism=release.mechanism,
+            epsilon=decimal_string(epsilon),
+            spend="0" if values is None else decimal_string(release.charge(audience)),
+            noise_scale=self.by_name(self.scales(mechanism, values)),
+            half_width_95=None if values is None else self.by_name([float(w) for w in values.half_width[:n]]),
+            half_width_kind=mechanism.half_width_kind,
+            coverage=rounded_coverage(window.coverage),
+            policy_version=head.policy_version,
+            laboratory=head.laboratory,
+        )
+        return record if len(release.levels) == 1 else record.with_levels(*self._levels(mechanism, values))
 
     def _levels(self, mechanism: CountMechanism, values: Values | None) -> tuple[Levels | None, Levels | None]:
         if values is None:
@@ -156,8 +157,23 @@ class CountPlan:
             levels["building"] = building
         return levels
 
-    def _by_name(self, entries: Sequence[Any]) -> dict[str, Any]:
+    def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
+        """Return entries, one for each of ``names`` in order, by name."""
         return dict(zip(self.names, entries, strict=True))
+
+
+def count_plans(policy: Policy, site: str) -> tuple[CountPlan, ...]:
+    """Return the count releases of a site, in the order of the policy."""
+    return tuple(
+        CountPlan(policy, release, site)
+        for release in policy.release
+        if isinstance(release, CountRelease) and policy.zones_of(release, site)
+    )
+
+
+def rounded_coverage(coverage: Fraction) -> float:
+    """Return a coverage as records have it."""
+    return round(float(coverage), 4)
 
 
 def release_id(site: str, release: str, audience: str, name: str, attempt: int = 1) -> str:

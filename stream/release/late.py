@@ -23,16 +23,18 @@ from stream.policy.mechanisms import names_where
 from stream.policy.sites import zones_now
 from stream.records import DayClosed, Micros, OccupancyWindow, Published
 from stream.release.asked import AskedDays, LocalDay
-from stream.release.attribute_plan import read_digest
-from stream.release.count_plan import CountPlan, release_id
+from stream.release.attribute_plan import attribute_plans, read_digest
+from stream.release.attribute_stage import AttributeReleases
+from stream.release.count_plan import count_plans, release_id
+from stream.release.count_stage import CountReleases
+from stream.release.issuer import Issuer
 from stream.release.promises import log_largest_factor
-from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.schemas import parse_time, rfc3339
 
 
-class LateReleases(Releases):
-    """The release stage of one site, for items that lie before what it has released."""
+class LateReleases:
+    """The releases of one site, for items that lie before what it has released."""
 
     def __init__(self, policy: Policy, site: str, keys: Keys, attempt: int = 1, names: Collection[str] = ()) -> None:
         """Release late under ``policy``; at attempts above 1 only the count releases named.
@@ -40,11 +42,16 @@ class LateReleases(Releases):
         Raises:
             UsageError: names and attempt do not go together, or a name is of no release that may come late again.
         """
-        super().__init__(policy, site, keys, attempt)
         _check_names(policy, attempt, names)
-        if attempt > 1:
-            self._plans = [plan for plan in self._plans if plan.release.name in names]
-            self._attribute_plans = []
+        self._policy = policy
+        self._timezone = ZoneInfo(policy.site[site].timezone)
+        self._issuer = Issuer.of(policy, site, keys, attempt)
+        again = attempt > 1
+        self._plans = tuple(plan for plan in count_plans(policy, site) if not again or plan.release.name in names)
+        self._late_plans = tuple(plan for plan in self._plans if not plan.release.declared.carries)
+        self._attribute_plans = () if again else attribute_plans(policy, site, keys)
+        self._counts = CountReleases(policy, self._issuer, self._late_plans)
+        self._attributes = AttributeReleases(policy, self._issuer, self._attribute_plans)
 
     def past(self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState) -> list[Published]:
         """Release an item that lies before what has been released, into the same books.
@@ -53,14 +60,17 @@ class LateReleases(Releases):
         ``sample`` and ``ba`` may publish depends on all windows around, so they release nothing here.
         """
         aside.ledger, aside.asked, aside.charged = state.ledger, state.asked, state.charged
-        late = self._late_plans()
-        made = self._window(aside, item, late) if isinstance(item, OccupancyWindow) else self._day(aside, item)
+        if isinstance(item, OccupancyWindow):
+            made = self._counts.window(aside, item)
+        else:
+            made = self._attributes.day(aside, item)
         published = [output for output in made if isinstance(output, Published)]
         state.ledger, state.asked, state.charged = aside.ledger, aside.asked, aside.charged
         return published
 
-    def _late_plans(self) -> list[CountPlan]:
-        return [plan for plan in self._plans if not plan.release.declared.carries]
+    def note_coverage(self, aside: ReleaseState, window: OccupancyWindow) -> None:
+        """Take the coverage of a window that is not released into that of its local day."""
+        self._counts.note_coverage(aside, window)
 
     def open_books(
         self, state: ReleaseState, entries: Iterable[Mapping[str, Any]], policies: Mapping[str, Policy]
@@ -74,7 +84,7 @@ class LateReleases(Releases):
         """
         state.ledger.spent, state.ledger.recent, state.ledger.zones = {}, {}, {}
         state.asked, state.charged = AskedDays(), ChargedWindows()
-        known = {version: _Earlier(policy, self._policy, self._site) for version, policy in policies.items()}
+        known = {version: _Earlier(policy, self._policy, self._issuer.site) for version, policy in policies.items()}
         for entry in entries:
             if entry["nano"]:
                 known[entry["policy_version"]].note(state, entry, parse_time(entry["window_end"]))
@@ -87,14 +97,14 @@ class LateReleases(Releases):
 
     def charged_before(self, state: ReleaseState, window: OccupancyWindow) -> str | None:
         """Return a release under which a zone of what would be released now was charged for this window."""
-        zones = {zone.id for plan in self._late_plans() for zone in plan.zones}
+        zones = {zone.id for plan in self._late_plans for zone in plan.zones}
         lines = state.charged.charged_at(window.window_end)
         return next((name.split("/")[0] for name, line in sorted(lines.items()) if zones & set(line.zones)), None)
 
     def prices(self, state: ReleaseState, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, Fraction]]:
         """Yield (release, audience, epsilon) of each record that will be charged for an item, unless it is denied."""
         if isinstance(item, OccupancyWindow):
-            for plan in self._late_plans():
+            for plan in self._late_plans:
                 for audience in audiences_of(plan.release):
                     yield plan.release.name, audience, plan.release.charge(audience)
             return
@@ -112,9 +122,9 @@ class LateReleases(Releases):
     def _answers_to(self, item: OccupancyWindow | DayClosed) -> list[str]:
         end = rfc3339(item.window_end)
         return [
-            release_id(self._site, query.query.name, audience, end, self._attempt)
+            release_id(self._issuer.site, query.name, audience, end, self._issuer.attempt)
             for plan in self._plans
-            for query in self._queries[plan.release.name]
+            for query in plan.release.queries
             for audience in audiences_of(plan.release)
             if isinstance(item, OccupancyWindow)
         ]
@@ -125,11 +135,11 @@ class LateReleases(Releases):
         Queries answer from released values and have none.
         """
         if isinstance(item, OccupancyWindow):
-            day, end = key_day(item.window_end - self._tick), item.window_end
+            day, end = key_day(item.window_end - self._issuer.tick), item.window_end
         else:
             start, end = local_day(item.day, self._timezone)
             day = key_day(start)
-        return {name: self._commitment(day, release, end, read) for name, release, read in self._named(item)}
+        return {name: self._issuer.commitment(day, release, end, read) for name, release, read in self._named(item)}
 
     def _named(self, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, bytes]]:
         """Yield (release id, release, digest of what it reads) of each record of an item."""
@@ -138,13 +148,13 @@ class LateReleases(Releases):
                 name, read = plan.release.name, counts_digest(plan.counts(item))
                 for audience in audiences_of(plan.release):
                     end = rfc3339(item.window_end)
-                    yield release_id(self._site, name, audience, end, self._attempt), name, read
+                    yield release_id(self._issuer.site, name, audience, end, self._issuer.attempt), name, read
         else:
             for attributes in self._attribute_plans:
                 name = attributes.release.name
                 for record, audience in attributes.records(item):
                     where = f"{record.day}/{record.zone}/{record.attribute}"
-                    yield release_id(self._site, name, audience, where), name, read_digest(record)
+                    yield release_id(self._issuer.site, name, audience, where), name, read_digest(record)
 
 
 class _Earlier:

@@ -16,7 +16,6 @@ Half-widths of window sums, of their noise (w windows, k the half-width of one v
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -39,8 +38,9 @@ from stream.mechanisms.smoothers import Ratio
 from stream.policy.document import decimal_string
 from stream.policy.releases import Query
 from stream.records import OccupancyWindow
-from stream.release.count_plan import CountPlan, release_id
-from stream.schemas import rfc3339
+from stream.release.count_plan import CountPlan, release_id, rounded_coverage
+from stream.release.issuer import Head
+from stream.schemas import CountRecord
 
 Stage = WindowSum | GroupWindowSum | JumpDrop | LowSignal
 
@@ -99,28 +99,33 @@ class QueryPlan:
         return Ratio(*(np.concatenate(parts) for parts in zip(exact, widths, strict=True)))
 
     def record(
-        self, window: OccupancyWindow, audience: str, attempt: int, answer: Answer | None, reason: str | None
-    ) -> dict[str, Any]:
-        """Return the record's fields; its values are sums, or -1, 0 and 1 for drop, nothing and jump, or 0 and 1."""
+        self, head: Head, window: OccupancyWindow, audience: str, answer: Answer | None, reason: str | None
+    ) -> CountRecord:
+        """Return the record; its values are sums, or -1, 0 and 1 for drop, nothing and jump, or 0 and 1."""
         release, query = self.plan.release, self.query
         epsilon = release.epsilon[audience]
         mechanism = self.plan.mechanisms[epsilon]
         reason = reason or ("too_early" if answer is None else None)
-        return {
-            "release_id": release_id(self.plan.site, query.name, audience, rfc3339(window.window_end), attempt),
-            "audience": audience,
-            "release": query.name,
-            "values": None if answer is None else self._named(self._numbers(answer)),
-            "released": answer is not None,
-            "reason": reason,
-            "mechanism": f"{release.mechanism}/{query.kind}",
-            "epsilon": decimal_string(epsilon),
-            "spend": "0",
-            "noise_scale": self._named(self.plan.scales(mechanism, None if answer is None else answer.values)),
-            "half_width_95": self._half_widths(mechanism, answer) if query.kind == "window-sum" else None,
-            "half_width_kind": "noise",
-            "coverage": round(float(window.coverage), 4),
-        }
+        return CountRecord(
+            release_id=release_id(self.plan.site, query.name, audience, head.window_end, head.attempt),
+            site=head.site,
+            audience=audience,
+            release=query.name,
+            window_start=head.window_start,
+            window_end=head.window_end,
+            values=None if answer is None else self.plan.by_name(self._numbers(answer)),
+            released=answer is not None,
+            reason=reason,
+            mechanism=f"{release.mechanism}/{query.kind}",
+            epsilon=decimal_string(epsilon),
+            spend="0",
+            noise_scale=self.plan.by_name(self.plan.scales(mechanism, None if answer is None else answer.values)),
+            half_width_95=self._half_widths(mechanism, answer) if query.kind == "window-sum" else None,
+            half_width_kind="noise",
+            coverage=rounded_coverage(window.coverage),
+            policy_version=head.policy_version,
+            laboratory=head.laboratory,
+        )
 
     def _numbers(self, answer: Answer) -> list[int]:
         numbers = answer.numbers
@@ -130,7 +135,9 @@ class QueryPlan:
         return [int(number) for number in numbers[: len(self.plan.names)]]
 
     def _half_widths(self, mechanism: CountMechanism, answer: Answer | None) -> dict[str, float] | None:
-        return None if answer is None else self._named([float(width) for width in self._widths(mechanism, answer)])
+        if answer is None:
+            return None
+        return self.plan.by_name([float(width) for width in self._widths(mechanism, answer)])
 
     def _widths(self, mechanism: CountMechanism, answer: Answer) -> list[int]:
         """Return the 95 % half-width of each name's sum; see the head of this module."""
@@ -142,9 +149,6 @@ class QueryPlan:
             own = sum_half_width_95(mechanism.noise_epsilon_at(0), windows)
             return [min(own, _root(windows * k * k)) for k in answer.values.half_width[:n].tolist()]
         return [sum_half_width_95(mechanism.noise_epsilon, windows)] * n
-
-    def _named(self, entries: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.plan.names, entries, strict=True))
 
 
 def repeated_half_widths(values: Ints, widths: Ints) -> list[int]:

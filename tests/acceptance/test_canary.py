@@ -313,7 +313,7 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key, need
     assert "02:ff:ff" not in text
     keys = keyfile.FileKeys(key)
     stages = Pipeline(policy, SITE, keys).table
-    report = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages[2].operator._ledger))
+    report = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages[2].operator._issuer))
     assert not needles.found_in(report)
 
 

@@ -18,6 +18,7 @@ from stream.mechanisms.counts import Naming
 from stream.policy.document import load_policy
 from stream.records import MINUTE, OccupancyWindow
 from stream.release.count_plan import CountPlan
+from stream.release.issuer import Head
 from stream.release.query_plan import QueryPlan
 
 STREAMS = 500
@@ -74,7 +75,8 @@ def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -
         window = OccupancyWindow("dbh", number * TICK, COUNTS, Fraction(1))
         state, [values] = mechanism.step(state, naming.tick(mechanism, window.window_end, counted.counts(window)))
         asked, answer = query.step(asked, values)
-    return query.record(window, "a", 1, answer, None)
+    head = Head("dbh", "", "", "", laboratory=True, attempt=1)
+    return query.record(head, window, "a", answer, None).model_dump()
 
 
 @pytest.fixture(scope="module", params=SUMS.values(), ids=list(SUMS))

@@ -15,6 +15,7 @@ from stream.accounting.ledger import (
     GENESIS,
     Ledger,
     LedgerState,
+    Posting,
     chain_hash,
     refuse_other,
     spent_around,
@@ -119,8 +120,11 @@ def test_a_billionth_of_an_epsilon_is_charged_exactly():
 def test_a_refusal_is_entered_and_charges_nothing():
     books = Ledger(SITE, "ledger1", bytes(32), "v", laboratory=True)
     state, entry = books.enter(
-        LedgerState(), release="r", audience="board", release_id="i", attempt=1, window_end=DAY, keep=DAY, day=1,
-        epsilon="1", nano=10**9, denial="budget", commitment="c",
+        LedgerState(),
+        Posting(
+            release="r", audience="board", release_id="i", attempt=1, window_end=DAY, keep=DAY, day=1,
+            epsilon="1", nano=10**9, denial="budget", commitment="c",
+        ),
     )  # fmt: skip
     assert (parse_record(entry)["nano"], parse_record(entry)["outcome"]) == (0, "budget")
     assert (spent_on(state, ["r/board"], range(9)), spent_around(state, ["r/board"], DAY, DAY), state.sequence) == (

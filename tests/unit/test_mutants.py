@@ -72,7 +72,7 @@ def test_the_catalogue_holds_at_least_sixty_entries_over_all_that_carries_promis
     assert len(mutants) >= 60
     subjects = {Path(mutant.file).stem for mutant in mutants}
     assert subjects >= {
-        "noise", "labels", "chain", "osdprr", "ledger", "account", "exposure", "presence", "watermark", "stage",
+        "noise", "labels", "chain", "osdprr", "ledger", "account", "exposure", "presence", "watermark", "count_stage",
         "late", "partition", "store", "strict_consumer", "tenure", "receiver",
     }  # fmt: skip
 

@@ -200,7 +200,7 @@ def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_
     stage, state = Releases(first, SITE, KEYS), Releases(first, SITE, KEYS).initial()
     state, live = scan(stage, windows(40, 8), state)
     late = LateReleases(second, SITE, KEYS)
-    state, aside = late.adopt(stage.encode(state), {}), ReleaseState()
+    state, aside = Releases(second, SITE, KEYS).adopt(stage.encode(state), {}), ReleaseState()
     between = [out for window in windows(40, 8) for out in late.past(state, window, aside)]
     entries = [orjson.loads(out.value) for out in [*live, *between] if getattr(out, "topic", "") == AUDIT]
     _, records = rebuild_account([first, second], SITE, entries, {})

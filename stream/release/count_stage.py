@@ -1,0 +1,198 @@
+"""A window of counts becomes private records: charge, perturb, smooth, publish.
+
+For each count release of a window, in the order of the policy:
+
+1. which audiences can pay, by ledger and policy alone; the rest get a denial of the same shape;
+2. one chain of noise over the epsilons of those who pay (PeGaSus' perturber: four fifths of them);
+3. each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon
+   share the value;
+4. one ledger entry and one record per audience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from stream.accounting.charged import Line, line_name
+from stream.keys import key_day, subkey
+from stream.local_time import slot_of
+from stream.mechanisms.chain import chain
+from stream.mechanisms.contract import CountMechanism, Tick, Values
+from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.noise import Ints
+from stream.operators import Operator
+from stream.policy.document import Policy, decimal_string
+from stream.records import WAITING, Charge, Micros, OccupancyWindow, Published
+from stream.release.budgets import Budgets
+from stream.release.carried import Owner
+from stream.release.count_plan import CountPlan
+from stream.release.factor_limit import FactorLimit
+from stream.release.issuer import Issuer
+from stream.release.query_plan import QueryPlan
+from stream.release.state import ReleaseState
+from stream.schemas import private_topic
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Reasons = dict[str, str | None]
+"""Audience -> why it gets nothing; None for those that get it and are charged."""
+
+
+class CountReleases:
+    """The count releases of one site."""
+
+    def __init__(self, policy: Policy, issuer: Issuer, plans: tuple[CountPlan, ...]) -> None:
+        self._issuer = issuer
+        self._version = policy.version
+        self._timezone = ZoneInfo(policy.site[issuer.site].timezone)
+        self._budgets = Budgets.of(policy, issuer.site)
+        self._limit = FactorLimit(policy.privacy)
+        self._plans = plans
+        self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in plans}
+
+    def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | Charge]:
+        """Release one window; a window at or before the latest that was released is left alone."""
+        if window.window_end <= state.through:
+            return
+        state.through = window.window_end
+        self.note_coverage(state, window)
+        day = key_day(window.window_end - self._issuer.tick)
+        if day != state.day:
+            state.day = day
+            for name, mechanism in self._mechanisms().items():
+                if name in state.smoothing:
+                    state.smoothing[name] = mechanism.pause(state.smoothing[name])
+        for plan in self._plans:
+            yield from self._count_release(state, plan, window, day)
+
+    def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
+        """Take a window's coverage into that of its local day."""
+        day = (_EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
+        state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
+
+    def _count_release(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, day: int
+    ) -> Iterator[Published | Charge]:
+        release, end = plan.release, window.window_end
+        reasons = self._denials(state, plan, day, end)
+        paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
+        counts = plan.counts(window)
+        made = self._perturb(state, plan, window, counts, paying)
+        head = self._issuer.head(end - self._issuer.tick, end)
+        commitment = self._issuer.commitment(day, release.name, end, counts_digest(counts))
+        zones = tuple(zone.id for zone in plan.zones)
+        for audience, reason in reasons.items():
+            value = made[release.epsilon[audience]] if reason is None else None
+            record = plan.record(head, window, audience, value, reason)
+            yield self._issuer.charge(state, record, end=end, day=day, commitment=commitment, zones=zones)
+            topic = private_topic(audience, release.name)
+            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+        for audience, reason in reasons.items():  # when all have been charged, since what is left may be shared
+            yield Charge(
+                release.name, audience, release.mechanism, release.epsilon[audience] if reason is None else Fraction(0),
+                reason=reason or "", left=self._budgets.left(state.ledger, release, audience, day),
+                attempt=head.attempt, w=release.windows_paid,
+            )  # fmt: skip
+        for query in self._queries[release.name]:
+            yield from self._answers(state, query, window, made, reasons)
+
+    def _denials(self, state: ReleaseState, plan: CountPlan, day: int, end: Micros) -> Reasons:
+        """Return why each audience gets nothing of a window, None for those that get it and are charged."""
+        release = plan.release
+        reasons = self._budgets.denials(state.ledger, release, day, end)
+        if plan.owner is not None and release.name not in state.carried and end <= state.waits:
+            return dict.fromkeys(reasons, WAITING)
+        paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
+        name = line_name(release.name, self._version, self._issuer.attempt)
+        line = Line(release.mechanism, release.windows_paid, tuple(zone.id for zone in plan.zones))
+        state.charged.note(end, name, line, paid)
+        if paid and self._limit.passed_by_window(state, line.zones, end):
+            state.charged.take_back(end, name)
+            return {audience: reason or "factor" for audience, reason in reasons.items()}
+        return reasons
+
+    def _perturb(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, counts: Ints, paying: set[Fraction]
+    ) -> dict[Fraction, Values]:
+        """Draw one chain of noise for all who pay, and smooth for each epsilon; close the others' groups."""
+        for epsilon, mechanism in plan.mechanisms.items():
+            name = plan.state_name(epsilon)
+            if epsilon not in paying and name in state.smoothing:
+                state.smoothing[name] = mechanism.pause(state.smoothing[name])
+        if not paying:
+            return {}
+        issuer, end = self._issuer, window.window_end
+        key = subkey(issuer.keys.day(key_day(end - issuer.tick)), "noise")
+        context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names)
+        shares = {epsilon: plan.mechanisms[epsilon].noise_epsilon for epsilon in sorted(paying)}
+        if plan.draws_own_noise:
+            noise = dict.fromkeys(shares.values(), np.zeros_like(counts))
+        else:
+            noise = chain(key, context, counts_digest(counts), list(shares.values()), len(counts))
+        slot = slot_of(end, self._timezone)
+        made = {}
+        for epsilon, share in shares.items():
+            mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
+            held = state.smoothing[name] if name in state.smoothing else mechanism.initial()
+            tick = Tick(counts, noise[share], key, context, slot)
+            state.smoothing[name], [made[epsilon]] = mechanism.step(held, tick)
+            if plan.owner is not None:
+                state.carried[plan.release.name] = plan.owner
+        return made
+
+    def _answers(
+        self, state: ReleaseState, query: QueryPlan, window: OccupancyWindow, made: dict[Fraction, Values],
+        reasons: Reasons,
+    ) -> Iterator[Published]:  # fmt: skip
+        """Answer a query from the values just made: free, and so without a ledger entry."""
+        end, answers = window.window_end, {}
+        for epsilon in query.plan.mechanisms:
+            name = query.state_name(epsilon)
+            state.smoothing[name], answers[epsilon] = query.step(state.smoothing.get(name), made.get(epsilon))
+        head = self._issuer.head(end - self._issuer.tick, end)
+        for audience, reason in reasons.items():
+            answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
+            record = query.record(head, window, audience, answer, reason)
+            topic = private_topic(audience, query.query.name)
+            yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
+
+    # --- what is kept between windows -----------------------------------------------------------------
+
+    def _mechanisms(self) -> dict[str, CountMechanism]:
+        return {
+            plan.state_name(epsilon): mechanism
+            for plan in self._plans
+            for epsilon, mechanism in plan.mechanisms.items()
+        }
+
+    def operators(self) -> dict[str, Operator[Any, Any, Any]]:
+        """Return what the states of post-processing belong to, by name."""
+        operators: dict[str, Operator[Any, Any, Any]] = dict(self._mechanisms())
+        for plan in self._plans:
+            for query in self._queries[plan.release.name]:
+                operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
+        return operators
+
+    def owners(self) -> dict[str, Owner]:
+        """Return the releases that carry publications, and what these belong to."""
+        return {plan.release.name: plan.owner for plan in self._plans if plan.owner is not None}
+
+    def carry_on(self, state: ReleaseState, kept: Mapping[str, str], parts: Mapping[str, bytes]) -> None:
+        """Go on with publications of another policy.
+
+        Args:
+            state: the site's.
+            kept: release -> its name in the other policy.
+            parts: the other policy's states of post-processing, by name.
+        """
+        for plan in self._plans:
+            if plan.release.name in kept:
+                [(epsilon, mechanism)] = plan.mechanisms.items()
+                held = parts[f"{kept[plan.release.name]}/{decimal_string(epsilon)}"]
+                state.smoothing[plan.state_name(epsilon)] = mechanism.decode(held)
