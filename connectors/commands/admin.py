@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -106,31 +107,43 @@ def plan(file: Path, *, as_json: bool) -> None:
 
 def _print_plan(report: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    counts = table(
-        f"A day under policy {report['policy_version']}: counts",
-        ("release", "audience"),
-        ("epsilon", "windows\nthat fit", "cost of\na day", "one person,\none day", "mean\ncount", "mean\nerror"),
-    )
-    for row in report["counts"]:
-        cost = row["cost"]
-        counts.add_row(
-            f"{row['site']}/{row['release']}", row["audience"], row["epsilon"],
-            f"{row['releases_that_fit']} of {row['windows_per_day']}", cost["day"], cost["person_day"],
-            f"{row['expected_mean_count']:.2f}", f"{row['expected_mean_absolute_error']:.2f}",
-        )  # fmt: skip
-    console.print(counts)
+    for site, rows in _by_site(report["counts"]):
+        counts = table(
+            f"A day at {site} under policy {report['policy_version']}: counts",
+            ("release", "audience"),
+            ("epsilon", "windows\nthat fit", "cost of\na day", "one person,\none day", "mean\ncount", "mean\nerror"),
+        )
+        for row in rows:
+            cost = row["cost"]
+            counts.add_row(
+                row["release"], row["audience"], row["epsilon"],
+                f"{row['releases_that_fit']} of {row['windows_per_day']}", cost["day"], cost["person_day"],
+                f"{row['expected_mean_count']:.2f}", f"{row['expected_mean_absolute_error']:.2f}",
+            )  # fmt: skip
+        console.print(counts)
     for row in report["counts"]:
         if row["worse_than_zero"]:
             error, mean = row["expected_mean_absolute_error"], row["expected_mean_count"]
             console.print(f"[bold]![/bold] {worse_than_zero(row['release'], row['audience'], error, mean)}")
     console.print("Counts and errors are those on the simulated day of 'tacet simulate --seed 1'.\n")
-    attributes = table("Attributes", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor"))
-    for row in report["attributes"]:
-        attributes.add_row(
-            f"{row['site']}/{row['release']}", row["attribute"], row["audience"], row["epsilon"],
-            str(row["zones"]), f"{row['with_counts']:.4g}",
-        )  # fmt: skip
-    console.print(attributes)
+    for site, rows in _by_site(report["attributes"]):
+        attributes = table(
+            f"Attributes at {site}", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor")
+        )
+        for row in rows:
+            attributes.add_row(
+                row["release"], row["attribute"], row["audience"], row["epsilon"],
+                str(row["zones"]), f"{row['with_counts']:.4g}",
+            )  # fmt: skip
+        console.print(attributes)
+
+
+def _by_site(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield each site with its rows, in their order."""
+    sites: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        sites.setdefault(row["site"], []).append(row)
+    yield from sites.items()
 
 
 def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:

@@ -284,6 +284,13 @@ def test_the_verb_prints_one_object_or_a_table(tmp_path):
     assert max(map(len, table.splitlines())) <= 80
 
 
+def test_the_plan_of_the_simulated_building_breaks_no_name_at_80_columns(tmp_path):
+    done = invoke(tmp_path, simulated_policy(simulate(SimulatorConfig(seed=1))), "plan")
+    for name in ("occupancy", "floors", "office-day", "facilities", "occupancy_level", "one person,"):
+        assert f" {name} " in done.output, name
+    assert max(map(len, done.output.splitlines())) <= 80
+
+
 MODELS = """
 [privacy.mobility]
 forward = [[0.95, 0.05], [0.05, 0.95]]
