@@ -162,8 +162,10 @@ class Policy(Frozen):
     @property
     def version(self) -> str:
         """Digest of the policy's meaning, 16 hexadecimal digits; a key at its default means what no key means."""
-        meaning = orjson.dumps(self.model_dump(mode="json", exclude_defaults=True), option=orjson.OPT_SORT_KEYS)
-        return hashlib.sha256(meaning).hexdigest()[:16]
+        meaning = self.model_dump(mode="json", exclude_defaults=True)
+        for release in meaning["release"]:
+            release |= {name: _in_order(release[name]) for name in ("attributes", "states") if name in release}
+        return hashlib.sha256(orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     def document(self) -> bytes:
         """Return the policy with every default written out: JSON that later versions read as it was meant.
@@ -195,6 +197,11 @@ class Policy(Frozen):
     def zones_of(self, release: CountRelease | AttributeRelease, site: str) -> tuple[Zone, ...]:
         """Zones of a site that a release covers, in registry order."""
         return tuple(zone for zone in self.site[site].zones if release.zones.covers(zone))
+
+
+def _in_order(table: dict[str, object]) -> object:
+    """Return a table whose order has a meaning as what keeps it, sorted or not; an ascending one stays a table."""
+    return table if list(table) == sorted(table) else [*table.items()]
 
 
 def _names(releases: Iterable[Release]) -> Iterator[str]:

@@ -79,6 +79,44 @@ def test_the_order_of_attributes_survives():
     assert list(again.release[1].attributes) == ["departure", "arrival"]
 
 
+ORDERED = """
+[[release]]
+name = "by-wing"
+query = "count"
+mechanism = "laplace"
+states = {{ {states} }}
+epsilon = {{ public = "1" }}
+[[release]]
+name = "day"
+query = "attributes"
+zones = {{ kind = "office" }}
+model.joint = {{ "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }}
+{attributes}
+"""
+EAST, WEST = 'east = ["a", "b"]', 'west = ["c"]'
+ARRIVAL = '[release.attributes.arrival]\nepsilon = { public = "1" }\nsensitive = { after = "10:00" }\n'
+LEVEL = '[release.attributes.occupancy_level]\nepsilon = { public = "1" }\nsensitive = { below = 0.3 }\n'
+
+
+def test_an_order_that_has_a_meaning_is_part_of_the_version():
+    """A pattern of the model has its digits in the order of attributes; labels of noise name states in theirs."""
+    versions = {
+        load_policy(policy_text(ORDERED.format(states=states, attributes=attributes))).version
+        for states in (f"{EAST}, {WEST}", f"{WEST}, {EAST}")
+        for attributes in (ARRIVAL + LEVEL, LEVEL + ARRIVAL)
+    }
+    assert len(versions) == 4
+
+
+def test_an_order_without_a_meaning_is_no_part_of_the_version():
+    text = policy_text()
+    other = text.replace(
+        'facilities = "1", public = "0.1", board = "0.1"', 'board = "0.1", public = "0.1", facilities = "1"'
+    )
+    assert other != text
+    assert load_policy(other).version == load_policy(text).version
+
+
 def altered(**changes: object) -> bytes:
     return orjson.dumps(orjson.loads(load_policy(SMALL).document()) | changes)
 
