@@ -39,7 +39,7 @@ VERBS = {
     "store": "connectors.commands.storing",
     "recover": "connectors.commands.recover",
     "topics": "connectors.commands.topics",
-    "ingest": "connectors.commands.running",
+    "ingest": "connectors.commands.ingest",
     "worker": "connectors.commands.worker",
     "leakage": "connectors.commands.learning",
     "optimise": "connectors.commands.leakage",

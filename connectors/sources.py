@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -25,6 +26,38 @@ from stream.policy.document import Policy
 from stream.records import SECOND, Heartbeat, Micros
 
 log = structlog.get_logger("tacet.run")
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A recording, and the windows that it stands for."""
+
+    path: Path
+    speed: float | None = None
+    """Times real time; None: as fast as it is taken."""
+    since: Micros | None = None
+    until: Micros | None = None
+
+    def opened(
+        self, policy: Policy, pseudonym_key: bytes, progress: Callable[..., None] | None = None
+    ) -> ObservationFile:
+        """Return the file's messages; nothing is read yet."""
+        return ObservationFile(
+            self.path, policy, pseudonym_key, since=self.since, until=self.until, progress=progress
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class UdpSource:
+    """Controllers that send traps to an address of this machine."""
+
+    address: tuple[str, int]
+    communities: tuple[bytes, ...]
+    start: Micros | None = None
+    """What uptime 0 stands for, in a laboratory whose event time is the controllers' sysUpTime; None: arrival."""
+
+
+Source = UdpSource | FileSource
 
 TURN = 0.005
 """Seconds after which a busy feeder lets the event loop look at signals."""
@@ -63,21 +96,17 @@ async def _sleep_until(due: float, stop: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def receiver(
-    address: tuple[str, int], policy: Policy, pseudonym_key: bytes, sink: Sink, communities: tuple[bytes, ...],
-    *, start: Micros | None = None, newest: Micros = -1,
-) -> AsyncIterator[Receiver]:  # fmt: skip
-    """Listen for traps from the policy's sources, in a session after the ``newest`` there was.
-
-    ``start`` switches to the laboratory's uptime clock.
-    """
+    source: UdpSource, policy: Policy, pseudonym_key: bytes, sink: Sink, *, newest: Micros = -1
+) -> AsyncIterator[Receiver]:
+    """Listen for traps from the policy's sources, in a session after the ``newest`` there was."""
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
-        address,
-        ingest=Ingest.of_policy(policy, pseudonym_key, start=start),
+        source.address,
+        ingest=Ingest.of_policy(policy, pseudonym_key, start=source.start),
         sink=sink,
         allow=AllowList(sources),
-        communities=communities,
+        communities=source.communities,
         clock=clock,
         newest=newest,
     )

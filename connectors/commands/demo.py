@@ -26,7 +26,7 @@ from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
 from connectors.snmp.admission import Counters
 from connectors.snmp.receiver import Receiver
-from connectors.sources import receiver
+from connectors.sources import UdpSource, receiver
 from stream.pipeline import Options
 from stream.policy.document import CountRelease, Policy
 from stream.records import MINUTE, SECOND, Micros, OccupancyWindow
@@ -88,7 +88,8 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
     with embedded(policy, key_file, folder / "store", Options(occupancy=True)) as runner:
         # A simulated day has nothing to lose: what no window holds yet is not kept, so that a slow disk can follow.
         sink = FileSink(runner, asyncio.Event())
-        async with receiver(("127.0.0.1", 0), policy, key, sink, (COMMUNITY,), start=simulation.start) as listening:
+        source = UdpSource(("127.0.0.1", 0), (COMMUNITY,), start=simulation.start)
+        async with receiver(source, policy, key, sink) as listening:
             _listened_before(listening, policy, simulation.start)
             with progress("windows released", 288) as tick:
                 traps = trap_schedule(simulation, [], seed, 1)

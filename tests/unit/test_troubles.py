@@ -7,10 +7,10 @@ import asyncio
 import pytest
 import structlog
 
-from connectors.embedded import runner as live
 from connectors.snmp import troubles
 from connectors.snmp.sender import encode_associate
 from connectors.snmp.troubles import KERNEL, Troubles
+from connectors.sources import UdpSource, receiver
 from tests.core_ground import building
 
 UNKNOWN = "5c:52:1e:ff:ff:01"
@@ -51,7 +51,8 @@ async def test_a_receiver_that_keeps_running_tells_its_troubles(monkeypatch: pyt
     trap = encode_associate(bytes.fromhex("3c0000000001"), bytes.fromhex(UNKNOWN.replace(":", "")),
                             community=b"c0mm", uptime=1)  # fmt: skip
     with structlog.testing.capture_logs() as lines:
-        async with live.receiver(("127.0.0.1", 0), building(), bytes(32), Nowhere(), (b"c0mm",)) as made:
+        source = UdpSource(("127.0.0.1", 0), (b"c0mm",))
+        async with receiver(source, building(), bytes(32), Nowhere()) as made:
             loop = asyncio.get_running_loop()
             transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=made.address)
             transport.sendto(trap)

@@ -1,0 +1,162 @@
+"""ingest: observations to Kafka, from traps or a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from connectors import keyfile, logs
+from connectors.commands.choosing import chosen, source_options
+from connectors.commands.options import (
+    bootstrap,
+    communities,
+    json_option,
+    key_option,
+    policy_option,
+    public_range,
+    read_policy,
+    run_async,
+    windows_options,
+)
+from connectors.commands.summaries import tell_file, tell_traps
+from connectors.files.observations import ObservationFile, shortfall
+from connectors.kafka.claims import Claims
+from connectors.kafka.client import KafkaSink
+from connectors.kafka.control import checked
+from connectors.signals import stop_signals, within
+from connectors.snmp.ingest import Ingest
+from connectors.snmp.receiver import Receiver
+from connectors.sources import FileSource, Source, UdpSource, feed_file, receiver, until_stopped
+from stream.policy.document import Policy
+from stream.records import Micros
+from stream.settings import Settings
+
+LAST_DRAIN = 8.0
+"""Seconds in which an ingest that is told to stop brings out what it holds; a broker may never answer."""
+
+
+@click.command()
+@click.option("--kafka", help="Bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
+@policy_option
+@key_option
+@source_options
+@click.option("--take-over", is_flag=True, help="Send for sources although another ingest does; that one ends.")
+@windows_options
+@json_option
+@click.pass_obj
+def ingest(
+    settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
+    observations: Path | None, speed: float | None, take_over: bool, first_window: Micros | None,
+    last_window: Micros | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Send observations to Kafka: from traps until told to stop, or from a file to its end.
+
+    With --from and --to a file stands for these windows only: its sources are heard of from the first on, and
+    until the last one is closed. Live traps have no such bounds; 'tacet worker' has.
+
+    A source has one ingest: while another one sends for it, this one is refused.
+
+    Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
+    """
+    policy = read_policy(policy_file)
+    given = chosen(udp, observations)
+    live = not isinstance(given, Path)
+    if live and (first_window is not None or last_window is not None):
+        raise click.UsageError("--from, --to: must go with --observations; for live traps give them to 'tacet worker'")
+    windows = (None, None) if live else public_range(key_file, policy, first_window, last_window)
+    servers = bootstrap(settings, kafka)
+    source = FileSource(given, speed, *windows) if isinstance(given, Path) else UdpSource(given, communities(settings))
+    pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file))
+    run_async(_ingest(pouring, take_over=take_over, as_json=as_json))
+    pouring.tell(as_json=as_json)
+    problem = shortfall(pouring.file.tally) if pouring.file is not None and pouring.whole else None
+    if problem is not None:
+        raise problem
+
+
+class _Pouring:
+    """One source's observations on their way to Kafka, for as long as its sites' sources are this ingest's."""
+
+    def __init__(self, kafka: str, source: Source, policy: Policy, key: bytes) -> None:
+        self._kafka, self._source, self._policy, self._key = kafka, source, policy, key
+        self._sink = KafkaSink(kafka)
+        self._claims = Claims(kafka, Ingest.of_policy(policy, key).pairs)
+        self._session: Micros = -1
+        self.file: ObservationFile | None = source.opened(policy, key) if isinstance(source, FileSource) else None
+        self._receiver: Receiver | None = None
+        self.whole = False
+        """Whether the file was sent to its end."""
+
+    async def begin(self, *, take_over: bool) -> None:
+        """Connect, and claim the sources; leaves nothing open where that fails."""
+        try:
+            control = await checked(self._kafka)
+            await self._sink.start()
+            recorded = None if self.file is None else self.file.begin()
+            if self.file is None or recorded is not None:
+                partitions = control.partitions or 1
+                self._session = await self._claims.start(partitions, session=recorded, take_over=take_over)
+        except BaseException:
+            await self._claims.stop()
+            await self._sink.stop()
+            raise
+
+    async def pour(self, stop: asyncio.Event) -> None:
+        """Send until ``stop`` or the file's end, and disconnect."""
+        try:
+            await _while_held(self._claims, self._send(stop))
+        finally:
+            await self._sink.stop()
+            await self._claims.stop()
+
+    async def _send(self, stop: asyncio.Event) -> None:
+        if isinstance(self._source, UdpSource):
+            newest = self._session - 1
+            async with receiver(self._source, self._policy, self._key, self._sink, newest=newest) as made:
+                self._receiver = made
+                await until_stopped(made, stop)
+        elif self.file is not None:
+            self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)
+
+    def tell(self, *, as_json: bool) -> None:
+        """Say what has been taken so far."""
+        if self.file is not None:
+            tell_file(self.file.tally, as_json=as_json)
+        elif self._receiver is not None:
+            tell_traps(self._receiver, as_json=as_json)
+
+
+async def _ingest(pouring: _Pouring, *, take_over: bool, as_json: bool) -> None:
+    """Pour observations into Kafka; where that does not end in time after a stop signal, end the process."""
+    await pouring.begin(take_over=take_over)
+    async with stop_signals() as stop:
+        if not await within(LAST_DRAIN, pouring.pour(stop), stop):
+            pouring.tell(as_json=as_json)
+            _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, informs unanswered")
+
+
+async def _while_held(claims: Claims, sending: Coroutine[Any, Any, None]) -> None:
+    """Send for as long as the sources are this ingest's; raise what ended that."""
+    tasks = [asyncio.create_task(sending), asyncio.create_task(claims.keep())]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _give_up(message: str) -> NoReturn:
+    """End the process at once: what hangs on a broker that is away would hang on when it is cancelled, too."""
+    logs.last_word(message)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
