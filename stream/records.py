@@ -119,32 +119,47 @@ WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """What one published record cost one audience; holds nothing that its reader does not know."""
+class CountCharge:
+    """What one window of a count release cost one audience; holds nothing that its reader does not know."""
 
     release: str
     audience: str
     mechanism: str
     epsilon: Fraction
-    """0 when it was denied or not asked."""
+    """0 when it was denied."""
     reason: str = ""
-    """Why denied or not asked: ``budget``, ``w_budget``, ``waiting``, ``factor``, ``asked``, ``month`` or ``guard``."""
+    """Why it was denied: ``budget``, ``w_budget``, ``waiting`` or ``factor``."""
     attempt: int = 1
     """Above 1: of an operator-requested re-release, whose noise is its own."""
     w: int = 1
     """Consecutive windows that one epsilon pays for; 1 where each window costs its own."""
     left: int | None = None
     """How many more releases the budget pays today; None without a budget."""
-    zone: str = ""
-    attribute: str = ""
-    """Of an attribute record, as are ``zone`` and ``day``."""
-    day: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeCharge:
+    """What one attribute record of a zone's day cost one audience; holds nothing that its reader does not know."""
+
+    release: str
+    audience: str
+    epsilon: Fraction
+    """0 when it was not asked."""
+    zone: str
+    attribute: str
+    day: str
+    """Site-local date, ISO form."""
     span: tuple[Micros, Micros] = (0, 0)
     """First instant of the local day, and the first after it."""
+    reason: str = ""
+    """Why it was not asked: ``asked``, ``factor``, ``month`` or ``guard``."""
     shown: str | int | float | None = None
-    """An attribute's value, where it was shown."""
+    """The value, where it was shown."""
     version: str = ""
-    """Policy version of an attribute record, where several are put together; empty for the account's own."""
+    """Policy version, where records of several are put together; empty for the account's own."""
+
+
+Charge = CountCharge | AttributeCharge
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ from connectors.reports.books import store_books, verified, with_kept
 from connectors.reports.kafka_books import kafka_books
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
-from stream.accounting.account import COALITION
 from stream.errors import UsageError
-from stream.policy.document import Policy
+from stream.policy.document import EVERYBODY, Policy
 from stream.records import Micros
 from stream.release.account_stage import past_account
 from stream.schemas import LEAKAGE, parse_record, parse_time
@@ -149,7 +148,7 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
         console.print("Nothing has been released yet.")
     for name, site in report["sites"].items():
         last = site["last"]
-        readers = {**last["audiences"], **({COALITION: last["coalition"]} if last["coalition"] else {})}
+        readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
         spent = table(f"{name}: epsilons up to {last['window_end']}", ("what is protected",), tuple(readers))
         for unit in next(iter(readers.values())):
             spent.add_row(unit_words(unit), *(str(units[unit]) for units in readers.values()))

@@ -26,7 +26,6 @@ import orjson
 from numpy.typing import NDArray
 
 from connectors.files.history import History
-from stream.accounting.account import readers_of
 from stream.accounting.charged import coalition_cost
 from stream.accounting.leakage.entries import Floats
 from stream.accounting.leakage.guard import may_ask, permitted, releasable
@@ -36,9 +35,10 @@ from stream.accounting.leakage.mobility import learn_transitions, reversed_in_ti
 from stream.accounting.leakage.patterns import pattern_factors, worst_factors
 from stream.accounting.leakage.questions import optimise
 from stream.accounting.leakage.temporal import loss, supremum, total_supremum
+from stream.accounting.views import readers_of
 from stream.errors import UsageError
 from stream.operators import scan
-from stream.policy.document import AttributeRelease, CountRelease, Policy
+from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy
 from stream.records import DAY, DayAttribute, Micros, OccupancyWindow
 from stream.sensing.attributes import DayAttributes
 
@@ -126,7 +126,7 @@ def attribute_report(policy: Policy, release: AttributeRelease, history: History
         "revision": revision,
         "joint": {_digits(index): float(p) for index, p in np.ndenumerate(joint)},
         "readers": {reader: _exposed(joint, order, e) for reader, e in epsilons.items() if e.any()},
-        "guard": _guard(joint, order, epsilons["all"], cap),
+        "guard": _guard(joint, order, epsilons[EVERYBODY], cap),
         "optimal": _optimal(joint, order, release.information_target),
     }
 

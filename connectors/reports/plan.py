@@ -18,13 +18,12 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from stream.accounting.account import COALITION
 from stream.accounting.device_day import whole_day
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming
 from stream.mechanisms.noise import Ints
-from stream.policy.document import CountRelease, Policy, Zone, audiences_of, decimal_string
+from stream.policy.document import EVERYBODY, CountRelease, Policy, Zone, audiences_of, decimal_string
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.release.budgets import companions
 from stream.release.count_plan import CountPlan
@@ -48,9 +47,9 @@ def plan(policy: Policy) -> dict[str, Any]:
         for audience in audiences_of(release)
     ]
     coalitions = [
-        {"site": p.site, "release": p.release, "reader": COALITION, "cost": _decimals(p.units)}
+        {"site": p.site, "release": p.release, "reader": EVERYBODY, "cost": _decimals(p.units)}
         for key, p in promises.items()
-        if key[2] == COALITION
+        if key[2] == EVERYBODY
     ]
     attributes = [
         {
@@ -60,7 +59,7 @@ def plan(policy: Policy) -> dict[str, Any]:
             "habit": {str(days): _number(factor) for days, factor in a.habit.items()},
         }
         for a in attribute_promises(policy)
-        if a.reader != COALITION
+        if a.reader != EVERYBODY
     ]  # fmt: skip
     return {
         "policy_version": policy.version, "counts": counts, "coalitions": coalitions, "attributes": attributes,

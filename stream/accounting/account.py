@@ -25,85 +25,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import orjson
 
-from stream.accounting.charged import (
-    ChargedWindows,
-    Line,
-    coalition_cost,
-    decode_charged,
-    encode_charged,
-    line_name,
-)
-from stream.accounting.device_day import Cells, cost_of_days, days_of
+from stream.accounting.charged import ChargedWindows, Line, decode_charged, encode_charged, line_name
+from stream.accounting.device_day import Cells, days_of
 from stream.accounting.exposure import AttributeAccount, CountExponents
 from stream.accounting.habit import Habits, habit_rows, habits_of, habits_renamed
 from stream.accounting.knowledge import Knowledge
-from stream.policy.document import decimal_string
-from stream.records import WAITING, Charge, Micros, Published, Spent
+from stream.accounting.views import Readers, Run, RunOf, Sums, View, window_cost
+from stream.policy.fields import EVERYBODY, decimal_string
+from stream.records import WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
 from stream.schemas import LEAKAGE, rfc3339
-
-COALITION = "all"
-"""Everybody together."""
-
-Readers = Mapping[str, frozenset[str]]
-"""Name of a reader or coalition -> the audiences it reads as."""
-
-
-def readers_of(audiences: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return each audience alone, and all together."""
-    names = list(audiences)
-    return {name: frozenset([name]) for name in names} | {COALITION: frozenset(names)}
-
-
-@dataclass(slots=True)
-class Sums:
-    """What one reader's view has cost so far, per presence tuple."""
-
-    days: dict[int, Fraction] = field(default_factory=dict)
-    """UTC day -> what one device's day has cost, of the days that counted at the latest window."""
-    total: Fraction = Fraction(0)
-    largest: Fraction = Fraction(0)
-    recent: tuple[tuple[Micros, Fraction], ...] = ()
-    """(end, cost) of the last w windows."""
-
-    def at(self, end: Micros) -> Fraction:
-        """Return what a window has cost, if it is the latest."""
-        return self.recent[-1][1] if self.recent and self.recent[-1][0] == end else Fraction(0)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The windows of a release whose epsilon pays for any w of them: n cost at most ceil(n / w) epsilons."""
-
-    epsilon: Fraction
-    w: int
-    total: int = 0
-    days: Mapping[int, Cells] = field(default_factory=dict)
-    """UTC day -> counts of one device's day, of the days that counted at the latest window."""
-
-    def and_one(self, cells: Mapping[int, Cells]) -> Run:
-        """Return the run with one more window, which belongs to these days."""
-        held = {day: self.days.get(day, Cells(0)) for day in cells}
-        days = {day: Cells(held[day].less + each.less, held[day].more + each.more) for day, each in cells.items()}
-        return replace(self, total=self.total + 1, days=days)
-
-    def cost(self, windows: int) -> Fraction:
-        """Return the most that so many windows can cost."""
-        return -(-windows // self.w) * self.epsilon
-
-    def broken_off(self) -> Run:
-        """Return the run after which the mechanism may begin anew: the next window pays for itself."""
-        days = {day: cells.rounded(self.w) for day, cells in self.days.items()}
-        return replace(self, total=-(-self.total // self.w) * self.w, days=days)
-
-    def cost_of(self, day: int) -> Fraction:
-        """Return the most that one device's day can have cost so far."""
-        return self.days[day].cost(self.epsilon, self.w) if day in self.days else Fraction(0)
 
 
 @dataclass(slots=True)
@@ -112,8 +48,8 @@ class AccountState:
 
     sums: dict[str, Sums] = field(default_factory=dict)
     habits: Habits = field(default_factory=dict)
-    runs: dict[str, Run] = field(default_factory=dict)
-    """``release/audience/epsilon/w/attempt`` of every release with a w-event mechanism."""
+    runs: dict[RunOf, Run] = field(default_factory=dict)
+    """Of every release whose epsilon pays for w windows."""
     charged: ChargedWindows = field(default_factory=ChargedWindows)
     """What the latest days' count releases were charged."""
 
@@ -122,13 +58,22 @@ class AccountState:
         self.habits = habits_renamed(self.habits, now)
         self.charged.rename(now)
 
-    def break_off(self, waiting: Iterable[Charge]) -> None:
+    def break_off(self, waiting: Iterable[CountCharge]) -> None:
         """Let no window to come be paid by one before where a release waits, which then begins anew."""
-        anew = {f"{charge.release}/{charge.audience}/" for charge in waiting}
+        anew = {(charge.release, charge.audience) for charge in waiting}
         self.runs = {
-            name: run.broken_off() if any(name.startswith(each) for each in anew) else run
-            for name, run in self.runs.items()
+            of: run.broken_off() if (of.release, of.audience) in anew else run for of, run in self.runs.items()
         }
+
+    def pay_runs(self, charges: Iterable[CountCharge], days: Mapping[int, Cells]) -> frozenset[RunOf]:
+        """Add a window, which belongs to these days, to the runs that were paid for it; return these."""
+        paid: dict[RunOf, Run] = {}
+        for charge in charges:
+            if charge.w > 1 and charge.epsilon > 0:
+                of = RunOf.of_charge(charge)
+                paid[of] = self.runs.get(of, Run(charge.epsilon, charge.w)).and_one(days)
+        self.runs |= paid
+        return frozenset(paid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,112 +103,67 @@ class Account:
 
     def step(self, state: AccountState, item: Spent) -> tuple[AccountState, list[Published]]:
         """Add the charges of one release; return the record of the account as it stands."""
+        counts = [charge for charge in item.charges if isinstance(charge, CountCharge)]
+        asked = [charge for charge in item.charges if isinstance(charge, AttributeCharge)]
         days = days_of(item.window_end, self.tick, self.ticks_per_observation)
-        of_day = any(charge.attribute for charge in item.charges)
-        costs = {reader: _cost(item.charges, members) for reader, members in self.readers.items()}
-        if not of_day:
-            state.sums |= {
-                reader: self._add(state.sums.get(reader), days, item.window_end, cost) for reader, cost in costs.items()
-            }
-        held = {reader: state.sums.get(reader, Sums()) for reader in self.readers}
-        now = {reader: sums.at(item.window_end) for reader, sums in held.items()}
-        state.break_off(charge for charge in item.charges if charge.reason == WAITING)
-        paid = {} if of_day else _paid_runs(state, item.charges, days)
-        if not of_day:
-            self._note(state.charged, item)
-        state.runs |= paid
-        units = {
-            reader: self._units(*self._with_runs(now[reader], held[reader], _seen(state.runs, members), paid, days))
-            for reader, members in self.readers.items()
-        }
+        paid: frozenset[RunOf] = frozenset() if asked else self._add_window(state, item.window_end, counts, days)
+        units = {reader: self._units(self._view(state, reader, item.window_end, paid), days) for reader in self.readers}
         body: dict[str, Any] = {
             "v": 1,
             "site": self.site,
             "window_end": rfc3339(item.window_end),
-            "kind": "attributes" if of_day else "counts",
-            "audiences": {reader: cost for reader, cost in units.items() if reader != COALITION},
-            "coalition": units.get(COALITION),
-            "left": {
-                f"{charge.release}/{charge.audience}": charge.left
-                for charge in item.charges
-                if not charge.attribute and charge.left is not None
-            },
+            "kind": "attributes" if asked else "counts",
+            "audiences": {reader: cost for reader, cost in units.items() if reader != EVERYBODY},
+            "coalition": units.get(EVERYBODY),
+            "left": {f"{c.release}/{c.audience}": c.left for c in counts if c.left is not None},
             "refused": _unreleased(item.charges),
             "attributes": {},
         }
-        if of_day:
-            counts = self._counts(state.charged, item.charges)
-            body |= self.attributes.of_day(item.charges, self.readers, state.habits, counts)
+        if asked:
+            exponents = self._exponents(state.charged, asked)
+            body |= self.attributes.of_day(asked, self.readers, state.habits, exponents)
         body |= {"policy_version": self.policy_version, "laboratory": self.laboratory}
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
-    def _note(self, charged: ChargedWindows, item: Spent) -> None:
-        for charge in item.charges:
+    def _add_window(
+        self, state: AccountState, end: Micros, charges: list[CountCharge], days: Mapping[int, Cells]
+    ) -> frozenset[RunOf]:
+        """Take the charges of a window into the state; return the runs that were paid for it."""
+        for reader, audiences in self.readers.items():
+            held, cost = state.sums.get(reader, Sums()), window_cost(charges, audiences)
+            state.sums[reader] = held.and_window(end, cost, days, self.w * self.tick)
+        state.break_off(charge for charge in charges if charge.reason == WAITING)
+        for charge in charges:
             name = line_name(charge.release, self.policy_version, charge.attempt)
             line = Line(charge.mechanism, charge.w, self.zones[charge.release])
-            charged.note(item.window_end, name, line, {charge.audience: charge.epsilon})
-        charged.forget(item.window_end)
+            state.charged.note(end, name, line, {charge.audience: charge.epsilon})
+        state.charged.forget(end)
+        return state.pay_runs(charges, days)
 
-    def _counts(self, charged: ChargedWindows, charges: Iterable[Charge]) -> CountExponents:
+    def _exponents(self, charged: ChargedWindows, charges: Iterable[AttributeCharge]) -> CountExponents:
         """Return ln of what the counts of each zone's day add for each reader: k E."""
         spans = {((charge.day, charge.zone), charge.span) for charge in charges}
         return {
             (zone_day, reader): self.devices_per_person
-            * charged.exponent(charged.covering(zone_day[1]), span, self.ticks_per_attribute, members)
+            * charged.exponent(charged.covering(zone_day[1]), span, self.ticks_per_attribute, audiences)
             for zone_day, span in sorted(spans)
-            for reader, members in self.readers.items()
+            for reader, audiences in self.readers.items()
         }
 
-    def _add(self, held: Sums | None, days: Mapping[int, Cells], end: Micros, cost: Fraction) -> Sums:
-        held = held or Sums()
-        window = held.at(end) + cost
-        recent = [row for row in held.recent if end - self.w * self.tick < row[0] < end]
-        today = cost_of_days(held.days, days, cost)
-        return Sums(today, held.total + cost, max(held.largest, window), (*recent, (end, window)))
+    def _view(self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf]) -> View:
+        """Return what a reader has paid when a window ends for which these runs were paid."""
+        seen = {of: run for of, run in state.runs.items() if of.audience in self.readers[reader]}
+        in_force = tuple(run for of, run in seen.items() if of in paid)
+        return View(state.sums.get(reader, Sums()), end, tuple(seen.values()), in_force)
 
-    def _with_runs(
-        self, now: Fraction, sums: Sums, runs: Mapping[str, Run], paid: Mapping[str, Run], days: Iterable[int]
-    ) -> tuple[Fraction, Fraction, Sums]:
-        """Return e, the sum of it over the ticks of one observation, and the sums, w-event mechanisms included.
-
-        Of the sums over a device's day only those of ``days``, which count at this window, are left.
-        """
-        ticks = self.ticks_per_observation
-        each, in_force = list(runs.values()), [run for name, run in runs.items() if name in paid]
-        observed = ticks * now + sum((run.cost(ticks) for run in in_force), Fraction(0))
-        now += sum((run.epsilon for run in in_force), Fraction(0))
-        return (
-            now,
-            observed,
-            Sums(
-                {d: sums.days.get(d, Fraction(0)) + sum((run.cost_of(d) for run in each), Fraction(0)) for d in days},
-                sums.total + sum((run.cost(run.total) for run in each), Fraction(0)),
-                sums.largest + sum((run.epsilon for run in each), Fraction(0)),
-                (*sums.recent, (0, sum((run.cost(min(run.total, self.w)) for run in each), Fraction(0)))),
-            ),
-        )
-
-    def _units(self, now: Fraction, observed: Fraction, sums: Sums) -> dict[str, Any]:
-        devices, sliding = self.devices_per_person, sum((cost for _, cost in sums.recent), Fraction(0))
-        day = max(sums.days.values())
-        units = {
-            "presence_tuple": now,
-            "tuple_moved": 2 * now,
-            "observation": 2 * observed,
-            "observation_moved": 4 * observed,
-            "device_w_event": sliding,
-            "device_w_event_moved": 2 * sliding,
-            "person_w_event": devices * sliding,
-            "device_day": day,
-            "device_day_moved": 2 * day,
-            "person_day": devices * day,
-            "device_total": sums.total,
-            "person_total": devices * sums.total,
-        }
+    def _units(self, view: View, days: Iterable[int]) -> dict[str, Any]:
+        """Return unit -> what it has cost a reader, and what who knows people learns."""
+        units = view.device(self.ticks_per_observation, self.w, days).units(self.devices_per_person)
+        units |= {"device_total": view.total, "person_total": self.devices_per_person * view.total}
         report: dict[str, Any] = {unit: decimal_string(value) for unit, value in units.items()}
-        temporal = self.knowledge.temporal(float(sums.largest))
-        meeting = self.knowledge.meeting(float(now))
+        temporal = self.knowledge.temporal(float(view.largest))
+        meeting = self.knowledge.meeting(float(view.tick))
         if temporal is not None:
             report["temporal"] = round(temporal, 6) if math.isfinite(temporal) else "inf"
         if meeting is not None:
@@ -282,7 +182,7 @@ class Account:
         habits = habit_rows(state.habits)
         runs = {
             name: [str(run.epsilon), run.w, run.total, [[day, *cells] for day, cells in sorted(run.days.items())]]
-            for name, run in sorted(state.runs.items())
+            for name, run in sorted((str(of), run) for of, run in state.runs.items())
         }
         charged = encode_charged(state.charged)
         return orjson.dumps({"sums": sums, "habits": habits, "runs": runs, "charged": charged})
@@ -299,42 +199,24 @@ class Account:
         }  # fmt: skip
         habits = habits_of(body["habits"])
         runs = {
-            name: Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
+            RunOf.parse(name): Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
             for name, (epsilon, w, total, days) in body["runs"].items()
         }
         return AccountState(sums, habits, runs, decode_charged(body["charged"]))
 
 
-def _paid_runs(state: AccountState, charges: tuple[Charge, ...], days: Mapping[int, Cells]) -> dict[str, Run]:
-    """Return the runs of the w-event releases that were paid for this window, with this window in them."""
-    paid = {}
-    for charge in charges:
-        if charge.w > 1 and charge.epsilon > 0:
-            name = f"{charge.release}/{charge.audience}/{decimal_string(charge.epsilon)}/{charge.w}/{charge.attempt}"
-            paid[name] = state.runs.get(name, Run(charge.epsilon, charge.w)).and_one(days)
-    return paid
-
-
-def _seen(runs: Mapping[str, Run], members: frozenset[str]) -> dict[str, Run]:
-    return {name: run for name, run in runs.items() if name.split("/")[1] in members}
-
-
-def _cost(charges: tuple[Charge, ...], members: frozenset[str]) -> Fraction:
-    """Epsilon per presence tuple that the count releases of this item cost a reader."""
-    releases: dict[tuple[str, str, int], list[Fraction]] = {}
-    for charge in charges:
-        if not charge.attribute and charge.w == 1 and charge.audience in members:
-            releases.setdefault((charge.release, charge.mechanism, charge.attempt), []).append(charge.epsilon)
-    costs = (coalition_cost(mechanism, epsilons) for (_, mechanism, _), epsilons in releases.items())
-    return sum(costs, Fraction(0))
-
-
-def _unreleased(charges: tuple[Charge, ...]) -> list[dict[str, str]]:
+def _unreleased(charges: Iterable[Charge]) -> list[dict[str, str]]:
     """Return what was denied or not asked and why, attributes by name and not by zone."""
     found = {
-        (f"{charge.release}/{charge.audience}", charge.attribute, charge.reason) for charge in charges if charge.reason
+        (f"{charge.release}/{charge.audience}", _attribute(charge), charge.reason)
+        for charge in charges
+        if charge.reason
     }
     return [
         {"release": release, "reason": reason} | ({"attribute": attribute} if attribute else {})
         for release, attribute, reason in sorted(found)
     ]
+
+
+def _attribute(charge: Charge) -> str:
+    return charge.attribute if isinstance(charge, AttributeCharge) else ""

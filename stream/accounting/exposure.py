@@ -31,11 +31,10 @@ from typing import Any
 from stream.accounting.attribute_model import DayModel, Value
 from stream.accounting.habit import HabitOf, Habits, add_day
 from stream.accounting.leakage.exclusion import exp_or_inf
-from stream.records import Charge
+from stream.accounting.views import Readers
+from stream.records import AttributeCharge
 
 JsonFactor = float | str | None
-Members = Mapping[str, frozenset[str]]
-"""Reader -> the audiences it reads as."""
 
 
 CERTAIN = Fraction(1000)
@@ -62,7 +61,7 @@ class AttributeAccount:
     """Policy version -> its models, for charges that were made under another one."""
 
     def of_day(
-        self, charges: Iterable[Charge], readers: Members, habits: Habits, counts: CountExponents
+        self, charges: Iterable[AttributeCharge], readers: Readers, habits: Habits, counts: CountExponents
     ) -> dict[str, Any]:
         """Return the account of one day's attribute records; adds the day to ``habits``."""
         records = list(charges)
@@ -71,8 +70,8 @@ class AttributeAccount:
         information = self._information(records, readers)
         return report | ({"information": information} if information else {})
 
-    def _table(self, charges: list[Charge], readers: Members, counts: CountExponents) -> Table:
-        groups: dict[ZoneDay, list[Charge]] = {}
+    def _table(self, charges: list[AttributeCharge], readers: Readers, counts: CountExponents) -> Table:
+        groups: dict[ZoneDay, list[AttributeCharge]] = {}
         for charge in charges:
             groups.setdefault((charge.day, charge.zone), []).append(charge)
         table: Table = {}
@@ -82,7 +81,9 @@ class AttributeAccount:
                 table[(day, zone), reader] = self._of_reader(group, members, exponent)
         return table
 
-    def _of_reader(self, group: list[Charge], members: frozenset[str], exponent: Fraction) -> dict[str, Figures]:
+    def _of_reader(
+        self, group: list[AttributeCharge], members: frozenset[str], exponent: Fraction
+    ) -> dict[str, Figures]:
         """Return the figures of a zone's day, attribute by attribute, as one reader sees it."""
         view, counts = _view(group, members), exp_or_inf(float(exponent))
         exact: Figures = {}
@@ -99,7 +100,7 @@ class AttributeAccount:
             report[attribute] = figures
         return report
 
-    def _models_of(self, group: list[Charge]) -> Mapping[str, DayModel]:
+    def _models_of(self, group: list[AttributeCharge]) -> Mapping[str, DayModel]:
         """Return the models of the policy under which a zone's day was asked; none holds where there were several."""
         versions = {charge.version for charge in group if charge.epsilon > 0} or {group[0].version}
         if len(versions) > 1:
@@ -114,7 +115,7 @@ class AttributeAccount:
         found = model.factors(asked, {name: view.shown[name] for name in asked if name in view.shown})
         return dict.fromkeys(model.order) if found is None else dict(found)
 
-    def _information(self, charges: list[Charge], readers: Members) -> dict[str, Any]:
+    def _information(self, charges: list[AttributeCharge], readers: Readers) -> dict[str, Any]:
         """Return bits per zone and day: the most of any zone."""
         report: dict[str, Any] = {}
         for release, model in self.models.items():
@@ -152,7 +153,7 @@ class _View:
         return exp_or_inf(math.fsum(self.epsilon.values()))
 
 
-def _view(charges: Iterable[Charge], members: frozenset[str]) -> _View:
+def _view(charges: Iterable[AttributeCharge], members: frozenset[str]) -> _View:
     view = _View({}, {})
     asked: dict[tuple[str, str, str], float] = {}
     for charge in charges:
@@ -177,7 +178,7 @@ def _records(table: Table) -> dict[str, Any]:
     return report
 
 
-def _habits(charges: list[Charge], readers: Members, table: Table, habits: Habits) -> dict[str, Any]:
+def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habits: Habits) -> dict[str, Any]:
     """Return, per attribute, by how much a habit that was sensitive on every day so far is given away.
 
     Each day is a record with a coin of its own, so factors multiply: of every day the largest ``exact`` in any

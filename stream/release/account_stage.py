@@ -11,17 +11,18 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from stream.accounting.account import Account, AccountState, Readers, readers_of
+from stream.accounting.account import Account, AccountState
 from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount
 from stream.accounting.knowledge import Knowledge
 from stream.accounting.ledger import LedgerState, account_of
+from stream.accounting.views import Readers, readers_of
 from stream.errors import UsageError
 from stream.local_time import local_day
 from stream.operators import scan
 from stream.policy.document import AttributeRelease, CountRelease, Policy
 from stream.policy.sites import zones_now
-from stream.records import DAY, Charge, Micros, Published, Spent
+from stream.records import DAY, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
 from stream.release.attribute_plan import ABSENT
 from stream.release.budgets import Budgets
 from stream.schemas import parse_time
@@ -207,7 +208,7 @@ class _Books:
             day = self._day(parse_time(entry["window_end"]))
             known = entry["audience"] in release.epsilon
             left = self._budgets.left(self._ledger, release, entry["audience"], day) if known else None
-            return Charge(
+            return CountCharge(
                 release.name, entry["audience"], release.mechanism, epsilon,
                 reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
             )  # fmt: skip
@@ -216,8 +217,8 @@ class _Books:
         shown = self._outcomes.get(entry["release_id"])
         if shown is None and entry["release_id"] in self._outcomes:
             shown = ABSENT
-        return Charge(
-            release.name, entry["audience"], release.mechanism, epsilon, reason=reason, attempt=entry["attempt"],
+        return AttributeCharge(
+            release.name, entry["audience"], epsilon, reason=reason,
             zone=zone, attribute=attribute, day=day, span=span, shown=shown,
             version="" if self.policy.version == account else self.policy.version,
         )  # fmt: skip

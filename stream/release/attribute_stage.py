@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 from stream.keys import key_day
 from stream.local_time import local_day
 from stream.policy.document import Policy
-from stream.records import Charge, DayAttribute, DayClosed, Published
+from stream.records import AttributeCharge, DayAttribute, DayClosed, Published
 from stream.release.asked import EVERY_ZONE, LocalDay
 from stream.release.attribute_plan import AttributeOutcome, AttributePlan
 from stream.release.factor_limit import FactorLimit
@@ -34,7 +34,7 @@ class AttributeReleases:
         self._plans = plans
         self._alone = {plan.release.name: log_largest_factor(plan.release) for plan in plans}
 
-    def day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | Charge]:
+    def day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | AttributeCharge]:
         """Release one day; a day that the site has released, or has come past, is left alone."""
         day = LocalDay(closed.day, *local_day(closed.day, self._timezone))
         if closed.window_end <= state.through or closed.day <= state.closed or self._issuer.attempt > 1:
@@ -65,7 +65,7 @@ class AttributeReleases:
 
     def _attribute(
         self, state: ReleaseState, plan: AttributePlan, read: DayAttribute, outcome: AttributeOutcome, local: LocalDay
-    ) -> Iterator[Published | Charge]:
+    ) -> Iterator[Published | AttributeCharge]:
         release, day, end = plan.release, key_day(local.start), local.end
         head = self._issuer.head(local.start, end)
         record = plan.record(head, read, outcome, state.coverage.get(local.day, Fraction(0)))
@@ -73,8 +73,8 @@ class AttributeReleases:
         yield self._issuer.charge(state, record, end=end, day=day, commitment=commitment)
         topic = private_topic(outcome.audience, release.name)
         yield Published(topic, head.site, record.to_bytes(), read.closed, record.release_id)
-        yield Charge(
-            release.name, outcome.audience, release.mechanism,
+        yield AttributeCharge(
+            release.name, outcome.audience,
             outcome.epsilon if outcome.reason is None else Fraction(0), reason=outcome.reason or "",
             zone=record.zone, attribute=record.attribute, day=record.day, span=local.span, shown=outcome.public,
         )  # fmt: skip

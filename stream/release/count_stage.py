@@ -28,7 +28,7 @@ from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
 from stream.operators import Operator
 from stream.policy.document import Policy, decimal_string
-from stream.records import WAITING, Charge, Micros, OccupancyWindow, Published
+from stream.records import WAITING, CountCharge, Micros, OccupancyWindow, Published
 from stream.release.budgets import Budgets
 from stream.release.carried import Owner
 from stream.release.count_plan import CountPlan
@@ -56,7 +56,7 @@ class CountReleases:
         self._plans = plans
         self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in plans}
 
-    def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | Charge]:
+    def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
         """Release one window; a window at or before the latest that was released is left alone."""
         if window.window_end <= state.through:
             return
@@ -78,7 +78,7 @@ class CountReleases:
 
     def _count_release(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, day: int
-    ) -> Iterator[Published | Charge]:
+    ) -> Iterator[Published | CountCharge]:
         release, end = plan.release, window.window_end
         reasons = self._denials(state, plan, day, end)
         paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
@@ -94,7 +94,7 @@ class CountReleases:
             topic = private_topic(audience, release.name)
             yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
         for audience, reason in reasons.items():  # when all have been charged, since what is left may be shared
-            yield Charge(
+            yield CountCharge(
                 release.name, audience, release.mechanism, release.epsilon[audience] if reason is None else Fraction(0),
                 reason=reason or "", left=self._budgets.left(state.ledger, release, audience, day),
                 attempt=head.attempt, w=release.windows_paid,

@@ -21,7 +21,7 @@ from stream.mechanisms.labels import counts_digest
 from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
 from stream.policy.mechanisms import names_where
 from stream.policy.sites import zones_now
-from stream.records import DayClosed, Micros, OccupancyWindow, Published
+from stream.records import Charge, DayClosed, Micros, OccupancyWindow, Published
 from stream.release.asked import AskedDays, LocalDay
 from stream.release.attribute_plan import attribute_plans, read_digest
 from stream.release.attribute_stage import AttributeReleases
@@ -60,6 +60,7 @@ class LateReleases:
         ``sample`` and ``ba`` may publish depends on all windows around, so they release nothing here.
         """
         aside.ledger, aside.asked, aside.charged = state.ledger, state.asked, state.charged
+        made: Iterator[Published | Charge]
         if isinstance(item, OccupancyWindow):
             made = self._counts.window(aside, item)
         else:

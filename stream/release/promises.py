@@ -16,14 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream.accounting.account import COALITION, readers_of
 from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.charged import coalition_cost
 from stream.accounting.device_day import whole_day
 from stream.accounting.knowledge import Knowledge
 from stream.accounting.leakage.exclusion import exp_or_inf
+from stream.accounting.units import DeviceCosts
+from stream.accounting.views import readers_of
 from stream.errors import PolicyError, UsageError
-from stream.policy.document import AttributeRelease, CountRelease, Policy, Site, audiences_of
+from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy, Site, audiences_of
 from stream.records import DAY, HOUR, Micros
 from stream.release.attribute_logic import implications
 
@@ -68,25 +69,14 @@ def count_promises(policy: Policy) -> list[CountPromise]:
     for site_id, site in policy.site.items():
         for release in _counts(policy, site_id):
             readers = [(name, [release.epsilon[name]]) for name in audiences_of(release)]
-            readers.append((COALITION, list(release.epsilon.values())))
+            readers.append((EVERYBODY, list(release.epsilon.values())))
             for reader, epsilons in readers:
                 cost = coalition_cost(release.mechanism, epsilons)
                 ticks = site.ticks_per_observation
-                person, w, paid = policy.privacy.devices_per_person, policy.privacy.w, release.windows_paid
+                w, paid = policy.privacy.w, release.windows_paid
                 observation, sliding = (-(-n // paid) * cost for n in (ticks, w))
-                whole = whole_day(site.tick, ticks).cost(cost, paid)
-                units = {
-                    "presence_tuple": cost,
-                    "tuple_moved": 2 * cost,
-                    "observation": 2 * observation,
-                    "observation_moved": 4 * observation,
-                    "device_w_event": sliding,
-                    "device_w_event_moved": 2 * sliding,
-                    "person_w_event": person * sliding,
-                    "device_day": whole,
-                    "device_day_moved": 2 * whole,
-                    "person_day": person * whole,
-                }
+                costs = DeviceCosts(cost, observation, sliding, day=whole_day(site.tick, ticks).cost(cost, paid))
+                units = costs.units(policy.privacy.devices_per_person)
                 zones = len(policy.zones_of(release, site_id))
                 promises.append(CountPromise(site_id, release.name, reader, release.mechanism, zones, units))
     return promises
@@ -106,7 +96,7 @@ def _of_release(policy: Policy, site: str, release: AttributeRelease) -> list[At
     promises, members = [], readers_of(audience.name for audience in policy.audience)
     zones, worst = policy.zones_of(release, site), _worst_factors(release, members)
     for name, attribute in release.attributes.items():
-        readers = [*sorted(attribute.epsilon.items()), (COALITION, max(attribute.epsilon.values()))]
+        readers = [*sorted(attribute.epsilon.items()), (EVERYBODY, max(attribute.epsilon.values()))]
         for reader, epsilon in readers:
             counts = max(counts_exponent(policy, site, zone.id, members[reader]) for zone in zones)
             exact = worst[reader][name] if worst else None
@@ -147,9 +137,9 @@ def log_largest_factor(release: AttributeRelease) -> float:
 
     The same as ``AttributePromise.factor`` and ``exact`` promise: e^epsilon, or more under the declared model.
     """
-    together = {COALITION: frozenset(release.audiences)}
+    together = {EVERYBODY: frozenset(release.audiences)}
     worst = _worst_factors(release, together)
-    exact = max(worst[COALITION].values(), default=0.0) if worst else 0.0
+    exact = max(worst[EVERYBODY].values(), default=0.0) if worst else 0.0
     alone = max(float(max(attribute.epsilon.values())) for attribute in release.attributes.values())
     return max(alone, math.log(exact) if exact else 0.0)
 

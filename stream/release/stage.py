@@ -41,6 +41,7 @@ class Releases:
         Raises:
             KeyFileError: the day's key no longer exists; nothing of this item is released.
         """
+        outputs: list[Published | Charge]
         if isinstance(item, OccupancyWindow):
             outputs = list(self._counts.window(state, item))
             state.charged.forget(item.window_end)

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.commands.account import in_order
 from connectors.embedded.readings import read_outbox, read_topic
-from stream.accounting.account import readers_of
+from stream.accounting.views import readers_of
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE

@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.account import Run
 from stream.accounting.charged import coalition_cost
+from stream.accounting.views import Run
 from stream.pipeline import Pipeline
 from stream.policy.document import decimal_string, load_policy
-from stream.records import DAY, MINUTE, Charge, Spent
+from stream.records import DAY, MINUTE, CountCharge, Spent
 from stream.release.account_stage import account_stage
 from stream.schemas import LEAKAGE, parse_time
 from tests.core_ground import (
@@ -149,7 +149,7 @@ def test_a_coalition_pays_the_largest_epsilon_and_each_grouper(mechanism, epsilo
 
 def test_further_charges_of_the_latest_window_add_to_it():
     stage = account_stage(building(), SITE, laboratory=True)
-    charge = Charge("plain", "facilities", "laplace", Fraction(1, 2))
+    charge = CountCharge("plain", "facilities", "laplace", Fraction(1, 2))
     state, report = stage.initial(), []
     for end, attempt in ((DAY, 1), (DAY, 2), (DAY + MINUTE, 1)):
         state, made = stage.step(state, Spent(SITE, end, (replace(charge, attempt=attempt),)))
@@ -161,7 +161,7 @@ def test_further_charges_of_the_latest_window_add_to_it():
 
 def test_attempts_of_one_window_that_are_charged_together_add_up():
     stage = account_stage(building(), SITE, laboratory=True)
-    charge = Charge("plain", "facilities", "laplace", Fraction(1, 2))
+    charge = CountCharge("plain", "facilities", "laplace", Fraction(1, 2))
     _, made = stage.step(stage.initial(), Spent(SITE, DAY, (charge, replace(charge, attempt=2))))
     [record] = bodies(made, LEAKAGE)
     assert record["audiences"]["facilities"]["presence_tuple"] == "1"
@@ -172,7 +172,7 @@ def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far():
     stage = account_stage(load_policy(policy_text() + moves), SITE, laboratory=True)
     state, report = stage.initial(), []
     for number, epsilon in enumerate(("0.5", "0.1")):
-        charge = Charge("plain", "facilities", "laplace", Fraction(epsilon))
+        charge = CountCharge("plain", "facilities", "laplace", Fraction(epsilon))
         state, made = stage.step(state, Spent(SITE, DAY + number * MINUTE, (charge,)))
         report += [body["audiences"]["facilities"]["temporal"] for body in bodies(made, LEAKAGE)]
     assert report[0] == report[1] > 0.5

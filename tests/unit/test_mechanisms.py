@@ -20,7 +20,7 @@ from stream.policy.mechanisms import (
     names_where,
 )
 from stream.policy.releases import CountRelease
-from stream.records import MINUTE, Charge, Spent
+from stream.records import MINUTE, CountCharge, Spent
 from stream.release.account_stage import account_stage
 from tests.core_ground import building
 
@@ -66,7 +66,7 @@ def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
 
 def test_the_account_refuses_a_charge_of_a_mechanism_that_is_not_declared() -> None:
     stage = account_stage(building(), "dbh", laboratory=True)
-    charge = Charge("plain", "facilities", "gauss", ONE)
+    charge = CountCharge("plain", "facilities", "gauss", ONE)
     with pytest.raises(UsageError, match="got 'gauss'"):
         stage.step(stage.initial(), Spent("dbh", 5 * MINUTE, (charge,)))
 

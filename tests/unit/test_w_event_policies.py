@@ -7,8 +7,8 @@ from itertools import pairwise
 import orjson
 import pytest
 
-from stream.accounting.account import readers_of
 from stream.accounting.habit import Habit, HabitOf
+from stream.accounting.views import RunOf, readers_of
 from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
@@ -230,5 +230,5 @@ def test_an_account_of_the_form_before_is_read_with_its_days_edges_on_top():
     state = stage.decode(upgraded_stages({"account": old})["account"])
     assert state.sums["public"].days == {20_000: 2 * (7 + 2)}
     assert state.habits == {HabitOf((), "breaks", "public"): Habit(3, Fraction(3, 2))}
-    assert state.runs["r/facilities/100/4/1"].cost_of(20_000) == 200
+    assert state.runs[RunOf("r", "facilities", Fraction(100), 4, 1)].cost_of(20_000) == 200
     assert stage.decode(stage.encode(state)) == state

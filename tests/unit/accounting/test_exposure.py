@@ -13,7 +13,7 @@ from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount
 from stream.accounting.habit import Habit, HabitOf
 from stream.policy.document import AttributeRelease
-from stream.records import DAY, Charge, Spent
+from stream.records import DAY, AttributeCharge, Spent
 from stream.release.account_stage import account_stage
 from tests.core_ground import ATTRIBUTES, SITE, building
 
@@ -43,8 +43,8 @@ def books(joint=None, *, targets=None):
 
 
 def charge(attribute, epsilon, *, audience="fine", shown=False, zone="x", day="2026-03-02", of="day", reason=""):
-    return Charge(
-        of, audience, "osdprr", Fraction(epsilon), reason=reason, zone=zone, attribute=attribute, day=day,
+    return AttributeCharge(
+        of, audience, Fraction(epsilon), reason=reason, zone=zone, attribute=attribute, day=day,
         shown=OPEN[attribute] if shown else None,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from stream.accounting.account import readers_of
+from stream.accounting.views import readers_of
 from stream.errors import UsageError
 from stream.local_time import local_day
 from stream.operators import scan
