@@ -260,7 +260,7 @@ def test_windows_charged_under_another_name_are_not_charged_again_without_an_ord
 
 
 @pytest.mark.parametrize(
-    ("attempt", "names", "told"),
+    ("attempt", "names", "report"),
     [
         (2, [], "must name the count releases to charge again"),
         (1, ["door"], "with --attempt above 1 and only then"),

@@ -84,7 +84,7 @@ def test_an_address_ends_in_a_port(text):
 
 
 @pytest.mark.parametrize(
-    ("servers", "told"),
+    ("servers", "report"),
     [
         ("nonsense", "got 'nonsense'"),
         ("broker:99999", "got 'broker:99999'"),
