@@ -21,6 +21,7 @@ from stream.records import Micros
 from stream.runners.embedded import Embedded
 from stream.runners.partition import Partition
 from stream.schemas import rfc3339
+from stream.sensing import watermark
 
 
 @contextmanager
@@ -72,8 +73,7 @@ def sensing_counters(runner: Embedded) -> Counter[str]:
 
 def newest_session(runner: Embedded) -> Micros:
     """Return the latest session that any source of the store has had, -1 before the first."""
-    states = runner.partition.sensing().values()
-    return max((progress.session for state in states for progress in state.clock.progress.values()), default=-1)
+    return max((watermark.newest_session(state.clock) for state in runner.partition.sensing().values()), default=-1)
 
 
 def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> None:
@@ -83,12 +83,11 @@ def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> Non
         UsageError: what is heard now would be dropped as late until the clock has come as far again.
     """
     for site, state in sorted(runner.partition.sensing().items()):
-        marks = [progress.session for progress in state.clock.progress.values()]
-        reached = max(*marks, state.clock.watermark or 0, 0)
-        if now < reached - tolerance:
+        until = watermark.reached(state.clock)
+        if now < until - tolerance:
             msg = (
                 f"clock: must have come as far as the store, got {rfc3339(now)}, but site {site} has reached "
-                f"{rfc3339(reached)}; set the clock right, or wait until then; 'tacet recover' says what else "
+                f"{rfc3339(until)}; set the clock right, or wait until then; 'tacet recover' says what else "
                 "can be done"
             )
             raise UsageError(msg)

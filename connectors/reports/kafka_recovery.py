@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
-import orjson
-
 from connectors import keyfile
 from connectors.kafka.bounded import begin_offsets, end_offsets, first_used, last_snapshot, read_one, read_range
 from connectors.kafka.control import engine_counts, read
@@ -18,9 +16,10 @@ from stream.errors import AuditError, DataError, UsageError
 from stream.policy.document import Policy
 from stream.runners.agreement import Control
 from stream.runners.partition import Partition, fingerprint
-from stream.runners.snapshot import is_shut, open_snapshot
+from stream.runners.snapshot import open_snapshot
 from stream.runners.tenure import LossError
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
+from stream.sensing.occupancy import standing
 
 COPY = Way(
     "put the records of the topic back from a mirror of it, partition by partition and in order, none left out",
@@ -113,7 +112,7 @@ async def _of_partition(
         what = f"{name}: {used} holds records, but audit and snapshot hold none"
         return [Finding(what, (COPY, NEW_LEDGER))]
     head, sites = open_snapshot(snapshot)
-    shut = [site for site, stages in sorted(sites.items()) if is_shut(orjson.loads(stages["sense"]))]
+    shut = [site for site, stages in sorted(sites.items()) if standing(stages["sense"]).shut]
     found = [_closed(site) for site in shut]
     if head["audit"] and not entries:
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))

@@ -28,8 +28,9 @@ from stream.keys import key_day
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
-from stream.runners.snapshot import is_shut, open_snapshot, reached
+from stream.runners.snapshot import open_snapshot
 from stream.schemas import rfc3339
+from stream.sensing.occupancy import standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
         return
     head, sites = open_snapshot(snapshot)
     for site, stages in sorted(sites.items()):
-        if is_shut(orjson.loads(stages["sense"])):
+        if standing(stages["sense"]).shut:
             yield _closed(site)
     if head["mechanisms"] != MECHANISMS:
         yield Finding(
@@ -200,7 +201,7 @@ def _of_clock(folder: Path, now: Micros | None) -> Iterator[Finding]:
     if snapshot is None or now is None:
         return
     for site, stages in sorted(open_snapshot(snapshot)[1].items()):
-        until = reached(orjson.loads(stages["sense"]))
+        until = standing(stages["sense"]).reached
         if now < until - CLOCK_STEP:
             yield Finding(
                 f"clock: says {rfc3339(now)}, but site {site} has reached {rfc3339(until)}; 'tacet run --udp' does not "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
-from stream.accounting.ledger import LedgerState, decode_ledger
+from stream.accounting.ledger import LedgerState
 from stream.policy.document import CountRelease, Policy
 from stream.release.budgets import Budgets
-from stream.runners.snapshot import is_shut, open_snapshot, upgraded
-from stream.schemas import rfc3339, split_parts
+from stream.release.state import decode_release_state
+from stream.runners.snapshot import open_snapshot, upgraded
+from stream.schemas import rfc3339
+from stream.sensing.occupancy import standing
 
 
 def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
@@ -24,17 +24,15 @@ def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
 
 
 def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[str, Any]:
-    sense, (release, _) = orjson.loads(stages["sense"]), split_parts(stages["release"])
-    watermark, closed = sense["clock"][1], sense["ticks"][1]
-    ledger = release["ledger"]
+    sensing, (release, _) = standing(stages["sense"]), decode_release_state(stages["release"])
     status: dict[str, Any] = {
-        "watermark": None if watermark is None else rfc3339(watermark),
-        "last_window": None if closed is None else rfc3339(closed),
-        "ledger_entries": ledger["sequence"],
-        "closed": is_shut(sense),
+        "watermark": None if sensing.watermark is None else rfc3339(sensing.watermark),
+        "last_window": None if sensing.last_window is None else rfc3339(sensing.last_window),
+        "ledger_entries": release.ledger.sequence,
+        "closed": sensing.shut,
     }
     if policy is not None and site in policy.site:
-        status["releases_left_today"] = _left(policy, site, decode_ledger(ledger), release["day"])
+        status["releases_left_today"] = _left(policy, site, release.ledger, release.day)
     return status
 
 

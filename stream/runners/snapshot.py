@@ -13,7 +13,6 @@ from cramjam import DecompressionError, zstd
 
 from stream.envelope import Kind, seal, unseal, version_of
 from stream.errors import DataError, UsageError
-from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.release.upgrade import upgraded_stages
 from stream.schemas import join_parts, split_parts
@@ -90,14 +89,3 @@ def upgraded(snapshot: bytes) -> bytes:
         head |= {"mechanisms": MECHANISMS, "adopt": True}
     stages_of = upgraded_stages if version_of(snapshot) == 1 else dict
     return seal_snapshot(head, {site: seal_site(stages_of(stages)) for site, stages in sites.items()})
-
-
-def is_shut(sense: dict[str, Any]) -> bool:
-    """Whether a site has closed at ``max_devices``, from the byte form of its sensing; earlier forms never did."""
-    return bool(sense["form"] > 1 and sense["ticks"][2])
-
-
-def reached(sense: dict[str, Any]) -> Micros:
-    """Return the time that a site has come to by its own clock: watermark or newest session, 0 before both."""
-    _, watermark, progress = sense["clock"]
-    return Micros(max(watermark or 0, 0, *(session for _, session, *_ in progress)))

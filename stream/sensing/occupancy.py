@@ -27,7 +27,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -423,6 +423,33 @@ def _entries(state: SenseState) -> list[Entry]:
 def _flat(entries: Mapping[Any, Entry], number: Mapping[Stamp, int]) -> list[list[Any]]:
     """Entries as rows [key, time, stamp number, row, zone], in the order of their keys."""
     return [[key, time, number[stamp], row, zone] for key, (time, stamp, row, zone) in sorted(entries.items())]
+
+
+class Standing(NamedTuple):
+    """Where a site's sensing stands: nothing in it is of anybody."""
+
+    watermark: Micros | None
+    last_window: Micros | None
+    """End of the window that closed last."""
+    shut: bool
+    """Whether the site has closed at ``max_devices``."""
+    reached: Micros
+    """The time that it has come to by its own clock."""
+
+
+def standing(data: bytes) -> Standing:
+    """Return where the sensing stands whose byte form is ``data``, of this form or an earlier one, without its zones.
+
+    Raises:
+        DataError: it is no such form.
+    """
+    try:
+        plain = orjson.loads(data)
+        _, closed, shut, *_ = plain["ticks"]
+        clock = watermark.from_plain(plain["clock"], form=plain["form"])
+        return Standing(clock.watermark, closed, plain["form"] == FORM and shut, watermark.reached(clock))
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise DataError("sense state: not the byte form of a state") from None
 
 
 def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SenseState:

@@ -147,6 +147,16 @@ def _marks(clock: SiteClock, sources: tuple[str, ...]) -> Iterable[Micros | None
         yield None if progress is None else progress.watermark
 
 
+def newest_session(clock: SiteClock) -> Micros:
+    """Return the latest session that any source has had, -1 before the first."""
+    return max((progress.session for progress in clock.progress.values()), default=-1)
+
+
+def reached(clock: SiteClock) -> Micros:
+    """Return the time that a site has come to by its own clock: watermark or newest session, 0 before both."""
+    return max(newest_session(clock), clock.watermark or 0, 0)
+
+
 def to_plain(clock: SiteClock) -> list[object]:
     """Return the clock as lists, numbers and strings, in one fixed order."""
     rows = [
