@@ -1,9 +1,10 @@
 """What a stage is.
 
-A stage is a frozen configuration with two pure functions: ``initial`` gives the state before the first
+A stage is a configuration that does not change, with two functions: ``initial`` gives the state before the first
 item, ``step`` takes a state and an item and gives the next state and the outputs. No stage reads a clock,
-a file, the network or a global generator; time and keys are arguments. The caller hands its state over:
-``step`` may build the next state out of it, so the old one must not be used again.
+a file, the network or a global generator; time and keys are arguments, so what comes out depends on state and item
+alone. States are changed in place: the caller hands its state over, ``step`` changes it and returns it, or another
+in its stead, and the old one must not be used again. Who needs a state twice keeps its byte form.
 
 States survive a byte form (``encode`` / ``decode``) that is the same on every machine.
 """

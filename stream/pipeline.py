@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
-from stream.accounting.account import Account
+from stream.accounting.account import Account, AccountState
 from stream.keys import Keys
-from stream.operators import Operator
 from stream.policy.document import AttributeRelease, Policy
 from stream.policy.sites import zones_now
 from stream.records import (
@@ -38,19 +36,35 @@ from stream.records import (
 )
 from stream.release.account_stage import account_stage
 from stream.release.stage import Releases
+from stream.release.state import ReleaseState
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
-from stream.sensing.attributes import DayAttributes
-from stream.sensing.occupancy import Sense
+from stream.sensing.attributes import DayAttributes, DayState
+from stream.sensing.occupancy import Sense, SenseState
 from stream.sensing.stamp import AHEAD
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One row of the table."""
+class Stages:
+    """The table: the stages of one site, in the order in which items meet them."""
 
-    name: str
-    reads: tuple[type, ...]
-    operator: Operator[Any, Any, Any]
+    sense: Sense
+    """Observations and heartbeats in; windows and stays out, and what had to be rejected."""
+    attributes: DayAttributes
+    """Windows in, days out."""
+    release: Releases
+    """Days and windows in; private records, ledger entries and what they spent out."""
+    account: Account
+    """What was spent in, leakage records out."""
+
+
+@dataclass(slots=True)
+class SiteState:
+    """What a site remembers between two messages: the state of each stage, under the stage's name."""
+
+    sense: SenseState
+    attributes: DayState
+    release: ReleaseState
+    account: AccountState
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +85,6 @@ RADIOS = "radios"
 """Names, beside the stages' states, the radios of the zones that these are about."""
 
 Output = Published | Rejected
-States = dict[str, Any]
 
 
 class Pipeline:
@@ -86,101 +99,116 @@ class Pipeline:
         self._occupancy = options.occupancy or policy.restricted.occupancy
         self.table = table(policy, site, keys, options, keep_presence=self._presence)
         self._days = any(isinstance(r, AttributeRelease) and policy.zones_of(r, site) for r in policy.release)
-        self._sense: Sense = self.table[0].operator  # type: ignore[assignment]
 
-    def initial(self) -> States:
+    def initial(self) -> SiteState:
         """Return the state of every stage before the first message."""
-        return {stage.name: stage.operator.initial() for stage in self.table}
+        stages = self.table
+        return SiteState(
+            stages.sense.initial(), stages.attributes.initial(), stages.release.initial(), stages.account.initial()
+        )
 
-    def step(self, states: States, item: ObservationBatch | Heartbeat) -> tuple[States, list[Output]]:
-        """Fold one message of the log into the site; return the next states and what to publish, in order."""
-        return states, [output for part, _ in self.steps(states, item) for output in part]
+    def step(self, state: SiteState, item: ObservationBatch | Heartbeat) -> tuple[SiteState, list[Output]]:
+        """Fold one message of the log into the site; return its state and what to publish, in order."""
+        return state, [output for part, _ in self.steps(state, item) for output in part]
 
-    def steps(self, states: States, item: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
-        """Fold one message into the states, which change in place, in steps of a bounded number of windows.
+    def steps(self, state: SiteState, item: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
+        """Fold one message into the state, which changes in place, in steps of a bounded number of windows.
 
         Yields what each step publishes and whether it is the last; see ``Sense.steps`` for beginning again.
         """
-        for produced, last in self._sense.steps(states["sense"], item):
-            outputs: list[Output] = []
-            for each in produced:
-                self._push(states, each, 1, outputs)
-            yield outputs, last
+        for sensed, last in self.table.sense.steps(state.sense, item):
+            yield [output for each in sensed for output in self._publish(state, each)], last
 
-    def _push(self, states: States, item: Any, start: int, outputs: list[Output]) -> None:
-        self._collect(item, outputs)
-        for place in range(start, len(self.table)):
-            stage = self.table[place]
-            if isinstance(item, stage.reads):
-                states[stage.name], produced = stage.operator.step(states[stage.name], item)
-                for each in produced:
-                    self._push(states, each, place + 1, outputs)
+    def _publish(self, state: SiteState, sensed: OccupancyWindow | Stay | Rejected) -> Iterator[Output]:
+        """Lead one output of the first stage through the others."""
+        if isinstance(sensed, Rejected):
+            yield sensed
+        elif isinstance(sensed, Stay):
+            if self._presence:
+                yield _stay_record(sensed)
+        else:
+            if self._occupancy:
+                yield _occupancy_record(sensed, self._zones)
+            state.attributes, days = self.table.attributes.step(state.attributes, sensed)
+            for day in days:
+                yield from self._release(state, day)
+            yield from self._release(state, sensed)
 
-    def _collect(self, item: Any, outputs: list[Output]) -> None:
-        if isinstance(item, Published | Rejected):
-            outputs.append(item)
-        elif isinstance(item, Stay) and self._presence:
-            outputs.append(_stay_record(item))
-        elif isinstance(item, OccupancyWindow) and self._occupancy:
-            outputs.append(_occupancy_record(item, self._zones))
+    def _release(self, state: SiteState, item: OccupancyWindow | DayClosed) -> Iterator[Output]:
+        state.release, released = self.table.release.step(state.release, item)
+        for each in released:
+            if isinstance(each, Spent):
+                state.account, records = self.table.account.step(state.account, each)
+                yield from records
+            else:
+                yield each
 
-    def finish(self, states: States) -> list[Output]:
+    def finish(self, state: SiteState) -> list[Output]:
         """Return, at the end of a log that is complete, the stays not yet put out (where stays are kept)."""
         if not self._presence:
             return []
-        return [_stay_record(stay) for stay in self._sense.remaining_stays(states["sense"])]
+        return [_stay_record(stay) for stay in self.table.sense.remaining_stays(state.sense)]
 
-    def lose(self, states: States) -> None:
+    def lose(self, state: SiteState) -> None:
         """Take note that part of the log is gone: no source vouches for what lies before its next heartbeat."""
-        states["sense"] = self._sense.lose(states["sense"])
+        state.sense = self.table.sense.lose(state.sense)
 
-    def shut(self, states: States) -> bool:
+    def shut(self, state: SiteState) -> bool:
         """Whether the site has shut at ``max_devices``."""
-        return bool(states["sense"].shut)
+        return state.sense.shut
 
-    def reopen(self, states: States) -> None:
+    def reopen(self, state: SiteState) -> None:
         """Let a shut site go on; windows that it missed have coverage 0."""
-        states["sense"] = self._sense.reopen(states["sense"])
+        state.sense = self.table.sense.reopen(state.sense)
 
-    def encode(self, states: States) -> dict[str, bytes]:
+    def encode(self, state: SiteState) -> dict[str, bytes]:
         """Return each stage's state in its byte form, and the radios of the zones that it is about."""
-        stages = {stage.name: stage.operator.encode(states[stage.name]) for stage in self.table}
-        return stages | {RADIOS: orjson.dumps(self._site.radios)}
+        stages = self.table
+        return {
+            "sense": stages.sense.encode(state.sense),
+            "attributes": stages.attributes.encode(state.attributes),
+            "release": stages.release.encode(state.release),
+            "account": stages.account.encode(state.account),
+            RADIOS: orjson.dumps(self._site.radios),
+        }
 
-    def decode(self, data: dict[str, bytes]) -> States:
-        """Return the states whose byte forms these are."""
-        return {stage.name: stage.operator.decode(data[stage.name]) for stage in self.table}
+    def decode(self, data: dict[str, bytes]) -> SiteState:
+        """Return the state whose byte forms these are."""
+        stages = self.table
+        return SiteState(
+            stages.sense.decode(data["sense"]),
+            stages.attributes.decode(data["attributes"]),
+            stages.release.decode(data["release"]),
+            stages.account.decode(data["account"]),
+        )
 
-    def adopt(self, data: dict[str, bytes]) -> States:
-        """Return the states with which a new policy goes on from an old one's.
+    def adopt(self, data: dict[str, bytes]) -> SiteState:
+        """Return the state with which a new policy goes on from an old one's.
 
         Presence and books go on, and know a zone whose id has changed by its radios; groups, filters and the local day
         at hand begin anew, and so does a publication that is carried from window to window, unless it belongs to the
         same as before. Where the tick has changed, the next window is the first of the new grid, and what waits for it
         is sorted anew.
         """
-        states = self.initial()
-        now = zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
-        for stage in self.table:
-            if isinstance(stage.operator, Releases):
-                states[stage.name] = stage.operator.adopt(data[stage.name], now)
-            elif isinstance(stage.operator, Sense | Account):
-                states[stage.name] = stage.operator.decode(data[stage.name])
-        states["account"].rename(now)
-        states["sense"] = self._sense.regrid(states["sense"])
-        return states
+        stages, now = self.table, zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
+        account = stages.account.decode(data["account"])
+        account.rename(now)
+        return SiteState(
+            stages.sense.regrid(stages.sense.decode(data["sense"])),
+            stages.attributes.initial(),
+            stages.release.adopt(data["release"], now),
+            account,
+        )
 
-    def oldest_start(self, states: States) -> Micros | None:
+    def oldest_start(self, sense: SenseState, day: DayState) -> Micros | None:
         """Return the start of the oldest window or local day not yet released; None before the first."""
-        next_tick = states["sense"].next_tick
-        if next_tick is None:
+        if sense.next_tick is None:
             return None
-        window: Micros = next_tick - self._tick
-        day = states["attributes"]
+        window = sense.next_tick - self._tick
         return min(window, day.start) if self._days and day.day is not None else window
 
 
-def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> tuple[Stage, ...]:
+def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> Stages:
     """Return the stages of one site, in the order in which items meet them."""
     site = policy.site[site_id]
     sense = Sense(
@@ -207,13 +235,8 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
         working_hours=site.working_hours,
         attributes=tuple(sorted({name for release in wanted for name in release.attributes})),
     )
-    account = account_stage(policy, site_id, laboratory=keys.laboratory)
-    return (
-        Stage("sense", (ObservationBatch, Heartbeat), sense),
-        Stage("attributes", (OccupancyWindow,), attributes),
-        Stage("release", (OccupancyWindow, DayClosed), Releases(policy, site_id, keys, options.attempt)),
-        Stage("account", (Spent,), account),
-    )
+    releases = Releases(policy, site_id, keys, options.attempt)
+    return Stages(sense, attributes, releases, account_stage(policy, site_id, laboratory=keys.laboratory))
 
 
 def _stay_record(stay: Stay) -> Published:

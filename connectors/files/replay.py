@@ -16,7 +16,7 @@ from connectors.files.text_rows import Tally
 from connectors.private_folder import private_folder
 from stream.errors import DataError, UsageError
 from stream.keys import Keys
-from stream.pipeline import Options, Output, Pipeline, States
+from stream.pipeline import Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
 from stream.records import Published
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, parse_record
@@ -84,7 +84,7 @@ def _whole_or_nothing(out: Path) -> Iterator[None]:
         raise
 
 
-def _write(outputs: Iterable[Output], out: Path, tally: Tally, states: dict[str, States]) -> Replayed:
+def _write(outputs: Iterable[Output], out: Path, tally: Tally, states: dict[str, SiteState]) -> Replayed:
     files: dict[Path, list[Published]] = defaultdict(list)
     private_folder(out / "private")
     for output in outputs:
@@ -100,7 +100,7 @@ def _write(outputs: Iterable[Output], out: Path, tally: Tally, states: dict[str,
     result.windows = len({(record.key, record.time) for record in audit})
     result.refused = sum(parse_record(record.value)["outcome"] != "released" for record in audit)
     for state in states.values():
-        for reason, rows in state["sense"].counters.items():
+        for reason, rows in state.sense.counters.items():
             if reason not in NO_DROPS:
                 result.dropped[reason] = result.dropped.get(reason, 0) + rows
     return result

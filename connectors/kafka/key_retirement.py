@@ -37,12 +37,9 @@ def oldest_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys
             return None
         for site in ours:
             pipeline = Pipeline(policy, site, keys)
-            states = {
-                stage.name: stage.operator.decode(sites[site][stage.name])
-                for stage in pipeline.table
-                if stage.name in {"sense", "attributes"}
-            }
-            start = pipeline.oldest_start(states)
+            sense = pipeline.table.sense.decode(sites[site]["sense"])
+            day = pipeline.table.attributes.decode(sites[site]["attributes"])
+            start = pipeline.oldest_start(sense, day)
             if start is not None:
                 starts[site] = start
     if set(starts) != set(policy.site):

@@ -27,8 +27,7 @@ import orjson
 
 from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
-from stream.operators import Operator
-from stream.pipeline import Options, table
+from stream.pipeline import Options, Stages, table
 from stream.policy.document import NANO, AttributeRelease, Policy
 from stream.records import DAY, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow
 from stream.release.account_stage import by_version, rebuild_account
@@ -37,6 +36,8 @@ from stream.release.late import LateReleases
 from stream.release.state import ReleaseState
 from stream.runners.partition import Emitted, Partition
 from stream.schemas import parse_record, parse_time, rfc3339
+from stream.sensing.attributes import DayAttributes, DayState
+from stream.sensing.occupancy import Sense, SenseState
 
 Item = OccupancyWindow | DayClosed
 
@@ -95,6 +96,33 @@ def priced(site: str, releases: LateReleases, books: ReleaseState, items: Iterab
     ]
 
 
+@dataclass(slots=True)
+class _Sensing:
+    """The stages of a site that come before its releases, and their states."""
+
+    sense: Sense
+    attributes: DayAttributes
+    state: SenseState
+    day: DayState
+
+    @classmethod
+    def of(cls, stages: Stages) -> _Sensing:
+        return cls(stages.sense, stages.attributes, stages.sense.initial(), stages.attributes.initial())
+
+    def take(self, message: ObservationBatch | Heartbeat) -> list[Item]:
+        """Return the windows and days that a message closes; DataError where the site shuts."""
+        self.state, outputs = self.sense.step(self.state, message)
+        if self.state.shut:
+            msg = f"site {message.site}: the recording has more devices than its max_devices; nothing is released"
+            raise DataError(msg)
+        items: list[Item] = []
+        for window in outputs:
+            if isinstance(window, OccupancyWindow):
+                self.day, days = self.attributes.step(self.day, window)
+                items += [*days, window]
+        return items
+
+
 class Backfill:
     """Drives the sensing stages over a recording and settles each window against the book."""
 
@@ -117,30 +145,19 @@ class Backfill:
         """Site -> places of its items that were never released."""
         self._prices: list[Price] | None = None
         self._commitments: dict[str, str] = {}
-        self._sensing: dict[str, tuple[Operator[Any, Any, Any], Operator[Any, Any, Any]]] = {}
-        self._states: dict[str, list[Any]] = {}
+        self._sensing: dict[str, _Sensing] = {}
         self._releases: dict[str, LateReleases] = {}
         self._aside: dict[str, ReleaseState] = {}
         self._of_days = {r.name for known in self._policies for r in known.release if isinstance(r, AttributeRelease)}
         for site in policy.site:
-            sense, attributes, *_ = table(policy, site, keys, options, keep_presence=False)
-            self._sensing[site] = (sense.operator, attributes.operator)
-            self._states[site] = [sense.operator.initial(), attributes.operator.initial()]
+            self._sensing[site] = _Sensing.of(table(policy, site, keys, options, keep_presence=False))
             self._releases[site] = LateReleases(policy, site, keys, options.attempt, names)
             self._aside[site] = ReleaseState()
 
     def take(self, message: ObservationBatch | Heartbeat) -> None:
         """Take the next message of the recording; DataError where it has more devices than a site may hold."""
         site = message.site
-        (sense, attributes), states = self._sensing[site], self._states[site]
-        states[0], outputs = sense.step(states[0], message)
-        if states[0].shut:
-            msg = f"site {site}: the recording has more devices than its max_devices; nothing is released"
-            raise DataError(msg)
-        for window in outputs:
-            if isinstance(window, OccupancyWindow):
-                states[1], days = attributes.step(states[1], window)
-                self._items[site] += [*days, window]
+        self._items[site] += self._sensing[site].take(message)
 
     def price(self) -> list[Price]:
         """Compare what was released before; return what the rest will cost at most, before anything is drawn.

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from stream.accounting.account import AccountState
+from stream.accounting.ledger import LedgerState
 from stream.errors import FinalityError, UsageError
 from stream.keys import Keys, key_day
-from stream.pipeline import DEFAULTS, Options, Output, Pipeline, States
+from stream.pipeline import DEFAULTS, Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
 from stream.records import (
     DAY,
@@ -76,7 +77,7 @@ class Counters:
 @dataclass(slots=True)
 class _Site:
     pipeline: Pipeline
-    states: States
+    states: SiteState
     encoded: bytes | None = None
     """The compressed byte form of ``states`` where it has been made since they last changed."""
 
@@ -285,15 +286,14 @@ class Partition:
         """Return the end of a site's latest released window; None when it has released nothing."""
         if site not in self._sites:
             return None
-        through: Micros = self._sites[site].states["release"].through
+        through = self._sites[site].states.release.through
         return None if through < 0 else through
 
     def books(self, name: str) -> ReleaseState:
         """Return a site's books, for what is released besides the log."""
         site = self._sites[name]
         site.encoded = None
-        books: ReleaseState = site.states["release"]
-        return books
+        return site.states.release
 
     def release_past(
         self, name: str, releases: LateReleases, item: OccupancyWindow | DayClosed, aside: ReleaseState
@@ -305,7 +305,7 @@ class Partition:
     def rebuilt(self, name: str, account: AccountState, records: Iterable[Published]) -> list[Emitted]:
         """Go on from an account that was added up anew; return its records."""
         site = self._sites[name]
-        site.encoded, site.states["account"] = None, account
+        site.encoded, site.states.account = None, account
         return self._emit([*records], b"")
 
     # --- the log --------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ class Partition:
 
     def sensing(self) -> dict[str, SenseState]:
         """Return each site's state of sensing; not to be changed."""
-        return {name: site.states["sense"] for name, site in self._sites.items()}
+        return {name: site.states.sense for name, site in self._sites.items()}
 
     def chains(self) -> dict[str, tuple[int, str]]:
         """Return each site's next ledger sequence and the head of its chain."""
@@ -418,7 +418,9 @@ class Partition:
 
     def oldest_day_needed(self) -> int | None:
         """Return the oldest UTC day whose key an unfinished release still needs; None when not known yet."""
-        starts = [site.pipeline.oldest_start(site.states) for site in self._sites.values()]
+        starts = [
+            site.pipeline.oldest_start(site.states.sense, site.states.attributes) for site in self._sites.values()
+        ]
         known = [start for start in starts if start is not None]
         if len(known) < len(starts) or not known:
             return None
@@ -432,8 +434,8 @@ def _encoded(site: _Site) -> bytes:
     return site.encoded
 
 
-def _chain(site: _Site) -> Any:
-    return site.states["release"].ledger
+def _chain(site: _Site) -> LedgerState:
+    return site.states.release.ledger
 
 
 def fingerprint(keys: Keys) -> str:

@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -280,8 +279,7 @@ epsilon = {{ board = "0.01" }}
     texts: list[str] = []
     for n in range(80 if mechanism != "filter" else 12):
         window = OccupancyWindow(SITE, EVENING + n * policy.site[SITE].tick, (TRUE_COUNT,) * 6, 1)  # type: ignore[arg-type]
-        outputs: list[Any] = []
-        made._push(states, window, 1, outputs)
+        outputs = list(made._publish(states, window))
         texts += [out.value.decode() + out.id for out in outputs]
     hits = sum(len(re.findall(rf"(?<![0-9a-f]){TRUE_COUNT}(?![0-9a-f])", text)) for text in texts)
     allowed = 8 if mechanism != "filter" else 30
@@ -313,7 +311,7 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key, need
     assert "02:ff:ff" not in text
     keys = keyfile.FileKeys(key)
     stages = Pipeline(policy, SITE, keys).table
-    report = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages[2].operator._issuer))
+    report = " ".join(repr(thing) for thing in (keys, keys.held, partition, stages, stages.release._issuer))
     assert not needles.found_in(report)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,8 +19,8 @@ from stream.keys import subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts
 from stream.operators import scan
-from stream.pipeline import Options, Pipeline
-from stream.records import MINUTE, DayClosed, OccupancyWindow
+from stream.pipeline import Options, Pipeline, SiteState, Stages
+from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Spent
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, PRESENCE, encode_message, parse_record, split_parts
 from tests.core_ground import (
@@ -40,6 +41,13 @@ from tests.core_ground import (
 POLICY = building()
 SEEN = people()
 OPTIONS = Options(presence=True, occupancy=True)
+READS = {
+    "sense": (ObservationBatch, Heartbeat),
+    "attributes": (OccupancyWindow,),
+    "release": (OccupancyWindow, DayClosed),
+    "account": (Spent,),
+}
+"""What each stage of the table takes, in the order of the table."""
 
 
 def pipeline() -> Pipeline:
@@ -60,18 +68,18 @@ def inputs_of_stages() -> dict[str, list[Any]]:
     """What each stage of the table is given in one run, in order."""
     made, given = pipeline(), {}
 
-    def push(states: dict[str, Any], item: Any, start: int) -> None:
-        for place in range(start, len(made.table)):
-            stage = made.table[place]
-            if isinstance(item, stage.reads):
-                given.setdefault(stage.name, []).append(item)
-                states[stage.name], produced = stage.operator.step(states[stage.name], item)
+    def push(state: SiteState, item: Any, start: int) -> None:
+        for place, (name, reads) in enumerate(READS.items()):
+            if place >= start and isinstance(item, reads):
+                given.setdefault(name, []).append(item)
+                after, produced = getattr(made.table, name).step(getattr(state, name), item)
+                setattr(state, name, after)
                 for each in produced:
-                    push(states, each, place + 1)
+                    push(state, each, place + 1)
 
-    states = made.initial()
+    state = made.initial()
     for item in messages(SEEN, POLICY):
-        push(states, item, 0)
+        push(state, item, 0)
     return given
 
 
@@ -80,15 +88,16 @@ def given() -> dict[str, list[Any]]:
     return inputs_of_stages()
 
 
-STAGES = [stage.name for stage in pipeline().table]
+STAGES = [field.name for field in fields(Stages)]
 
 
 def operator(name: str) -> Any:
-    return next(stage.operator for stage in pipeline().table if stage.name == name)
+    return getattr(pipeline().table, name)
 
 
 def test_every_stage_of_the_table_takes_part_in_this_run(given):
     assert set(given) == set(STAGES)
+    assert list(READS) == STAGES == [field.name for field in fields(SiteState)]
     kinds = {type(item).__name__ for items in given.values() for item in items}
     assert kinds == {"ObservationBatch", "Heartbeat", "OccupancyWindow", "DayClosed", "Spent"}
 
@@ -240,7 +249,7 @@ def _noise_key(day: int) -> bytes:
 
 
 def run_windows(policy, seen) -> list[OccupancyWindow]:
-    stage = Pipeline(policy, SITE, laboratory()).table[0].operator
+    stage = Pipeline(policy, SITE, laboratory()).table.sense
     return [out for out in scan(stage, messages(seen, policy))[1] if isinstance(out, OccupancyWindow)]
 
 

@@ -35,7 +35,7 @@ def policy(releases: str, zones: int, audiences: Any = EPSILONS) -> Policy:
 
 
 def stage_of(made: Policy, seed: int = 1) -> Any:
-    return next(stage.operator for stage in Pipeline(made, SITE, laboratory(seed)).table if stage.name == "release")
+    return Pipeline(made, SITE, laboratory(seed)).table.release
 
 
 def private(outputs: list[Any]) -> Iterator[dict[str, Any]]:

@@ -179,8 +179,8 @@ def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones():
     """Known by its access points, live as in the ledger: another id is not another room."""
     first, second = Pipeline(PLAIN, SITE, laboratory()), Pipeline(other_ids(MONTHLY), SITE, laboratory())
     states = first.initial()
-    states["release"], _ = Releases(PLAIN, SITE, laboratory()).step(states["release"], closed("2026-03-03"))
-    state = second.adopt(first.encode(states))["release"]
+    states.release, _ = Releases(PLAIN, SITE, laboratory()).step(states.release, closed("2026-03-03"))
+    state = second.adopt(first.encode(states)).release
     item = closed("2026-03-04")
     records = tuple(replace(record, zone=f"new-{record.zone}") for record in item.attributes)
     made = step(other_ids(MONTHLY), state, replace(item, attributes=records))

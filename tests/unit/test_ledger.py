@@ -69,7 +69,7 @@ def windows(policy: Policy, counts: list[tuple[int, ...]], first: int) -> list[O
 
 
 def released(policy: Policy, items: list[OccupancyWindow], seed: int = 1) -> tuple[Any, Any, list[Published]]:
-    stage = next(s.operator for s in Pipeline(policy, SITE, laboratory(seed)).table if s.name == "release")
+    stage = Pipeline(policy, SITE, laboratory(seed)).table.release
     state, outputs = stage.initial(), []
     for item in items:
         state, made = stage.step(state, item)
@@ -349,4 +349,4 @@ def test_pipelines_of_several_sites_have_chains_of_their_own():
     policy = building(sites=(SITE, "dbh1"))
     for site in policy.site:
         made = Pipeline(policy, site, laboratory(), Options())
-        assert made.initial()["release"].ledger.head == GENESIS
+        assert made.initial().release.ledger.head == GENESIS

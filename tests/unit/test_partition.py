@@ -338,7 +338,7 @@ def test_late_rows_are_dropped_and_counted_and_change_nothing():
     last = len(LOG) - 1
     emitted = fed(partition, LOG[:last]) + partition.feed(last, None, encode_message(late))
     assert emitted == wanted[: len(emitted)]
-    counters = partition._sites[SITE].states["sense"].counters
+    counters = partition._sites[SITE].states.sense.counters
     assert counters["late"] == 1
     assert counters["rows"] == counters["accepted"] + counters["late"] == len(SEEN) + 1
 
@@ -393,7 +393,7 @@ def test_no_row_between_two_ticks_is_taken_to_be_ahead_of_its_time(tick):
     policy = building(tick=tick, releases=COUNTS)
     partition = Partition(policy, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, policy)])
-    counters = partition._sites[SITE].states["sense"].counters
+    counters = partition._sites[SITE].states.sense.counters
     assert counters["accepted"] == counters["rows"] == len(SEEN)
 
 
