@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.kafka_ground import Broker, NoKafkaError, find_broker
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells start what runs in their background so, and processes inherit it: tests that send Ctrl-C would wait.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
