@@ -23,13 +23,14 @@ class Block:
     text: str
 
 
-def blocks(language: str, document: str | None = None) -> list[Block]:
-    """Return the blocks of a language, of one document or of all, in their order."""
+def blocks(language: str = r"[a-z]+", document: str | None = None) -> list[Block]:
+    """Return the blocks of a language, or all, of one document or of all, in their order."""
+    fence = re.compile(rf"^```({language})(?![a-z])([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
     return [
-        Block(name, language, ground.strip(), text)
+        Block(name, found, ground.strip(), text)
         for name, whole in DOCUMENTS.items()
         if document in (None, name)
-        for ground, text in re.findall(rf"^```{language}(?![a-z])([^\n]*)\n(.*?)^```", whole, re.MULTILINE | re.DOTALL)
+        for found, ground, text in fence.findall(whole)
     ]
 
 

@@ -1,38 +1,80 @@
-"""What the documents tell a reader to type is run as it stands."""
+"""What the documents tell a reader to type is run as it stands.
+
+The words beside a fence say on what ground: ``sh`` alone runs in an empty folder (the guide's, one after the other, in
+one), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker. ``sh compose`` needs an
+engine and root: ``deploy/try-compose`` is what runs it. A block that ends in a file's name is that file.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.documents import DOCUMENTS, ROOT, Block, blocks
+from tests.integration.kafka_ground import Broker
 
-GUIDE = "docs/guide.md"
+GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
+GROUNDS = {"", AFTER_GUIDE, "kafka", "compose"}
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+WIDTH = 80
 
 
-def run(script: str, folder: Path) -> str:
+def run(script: str, folder: Path, **more: str) -> str:
     """Run lines of shell with ``tacet`` on the path; return what they print."""
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder, env=os.environ | {"PATH": PATH}, capture_output=True, text=True, timeout=300, check=False,
+        ["bash", "-euo", "pipefail", "-c", with_free_port(script)], cwd=folder, env=environment(**more),
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return this process's environment with ``tacet`` first, on a terminal as wide as the documents assume."""
+    return os.environ | {"PATH": PATH, "PYTHONPATH": str(ROOT), "COLUMNS": str(WIDTH)} | more
+
+
+def with_free_port(script: str) -> str:
+    """Let a receiver listen where nobody else on this machine does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return script.replace("127.0.0.1:1162", f"127.0.0.1:{probe.getsockname()[1]}")
+
+
+def script_of(block: Block) -> str:
+    """Return the lines that run a block, or that write the file that it is."""
+    if block.language == "sh":
+        return block.text
+    return f"cat > {block.ground} <<'END_OF_FILE'\n{block.text}END_OF_FILE\n"
+
+
+def is_file(block: Block) -> bool:
+    """Whether the words beside the fence are a file's name."""
+    return re.fullmatch(r"[a-z]+\.[a-z]+", block.ground) is not None
 
 
 @pytest.fixture(scope="module")
 def guided(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder in which every command of the guide has been run, and what they printed."""
     folder = tmp_path_factory.mktemp("guide")
-    return folder, run("\n".join(block.text for block in blocks("sh", GUIDE)), folder)
+    steps = [block for block in blocks(document=GUIDE) if block.language == "sh" or is_file(block)]
+    return folder, run("\n".join(map(script_of, steps)), folder)
+
+
+@pytest.fixture
+def after_guide(guided: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of what the guide has left."""
+    return Path(shutil.copytree(guided[0], tmp_path / "guide"))
 
 
 def test_the_guide_leads_to_releases_that_a_subscriber_reads(guided: tuple[Path, str]) -> None:
@@ -40,36 +82,93 @@ def test_the_guide_leads_to_releases_that_a_subscriber_reads(guided: tuple[Path,
     assert re.search('"release_id":"dbh/(office-day|floors)/public/', printed)
 
 
-@contextmanager
-def grounded(block: Block, guided: Path, folder: Path) -> Iterator[Path]:
-    """Give the folder in which a block is run: the guide's, where the block says so, or an empty one."""
-    assert block.ground in {"", "after guide.md"}
-    yield guided if block.ground else folder
+def test_what_the_guide_prints_fits_a_terminal(guided: tuple[Path, str]) -> None:
+    _, printed = guided
+    tables = [line.rstrip() for line in printed.splitlines() if not line.startswith(("{", "site "))]
+    assert [line for line in tables if len(line) > WIDTH] == []
 
 
-OTHERS = [block for block in blocks("sh") if block.document != GUIDE]
+def test_every_block_of_shell_says_on_which_ground_it_runs() -> None:
+    assert {block.ground for block in blocks("sh")} <= GROUNDS
 
 
-@pytest.mark.parametrize("block", OTHERS, ids=lambda block: block.document)
-def test_shell_commands_run_as_they_stand(block: Block, guided: tuple[Path, str], tmp_path: Path) -> None:
-    with grounded(block, guided[0], tmp_path) as folder:
-        run(block.text, folder)
+EMPTY = [block for block in blocks("sh") if block.document != GUIDE and not block.ground]
+BESIDE = sorted({block.document for block in blocks("sh") if block.ground == AFTER_GUIDE})
+
+
+@pytest.mark.parametrize("block", EMPTY, ids=lambda block: block.document)
+def test_shell_commands_run_as_they_stand(block: Block, tmp_path: Path) -> None:
+    run(block.text, tmp_path)
+
+
+@pytest.mark.parametrize("document", BESIDE)
+def test_shell_commands_run_beside_what_the_guide_has_left(document: str, after_guide: Path) -> None:
+    steps = [block.text for block in blocks("sh", document) if block.ground == AFTER_GUIDE]
+    run("\n".join(steps), after_guide)
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.document)
 def test_python_runs_as_it_stands(block: Block, guided: tuple[Path, str], tmp_path: Path) -> None:
-    with grounded(block, guided[0], tmp_path) as folder:
-        (folder / "program.py").write_text(block.text)
-        printed = run("python -W error program.py", folder)
+    if is_file(block) or block.ground not in GROUNDS:
+        pytest.skip("a file of a worked example, which its own test follows")
+    folder = Path(shutil.copytree(guided[0], tmp_path / "guide")) if block.ground == AFTER_GUIDE else tmp_path
+    (folder / "program.py").write_text(block.text)
+    printed = run("python -W error program.py", folder)
     if "subscribe(" in block.text:
         assert re.match(r"20[-0-9:TZ]+ \{", printed)
 
 
+# --- with a broker ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    "block", [block for block in blocks("sh") if block.ground == "kafka"], ids=lambda b: b.document
+)
+def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broker, after_guide: Path) -> None:
+    own = block.text.replace("kafka.example:9092", kafka.bootstrap)
+    lines = [line for line in with_free_port(own).splitlines() if line]
+    setting = [line for line in lines if line.startswith("export ")]
+    going_on = []
+    try:
+        for line in lines:
+            if line in setting:
+                continue
+            command = ["bash", "-euc", "\n".join([*setting, f"exec {line}"])]
+            process = subprocess.Popen(command, cwd=after_guide, env=environment(), stdout=subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                assert process.wait(timeout=8) == 0, line
+            if process.poll() is None:
+                going_on.append((line, process))
+        assert [line.split()[1] for line, _ in going_on] == ["worker", "ingest", "subscribe"]
+    finally:
+        for _, process in going_on:
+            process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    for line, process in going_on:
+        assert process.wait(timeout=max(1.0, deadline - time.monotonic())) == 0, line
+
+
+def test_what_needs_an_engine_is_what_try_compose_does() -> None:
+    tried = (ROOT / "deploy" / "try-compose").read_text()
+    for block in blocks("sh"):
+        if block.ground == "compose":
+            assert "compose up" in block.text
+            assert "compose up" in tried
+            assert "chown -R 10001:10001 " in block.text
+            assert "chown -R 10001:10001 " in tried
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+
 def test_some_commands_are_run() -> None:
-    assert sum(block.text.count("tacet ") for block in blocks("sh")) >= 16
+    assert sum(block.text.count("tacet ") for block in blocks("sh")) >= 30
 
 
 def test_every_make_target_named_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     for text in DOCUMENTS.values():
-        assert set(re.findall(r"`?make ([a-z]+)", text)) <= targets | {"up"}
+        assert set(re.findall(r"`make ([a-z]+)|^make ([a-z]+)", text, flags=re.MULTILINE)) <= {
+            pair for target in targets for pair in ((target, ""), ("", target))
+        }
