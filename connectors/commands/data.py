@@ -27,7 +27,7 @@ from connectors.commands.options import (
     windows_options,
     working,
 )
-from connectors.files.counts import release_file
+from connectors.files.counts import TableRelease, release_file
 from connectors.files.observations import ObservationFile, shortfall
 from connectors.files.replay import replay as run_replay
 from connectors.simulation import files as simulation
@@ -200,10 +200,8 @@ def release(
         raise UsageError(msg)
     keys = keyfile.laboratory_keys(key_file)
     with progress("rows released") as tick:
-        made = release_file(
-            counts, out, keys, mechanism=mechanism, smoother=smoother, calendar=calendar, epsilon=exact,
-            max_count=max_count, timezone=timezone, progress=tick,
-        )  # fmt: skip
+        how = TableRelease(mechanism, exact, smoother, calendar, max_count, timezone)
+        made = release_file(counts, out, keys, how, tick)
     if as_json:
         report = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
         print_json(report | {"left_out": made.left_out, "laboratory": True})

@@ -65,27 +65,41 @@ class Made:
     """What to tell about bad rows and times that were left out."""
 
 
-def release_file(
-    path: Path, out: Path, keys: LaboratoryKeys, *, mechanism: str, smoother: str, calendar: bool,
-    epsilon: Fraction, max_count: int | None, timezone: str, progress: Callable[[int], None] | None = None,
-) -> Made:  # fmt: skip
-    """Release the counts of ``path`` into ``out``.
+@dataclass(frozen=True, slots=True)
+class TableRelease:
+    """How a table is released."""
 
-    Without ``max_count`` the filter's grid ends at each zone's largest *noisy* value: the true maximum never
-    sizes it.
-    """
-    zone = _timezone(timezone)
+    mechanism: str
+    epsilon: Fraction
+    """Per time."""
+    smoother: str
+    """Of a grouper."""
+    calendar: bool
+    """Whether the filter knows the hours of the week."""
+    max_count: int | None
+    """Where the filter's grid ends; None: at each zone's largest *noisy* value, so that no true one sizes it."""
+    timezone: str
+    """Of times without an offset."""
+
+
+def release_file(
+    path: Path, out: Path, keys: LaboratoryKeys, how: TableRelease, progress: Callable[[int], None] | None = None
+) -> Made:
+    """Release the counts of ``path`` into ``out``."""
+    zone, mechanism = _timezone(how.timezone), how.mechanism
     table = read_table(path, zone)
     window = int(np.diff(table.times).min()) if len(table.times) > 1 else 5 * MINUTE
     naming = Naming(
         site="table", release=mechanism, zones=table.zones, day_key=lambda day: subkey(keys.day(day), "noise"),
         slot=lambda instant: slot_of(instant, zone), window=window,
     )  # fmt: skip
-    if max_count is None and mechanism_named(mechanism).largest_count is not None:
-        largest = _largest(naming, table, epsilon)
+    if how.max_count is None and mechanism_named(mechanism).largest_count is not None:
+        largest = _largest(naming, table, how.epsilon)
     else:
-        largest = [max_count or 1] * len(table.zones)
-    stage = count_mechanism(mechanism, epsilon=epsilon, max_counts=largest, smoother=smoother, calendar=calendar)
+        largest = [how.max_count or 1] * len(table.zones)
+    stage = count_mechanism(
+        mechanism, epsilon=how.epsilon, max_counts=largest, smoother=how.smoother, calendar=how.calendar
+    )  # fmt: skip
     values, widths = release_counts(stage, naming, table.times, table.counts, progress)
     _write(out, table, values, widths)
     return Made(table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table))

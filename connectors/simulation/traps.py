@@ -24,6 +24,7 @@ from connectors.simulation.faults import Fault, Kind, Traps, join, parse_faults,
 from connectors.simulation.files import CENTISECOND, access_point_name
 from connectors.snmp.profiles import ENTERPRISES
 from connectors.snmp.sender import (
+    Association,
     encode_associate,
     encode_cold_start,
     encode_keepalive,
@@ -234,10 +235,17 @@ class _Encoder:
             return self._enhanced(kind, device, point, uptime, number)
         known = kind != Kind.UNKNOWN_AP
         return encode_associate(
-            self.clients[device], self.points[point] if known else self.unknown[point],
-            community=community, uptime=uptime, request_id=number, version=self.version, slot=point % 2,
-            name=self.names[point] if known else b"",
-        )  # fmt: skip
+            Association(
+                self.clients[device],
+                self.points[point] if known else self.unknown[point],
+                slot=point % 2,
+                name=self.names[point] if known else b"",
+            ),
+            community=community,
+            uptime=uptime,
+            request_id=number,
+            version=self.version,
+        )
 
     def _enhanced(self, kind: Kind, device: int, point: int, uptime: int, number: int) -> bytes:
         """Return an LWAPP trap: the statistics carry the client's address in the index alone."""

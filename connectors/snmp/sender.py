@@ -6,6 +6,7 @@ import asyncio
 import functools
 import socket
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from connectors.snmp.ber import (
     INFORM,
@@ -90,29 +91,34 @@ def _v1_head(trap: str) -> bytes:
     return _oid(enterprise) + tlv(IP_ADDRESS, bytes(4)) + encode_integer(generic) + encode_integer(specific)
 
 
+@dataclass(frozen=True, slots=True)
+class Association:
+    """A client at an access point, with what a controller says besides; the decoder drops all of that."""
+
+    client: bytes
+    """Six octets."""
+    access_point: bytes
+    """The radio's six octets."""
+    slot: int = 1
+    user: bytes = b""
+    address: bytes = bytes(4)
+    """Of the client, IPv4."""
+    name: bytes = b""
+    """Of the access point; the only one of these that may be read, where there is no radio address."""
+
+
 def encode_associate(
-    client: bytes,
-    access_point: bytes,
-    *,
-    community: bytes,
-    uptime: int,
-    request_id: int = 1,
-    version: int = 2,
-    inform: bool = False,
-    slot: int = 1,
-    user: bytes = b"",
-    address: bytes = bytes(4),
-    name: bytes = b"",
+    seen: Association, *, community: bytes, uptime: int, request_id: int = 1, version: int = 2, inform: bool = False
 ) -> bytes:
-    """Return a Cisco AireOS association of ``client`` at ``access_point``, varbinds in the MIB's order."""
+    """Return Cisco AireOS' word of an association, varbinds in the MIB's order."""
     varbinds = b"".join(
         (
-            varbind(f"{_BSN}.35.0", octets(access_point)),
-            _number(f"{_BSN}.36.0", slot),
-            varbind(f"{_BSN}.43.0", tlv(IP_ADDRESS, address)),
-            varbind(f"{_BSN}.34.0", octets(client)),
-            varbind(f"{_BSN}.39.0", octets(user)),
-            varbind(f"{ENTERPRISES}.14179.2.2.1.1.3.0", octets(name)),
+            varbind(f"{_BSN}.35.0", octets(seen.access_point)),
+            _number(f"{_BSN}.36.0", seen.slot),
+            varbind(f"{_BSN}.43.0", tlv(IP_ADDRESS, seen.address)),
+            varbind(f"{_BSN}.34.0", octets(seen.client)),
+            varbind(f"{_BSN}.39.0", octets(seen.user)),
+            varbind(f"{ENTERPRISES}.14179.2.2.1.1.3.0", octets(seen.name)),
         )
     )
     return encode_notification(

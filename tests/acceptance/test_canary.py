@@ -28,7 +28,15 @@ from connectors.files.observations import ObservationFile, shortfall
 from connectors.files.replay import replay
 from connectors.snmp.ber import IP_ADDRESS, tlv
 from connectors.snmp.profiles import ENTERPRISES
-from connectors.snmp.sender import encode_associate, encode_keepalive, encode_notification, octets, send, varbind
+from connectors.snmp.sender import (
+    Association,
+    encode_associate,
+    encode_keepalive,
+    encode_notification,
+    octets,
+    send,
+    varbind,
+)
 from stream.errors import TacetError
 from stream.keys import subkey
 from stream.pipeline import Options, Pipeline
@@ -160,16 +168,24 @@ def datagrams() -> Iterator[tuple[int, bytes]]:
         uptime = minute * 6000
         for n, mac in enumerate(MACS if minute % 4 == 0 and minute < 60 else ()):
             client, radio = (bytes.fromhex(text.replace(":", "")) for text in (mac, ACCESS_POINTS["a"]))
-            yield minute, encode_associate(
-                client, radio, community=COMMUNITY, uptime=uptime, request_id=n, user=USER, address=ADDRESS,
-                name=SSID, inform=n % 9 == 0,
-            )  # fmt: skip
+            yield (
+                minute,
+                encode_associate(
+                    Association(client, radio, user=USER, address=ADDRESS, name=SSID),
+                    community=COMMUNITY,
+                    uptime=uptime,
+                    request_id=n,
+                    inform=n % 9 == 0,
+                ),
+            )
         client = bytes.fromhex(MACS[0].replace(":", ""))
-        unknown = encode_associate(client, bytes.fromhex("02ffffffffff"), community=COMMUNITY, uptime=uptime, user=USER)
+        unknown = encode_associate(
+            Association(client, bytes.fromhex("02ffffffffff"), user=USER), community=COMMUNITY, uptime=uptime
+        )
         ignored = encode_notification(failure, extra, community=COMMUNITY, uptime=uptime)
-        wrong = encode_associate(client, client, community=b"wrong" + USER, uptime=uptime, user=USER)
-        itself = encode_associate(client, client, community=COMMUNITY, uptime=uptime, user=USER, name=USER)
-        named = encode_associate(client, b"", community=COMMUNITY, uptime=uptime, user=USER, name=USER)
+        wrong = encode_associate(Association(client, client, user=USER), community=b"wrong" + USER, uptime=uptime)
+        itself = encode_associate(Association(client, client, user=USER, name=USER), community=COMMUNITY, uptime=uptime)
+        named = encode_associate(Association(client, b"", user=USER, name=USER), community=COMMUNITY, uptime=uptime)
         traps = (unknown, ignored, wrong, itself, named, unknown[:-7], b"\x30" + USER + client)
         yield from ((minute, trap) for trap in traps)
         yield minute, encode_keepalive(community=COMMUNITY, uptime=uptime)

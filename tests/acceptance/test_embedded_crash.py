@@ -28,7 +28,7 @@ from connectors.embedded.runner import embedded
 from connectors.embedded.store import SqliteStore
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
-from connectors.snmp.sender import encode_associate, send
+from connectors.snmp.sender import Association, encode_associate, send
 from stream.accounting.audit import verify_chain
 from stream.envelope import Kind, unseal
 from stream.pipeline import Options
@@ -304,7 +304,7 @@ def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(listen
 
 def association(number: int) -> bytes:
     client, radio = (bytes.fromhex(text.replace(":", "")) for text in (mac(number), ACCESS_POINTS["abcd"[number % 4]]))
-    return encode_associate(client, radio, community=b"crashes", uptime=number)
+    return encode_associate(Association(client, radio), community=b"crashes", uptime=number)
 
 
 def _waiting(folder: Path) -> list[tuple[int, bytes]]:

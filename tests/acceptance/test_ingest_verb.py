@@ -17,7 +17,7 @@ import pytest
 
 from connectors import keyfile
 from connectors.kafka.topics import topic_names
-from connectors.snmp.sender import encode_associate
+from connectors.snmp.sender import Association, encode_associate
 from stream.policy.document import load_policy
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
 from tests.integration.kafka_ground import Broker, delete_topics
@@ -64,7 +64,7 @@ class Ground:
     def send(self, number: int, access_point: bytes = KNOWN, *, inform: bool = False) -> None:
         client = bytes.fromhex(f"{CLIENT}{number:03x}")
         trap = encode_associate(
-            client, access_point, community=b"s3cret", uptime=1, request_id=number + 1, inform=inform
+            Association(client, access_point), community=b"s3cret", uptime=1, request_id=number + 1, inform=inform
         )
         self.socket.sendto(trap, ("127.0.0.1", self.port))
 

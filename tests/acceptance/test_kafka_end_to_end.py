@@ -23,7 +23,7 @@ from connectors.files.replay import replay
 from connectors.kafka.topics import topic_names
 from connectors.simulation import files as simulation
 from connectors.simulation import policy as simulation_policy
-from connectors.snmp.sender import encode_associate, send
+from connectors.snmp.sender import Association, encode_associate, send
 from stream.pipeline import Options
 from stream.policy.document import load_policy
 from stream.simulator.events import SimulatorConfig, simulate
@@ -140,7 +140,9 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
 def until_answered(port: int) -> None:
     """Wait until an inform that tells of nobody is answered: ingest listens, and its broker takes what it sends."""
     patience = time.monotonic() + 120
-    nowhere = encode_associate(bytes(6), bytes(6), community=b"s3cret", uptime=1, request_id=1, inform=True)
+    nowhere = encode_associate(
+        Association(bytes(6), bytes(6)), community=b"s3cret", uptime=1, request_id=1, inform=True
+    )
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
         controller.settimeout(0.5)
         while time.monotonic() < patience:
@@ -182,7 +184,7 @@ def test_live_traps_reach_a_subscriber_through_kafka(kafka: Broker, tmp_path: Pa
             (
                 0,
                 encode_associate(
-                    bytes([2, 0, 0, 0, 1, n]), bytes.fromhex("5c521e002012"), community=b"s3cret", uptime=1
+                    Association(bytes([2, 0, 0, 0, 1, n]), bytes.fromhex("5c521e002012")), community=b"s3cret", uptime=1
                 ),
             )
             for n in range(5)

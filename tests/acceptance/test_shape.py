@@ -18,7 +18,7 @@ from connectors import keyfile
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
 from connectors.snmp.ingest import Ingest
-from connectors.snmp.sender import encode_associate
+from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
 from stream.runners.partition import Emitted
@@ -65,7 +65,9 @@ def traps(*, with_person: bool) -> list[tuple[Micros, str, bytes]]:
     datagrams = []
     for time, source, number, zone in sorted(made):
         address, radio = (bytes.fromhex(text.replace(":", "")) for text in (mac(number), ACCESS_POINTS[zone]))
-        datagrams.append((time, source, encode_associate(address, radio, community=b"c", uptime=time // 10_000)))
+        datagrams.append(
+            (time, source, encode_associate(Association(address, radio), community=b"c", uptime=time // 10_000))
+        )
     return datagrams
 
 

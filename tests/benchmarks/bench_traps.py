@@ -23,7 +23,7 @@ from connectors.snmp.admission import AllowList
 from connectors.snmp.clock import AnchoredClock
 from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.receiver import Receiver
-from connectors.snmp.sender import encode_associate, send
+from connectors.snmp.sender import Association, encode_associate, send
 from stream.sensing.pseudonyms import Pseudonyms
 
 COMMUNITY = b"bench"
@@ -35,13 +35,19 @@ def datagrams(count: int) -> list[bytes]:
     """2,000 devices, each at another access point every time: nothing is collapsed."""
     return [
         encode_associate(
-            bytes.fromhex(f"02000000{n % 2000:04x}"),
-            bytes.fromhex(RADIOS[(n // 2000 + n) % 64].replace(":", "")),
-            community=COMMUNITY, uptime=n, request_id=n + 1,
-            user=b"someone@example.org", address=b"\x0a\x02\x03\x04", name=b"5172a-clwa-2144",
+            Association(
+                bytes.fromhex(f"02000000{n % 2000:04x}"),
+                bytes.fromhex(RADIOS[(n // 2000 + n) % 64].replace(":", "")),
+                user=b"someone@example.org",
+                address=b"\x0a\x02\x03\x04",
+                name=b"5172a-clwa-2144",
+            ),
+            community=COMMUNITY,
+            uptime=n,
+            request_id=n + 1,
         )
         for n in range(count)
-    ]  # fmt: skip
+    ]
 
 
 class Forget:

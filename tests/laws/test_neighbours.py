@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from connectors.snmp.ingest import Ingest
-from connectors.snmp.sender import encode_associate
+from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Micros
@@ -62,7 +62,7 @@ def log_of(heard: Sequence[Heard], max_devices: int = 1000) -> list[bytes]:
         while todo and todo[0].time <= now:
             time, device, zone = todo.pop(0)
             address, radio = (bytes.fromhex(text.replace(":", "")) for text in (mac(device), access_point(zone)))
-            trap = decode(encode_associate(address, radio, community=b"c", uptime=1))
+            trap = decode(encode_associate(Association(address, radio), community=b"c", uptime=1))
             core.observe(state, time, SOURCES[device % 2], SOURCES[device % 2], trap)
             log += core.poll(state, time)
         core.run_on(state, now)

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from connectors import keyfile
 from connectors.cli import tacet
-from connectors.files.counts import LARGEST_COUNT, Table, read_table, release_file
+from connectors.files.counts import LARGEST_COUNT, Table, TableRelease, read_table, release_file
 from stream.errors import DataError, UsageError
 from stream.schemas import rfc3339
 from tests.core_ground import laboratory
@@ -39,7 +39,7 @@ def release(path: Path, **changes: Any) -> Any:
         "mechanism": "laplace", "smoother": "median", "calendar": True, "epsilon": Fraction(1), "max_count": None,
         "timezone": "UTC",
     }  # fmt: skip
-    return release_file(path, path.with_name("out.csv"), laboratory(), **settings | changes)
+    return release_file(path, path.with_name("out.csv"), laboratory(), TableRelease(**settings | changes))
 
 
 TIME = "time must be RFC 3339 with an offset (or local to --timezone without one), from 1970 to 2254"

@@ -16,7 +16,7 @@ from connectors.files.observations import ObservationFile
 from connectors.signals import within
 from connectors.snmp.clock import CLOCK_STEP
 from connectors.snmp.ingest import Ingest
-from connectors.snmp.sender import encode_associate
+from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options, Pipeline
@@ -150,7 +150,7 @@ def test_what_is_accepted_after_the_clock_was_set_back_a_little_counts(ahead: Em
     source = policy.site[SITE].sources[0]
     [radio, *_] = [point for zone in policy.site[SITE].zones for point in zone.access_points]
     datagram = encode_associate(
-        bytes.fromhex("3c0000000001"), bytes.fromhex(radio.replace(":", "")), community=b"c", uptime=1
+        Association(bytes.fromhex("3c0000000001"), bytes.fromhex(radio.replace(":", ""))), community=b"c", uptime=1
     )
     core.observe(state, now, source, source, decode(datagram))
     for message in (*core.poll(state, now + 60 * SECOND), *core.drain(state)):

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from connectors.snmp import troubles
-from connectors.snmp.sender import encode_associate
+from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.troubles import KERNEL, Troubles
 from connectors.sources import UdpSource, receiver
 from tests.core_ground import building
@@ -48,8 +48,9 @@ class Nowhere:
 
 async def test_a_receiver_that_keeps_running_tells_its_troubles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(troubles, "EVERY", 0.01)
-    trap = encode_associate(bytes.fromhex("3c0000000001"), bytes.fromhex(UNKNOWN.replace(":", "")),
-                            community=b"c0mm", uptime=1)  # fmt: skip
+    trap = encode_associate(
+        Association(bytes.fromhex("3c0000000001"), bytes.fromhex(UNKNOWN.replace(":", ""))), community=b"c0mm", uptime=1
+    )
     with structlog.testing.capture_logs() as lines:
         source = UdpSource(("127.0.0.1", 0), (b"c0mm",))
         async with receiver(source, building(), bytes(32), Nowhere()) as made:

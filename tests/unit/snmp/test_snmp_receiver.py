@@ -18,6 +18,7 @@ from connectors.snmp.clock import AnchoredClock, ClockStepError
 from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.receiver import Receiver
 from connectors.snmp.sender import (
+    Association,
     encode_associate,
     encode_keepalive,
     encode_notification,
@@ -111,15 +112,19 @@ def answers(sock: socket.socket) -> list[bytes]:
 
 async def test_every_datagram_is_accepted_once_or_dropped_for_one_reason() -> None:
     rng, sink = random.Random(7), Log()
-    good = [encode_associate(client(n), OCTETS[n % 8], request_id=n, **BASE) for n in range(1, 401)]
+    good = [encode_associate(Association(client(n), OCTETS[n % 8]), request_id=n, **BASE) for n in range(1, 401)]
     kinds = {
         "accepted": [*good, encode_keepalive(community=b"c0mm", uptime=1)],
         "truncated": [d[:-3] for d in good[:31]],
         "malformed": [d + b"\x00" for d in good[:17]],
-        "bad_community": [encode_associate(client(n), OCTETS[0], community=b"wrong", uptime=1) for n in range(1, 24)],
-        "unknown_access_point": [encode_associate(client(n), bytes(range(6)), **BASE) for n in range(1, 12)],
-        "no_client": [encode_associate(bytes(6), OCTETS[0], **BASE)] * 5,
-        "no_access_point": [encode_associate(client(1), bytes(6), **BASE)] * 3,
+        "bad_community": [
+            encode_associate(Association(client(n), OCTETS[0]), community=b"wrong", uptime=1) for n in range(1, 24)
+        ],
+        "unknown_access_point": [
+            encode_associate(Association(client(n), bytes(range(6))), **BASE) for n in range(1, 12)
+        ],
+        "no_client": [encode_associate(Association(bytes(6), OCTETS[0]), **BASE)] * 5,
+        "no_access_point": [encode_associate(Association(client(1), bytes(6)), **BASE)] * 3,
         "unknown_trap": [encode_notification("1.3.6.1.4.1.99999.7", **BASE)] * 7,
         "not_an_observation": [encode_notification("1.3.6.1.4.1.14179.2.6.3.1", **BASE)] * 9,
         "unsupported_version": [good[0].replace(b"\x02\x01\x01\x04", b"\x02\x01\x03\x04", 1)] * 2,
@@ -142,7 +147,7 @@ async def test_every_datagram_is_accepted_once_or_dropped_for_one_reason() -> No
 async def test_a_repeated_sighting_is_collapsed_and_counted() -> None:
     sink = Log()
     async with receiving(sink) as receiver:
-        await post(receiver, *[encode_associate(client(1), OCTETS[0], **BASE)] * 4)
+        await post(receiver, *[encode_associate(Association(client(1), OCTETS[0]), **BASE)] * 4)
         await until(lambda: receiver.counters.datagrams == 4)
     assert (receiver.counters.accepted, receiver.counters.dropped["collapsed"], len(sink.rows)) == (1, 3, 1)
 
@@ -152,7 +157,7 @@ async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken() -> None:
     async with receiving(sink) as receiver:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         for n in range(1, 2_001):  # without giving the receiver a turn
-            sock.sendto(encode_associate(client(n), OCTETS[0], **BASE), receiver.address)
+            sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
         sock.close()
         assert receiver.counters.datagrams == 0
     assert receiver.counters.accepted == len(sink.rows) == 2_000
@@ -164,7 +169,7 @@ async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
     async with receiving(sink, receive_buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
-                sock.sendto(encode_associate(client(n), OCTETS[0], **BASE), receiver.address)
+                sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
             assert receiver.counters.kernel_drops > 0, "known before anything is read, and without another datagram"
     counters = receiver.counters
     assert counters.datagrams + counters.kernel_drops == 500
@@ -175,7 +180,7 @@ async def test_what_the_kernel_dropped_last_is_counted_after_the_end() -> None:
     async with receiving(Log(), receive_buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
-                sock.sendto(encode_associate(client(n), OCTETS[0], **BASE), receiver.address)
+                sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
     assert receiver.counters.kernel_drops > 0
     assert receiver.counters.datagrams + receiver.counters.kernel_drops == 500
 
@@ -257,14 +262,16 @@ async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(contr
     async with receiving(sink, queue_limit=10) as receiver:
         for n in range(1, 31):
             controller.sendto(
-                encode_associate(client(n), OCTETS[0], inform=True, request_id=n, **BASE), receiver.address
+                encode_associate(Association(client(n), OCTETS[0]), inform=True, request_id=n, **BASE), receiver.address
             )
         await until(lambda: receiver.counters.datagrams == 30)
         dropped = receiver.counters.dropped["queue_full"]
         await until(lambda: receiver.counters.informs_answered == 10)
         assert receiver.counters.check()
         # The controller tries again, and is heard now.
-        controller.sendto(encode_associate(client(30), OCTETS[0], inform=True, request_id=30, **BASE), receiver.address)
+        controller.sendto(
+            encode_associate(Association(client(30), OCTETS[0]), inform=True, request_id=30, **BASE), receiver.address
+        )
         await until(lambda: receiver.counters.informs_answered == 11)
     assert dropped == 20
     assert [row.device for row in sink.rows] == [
@@ -275,7 +282,7 @@ async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(contr
 
 async def test_an_inform_is_answered_only_after_its_batch_is_durable(controller: socket.socket) -> None:
     sink = Log()
-    inform = encode_associate(client(1), OCTETS[0], inform=True, request_id=5, **BASE)
+    inform = encode_associate(Association(client(1), OCTETS[0]), inform=True, request_id=5, **BASE)
     async with receiving(sink) as receiver:
         sink.gate.clear()
         controller.sendto(inform, receiver.address)
@@ -303,7 +310,9 @@ async def test_an_inform_whose_append_fails_is_never_answered_and_the_failure_co
     sink.failure = OSError("disk full")
     with pytest.raises(OSError, match="disk full"):  # noqa: PT012
         async with receiving(sink) as receiver:
-            controller.sendto(encode_associate(client(1), OCTETS[0], inform=True, **BASE), receiver.address)
+            controller.sendto(
+                encode_associate(Association(client(1), OCTETS[0]), inform=True, **BASE), receiver.address
+            )
             await asyncio.wait_for(receiver.wait(), 60)
     assert receiver.counters.informs_answered == 0
     assert answers(controller) == []
@@ -315,7 +324,7 @@ async def test_a_collapsed_inform_waits_for_the_sighting_that_it_repeats(control
         sink.gate.clear()
         for n in (1, 2):
             controller.sendto(
-                encode_associate(client(1), OCTETS[0], inform=True, request_id=n, **BASE), receiver.address
+                encode_associate(Association(client(1), OCTETS[0]), inform=True, request_id=n, **BASE), receiver.address
             )
         await until(lambda: receiver.counters.dropped["collapsed"] == 1)
         await asyncio.sleep(0.4)
@@ -329,7 +338,9 @@ async def test_informs_that_store_nothing_are_answered_so_that_they_are_not_sent
 ) -> None:
     async with receiving(Log()) as receiver:
         controller.sendto(encode_notification("1.3.6.1.4.1.14179.2.6.3.1", inform=True, **BASE), receiver.address)
-        controller.sendto(encode_associate(client(1), bytes(range(6)), inform=True, **BASE), receiver.address)
+        controller.sendto(
+            encode_associate(Association(client(1), bytes(range(6))), inform=True, **BASE), receiver.address
+        )
         await until(lambda: receiver.counters.informs_answered == 2)
 
 
@@ -345,7 +356,7 @@ async def test_a_site_with_too_many_devices_is_shut_with_an_alarm_and_its_inform
     with structlog.testing.capture_logs() as logs:
         async with receiving(sink, ingest=small) as receiver:
             for n in range(1, 7):
-                inform = encode_associate(client(n), OCTETS[0], inform=True, **(BASE | {"request_id": n}))
+                inform = encode_associate(Association(client(n), OCTETS[0]), inform=True, **BASE | {"request_id": n})
                 controller.sendto(inform, receiver.address)
             await until(lambda: receiver.counters.dropped["site_shut"] == 3)
             await until(lambda: receiver.counters.informs_answered == 3)
@@ -388,7 +399,7 @@ async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkey
         for burst in range(20):
             await post(
                 receiver,
-                *(encode_associate(client(100 * burst + n), OCTETS[0], **BASE) for n in range(1, 51)),
+                *(encode_associate(Association(client(100 * burst + n), OCTETS[0]), **BASE) for n in range(1, 51)),
             )
             await asyncio.sleep(0.01)
     watermark = 0
@@ -426,7 +437,7 @@ async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_
     )
     received = hands.time
     for n in range(1, 4):
-        receiver._take(received, encode_associate(client(n), OCTETS[0], **BASE), ("127.0.0.1", 1))
+        receiver._take(received, encode_associate(Association(client(n), OCTETS[0]), **BASE), ("127.0.0.1", 1))
     hands.time += 20 * SECOND
     assert await receiver._chunk()
     assert all(m.watermark < received for m in sink.messages if isinstance(m, Heartbeat))
@@ -442,7 +453,7 @@ async def test_a_clock_that_was_set_stops_the_receiver() -> None:
     with pytest.raises(ClockStepError):  # noqa: PT012
         async with receiving(Log(), clock=stepping) as receiver:
             wall[0] = 6 * SECOND
-            await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
+            await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
             await asyncio.wait_for(receiver.wait(), 60)
 
 
@@ -456,12 +467,12 @@ async def test_a_receiver_that_stood_still_vouches_for_nothing_before_it_went_on
     async with receiving(sink, clock=leaping) as receiver:
         begun = receiver.state.listened_since
         passed[0] += 5 * SECOND
-        await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
+        await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
         await until(beats)
         before = len(beats())
         passed[0] += 200 * SECOND
         back = leaping.now()
-        await post(receiver, encode_associate(client(2), OCTETS[0], **BASE))
+        await post(receiver, encode_associate(Association(client(2), OCTETS[0]), **BASE))
         await until(lambda: beats()[-1].watermark > back - 10 * SECOND)
     assert {beat.listened_since for beat in beats()[:before]} == {begun}
     [since] = {beat.listened_since for beat in beats()[before:]}
@@ -481,10 +492,10 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
 
     with contextlib.suppress(type(failure)):
         async with receiving(sink) as receiver:
-            await post(receiver, encode_associate(client(1), OCTETS[0], **BASE))
+            await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
             await until(lambda: receiver.counters.accepted == 1)
             monkeypatch.setattr(receiver._port, "read", fail)
-            await post(receiver, encode_associate(client(2), OCTETS[0], **BASE))
+            await post(receiver, encode_associate(Association(client(2), OCTETS[0]), **BASE))
             ended = await asyncio.wait([asyncio.ensure_future(receiver.wait())], timeout=60)
     assert [task.exception() for task in ended[0]] == [failure]
 
@@ -500,11 +511,8 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(
 ) -> None:
     sink = Log()
     trap = encode_associate(
-        bytes.fromhex("3c0c0a0e0a0f"),
-        OCTETS[0],
+        Association(bytes.fromhex("3c0c0a0e0a0f"), OCTETS[0], user=b"canary.person", name=b"canary-ap"),
         inform=True,
-        user=b"canary.person",
-        name=b"canary-ap",
         **BASE,
     )
     async with receiving(sink) as receiver:
@@ -519,7 +527,7 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(
 async def test_the_sender_keeps_its_pace_and_its_order() -> None:
     sink = Log()
     async with receiving(sink) as receiver:
-        timed = ((n * 20_000, encode_associate(client(n), OCTETS[0], **BASE)) for n in range(1, 11))
+        timed = ((n * 20_000, encode_associate(Association(client(n), OCTETS[0]), **BASE)) for n in range(1, 11))
         began = time.monotonic()
         assert await send(timed, receiver.address, 2.0) == 10
         assert time.monotonic() - began > 0.09

@@ -26,6 +26,7 @@ from connectors.snmp.ber import (
 )
 from connectors.snmp.profiles import ENTERPRISES, Kind
 from connectors.snmp.sender import (
+    Association,
     encode_associate,
     encode_cold_start,
     encode_keepalive,
@@ -113,7 +114,7 @@ def test_leaving_and_failing_are_no_observations(number: int) -> None:
 
 
 def test_version_1_is_the_same_trap_under_its_rfc_3584_identifier() -> None:
-    one, two = (decode(encode_associate(CLIENT, RADIO, version=v, **BASE)) for v in (1, 2))
+    one, two = (decode(encode_associate(Association(CLIENT, RADIO), version=v, **BASE)) for v in (1, 2))
     assert (one.version, one.request_id) == (1, 0)
     assert one._replace(version=2, request_id=77) == two
     assert decode(aireos("0.53", column(34, octets(CLIENT)), column(35, octets(RADIO)))).kind is Kind.ASSOCIATE
@@ -213,8 +214,8 @@ def test_an_access_point_given_as_address_and_name_has_both() -> None:
 
 def test_a_name_that_no_access_point_can_bear_is_not_kept() -> None:
     """It would lie in memory with every trap that waits and every inform that was heard."""
-    assert decode(encode_associate(CLIENT, RADIO, name=b"n" * 256, **BASE)).name == b"n" * 256
-    assert decode(encode_associate(CLIENT, RADIO, name=b"n" * 257, **BASE)).name == b""
+    assert decode(encode_associate(Association(CLIENT, RADIO, name=b"n" * 256), **BASE)).name == b"n" * 256
+    assert decode(encode_associate(Association(CLIENT, RADIO, name=b"n" * 257), **BASE)).name == b""
 
 
 def test_names_are_printable_text_of_bounded_length() -> None:
@@ -224,12 +225,12 @@ def test_names_are_printable_text_of_bounded_length() -> None:
 
 @pytest.mark.parametrize("client", ["000000000000", "ffffffffffff", "01005e000001"])
 def test_nobody_and_groups_are_no_station(client: str) -> None:
-    assert decode(encode_associate(bytes.fromhex(client), RADIO, **BASE)).reason == NO_CLIENT
+    assert decode(encode_associate(Association(bytes.fromhex(client), RADIO), **BASE)).reason == NO_CLIENT
 
 
 def test_an_access_point_of_zeros_without_a_name_is_none() -> None:
-    assert decode(encode_associate(CLIENT, bytes(6), **BASE)).reason == NO_ACCESS_POINT
-    assert decode(encode_associate(CLIENT, bytes(6), name=b"lobby", **BASE)).name == b"lobby"
+    assert decode(encode_associate(Association(CLIENT, bytes(6)), **BASE)).reason == NO_ACCESS_POINT
+    assert decode(encode_associate(Association(CLIENT, bytes(6), name=b"lobby"), **BASE)).name == b"lobby"
 
 
 def test_keep_alives_restarts_and_strangers() -> None:
@@ -362,8 +363,8 @@ def test_a_hundred_thousand_nested_sequences_are_refused_without_recursion() -> 
 SHAPES = [
     GOOD,
     uci_line(1),
-    encode_associate(CLIENT, RADIO, version=1, **BASE),
-    encode_associate(CLIENT, RADIO, inform=True, user=b"someone", **BASE),
+    encode_associate(Association(CLIENT, RADIO), version=1, **BASE),
+    encode_associate(Association(CLIENT, RADIO, user=b"someone"), inform=True, **BASE),
     encode_keepalive(community=b"c", uptime=1),
     encode_notification(f"{LWAPP}.0.7", varbind(f"{LWAPP}.1.3.1.1.8.1.2.3.4.5.6", octets(RADIO)), **BASE),
 ]
@@ -432,7 +433,7 @@ def test_identifiers_come_back_and_are_well_formed(numbers: list[int]) -> None:
 
 
 def test_the_answer_repeats_the_inform_as_a_response_without_error() -> None:
-    inform = encode_associate(CLIENT, RADIO, inform=True, **BASE)
+    inform = encode_associate(Association(CLIENT, RADIO), inform=True, **BASE)
     assert decode(inform).inform
     answer = respond(inform)
     changed = [n for n in range(len(inform)) if answer[n] != inform[n]]
@@ -453,12 +454,14 @@ def test_an_answer_never_carries_an_error_status() -> None:
 
 def test_names_addresses_networks_and_communities_are_neither_kept_nor_shown() -> None:
     person, ip, community = b"anne.canary@example.org", b"\x0a\x63\x07\xc6", b"canary-community"
-    trap = decode(encode_associate(CLIENT, RADIO, user=person, address=ip, **(BASE | {"community": community})))
+    trap = decode(
+        encode_associate(Association(CLIENT, RADIO, user=person, address=ip), **BASE | {"community": community})
+    )
     held = b"|".join(repr(value).encode() if not isinstance(value, bytes) else value for value in trap)
     assert person not in held
     assert ip not in held
     assert community not in held
-    cover = envelope(encode_associate(CLIENT, RADIO, **(BASE | {"community": community})))
+    cover = envelope(encode_associate(Association(CLIENT, RADIO), **BASE | {"community": community}))
     assert cover.community == community, "needed to be compared"
     for shown in (repr(trap), str(trap), f"{trap}", f"{[trap]}", repr(cover), f"{[cover]}"):
         assert "canary" not in shown
