@@ -11,7 +11,6 @@ import pytest
 
 from tests.integration.kafka_ground import Broker, NoKafkaError, find_broker
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in their background so, and processes inherit it: tests that send Ctrl-C would wait.
     signal.signal(signal.SIGINT, signal.default_int_handler)
