@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -31,7 +31,7 @@ class Ground(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def ground(tmp_path_factory) -> Ground:
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     """A store in which two days of a small building have been released."""
     folder = tmp_path_factory.mktemp("account")
     text = policy_text(COUNTS + ATTRIBUTES.replace('zones = { kind = "office" }', MODEL) + KNOWN)
@@ -44,18 +44,18 @@ def ground(tmp_path_factory) -> Ground:
     return Ground(folder / "store", folder / "policy.toml")
 
 
-def account(ground: Ground, *arguments: str):
+def account(ground: Ground, *arguments: str) -> Any:
     done = run("account", "--store", ground.store, "--json", *arguments)
     assert done.code == 0, done.problem
     assert done.out.count("\n") == 1
     return json.loads(done.out)["sites"].get(SITE)
 
 
-def of_coalition(ground: Ground, members: str, *arguments: str):
+def of_coalition(ground: Ground, members: str, *arguments: str) -> Any:
     return account(ground, "--coalition", members, "--policy", str(ground.policy), *arguments)
 
 
-def test_now_it_is_the_last_record_that_streamed(ground):
+def test_now_it_is_the_last_record_that_streamed(ground: Any) -> None:
     report = account(ground)
     assert set(report["last"]["audiences"]) == {"facilities", "public", "board"}
     assert report["last"]["coalition"]["presence_tuple"] == "2.02"  # pegasus 0.8 + 0.2 x 1.1, laplace 0.5, filter 0.5
@@ -65,7 +65,7 @@ def test_now_it_is_the_last_record_that_streamed(ground):
     assert report["habit"]["office-day/arrival"]["facilities"]["days"] == 2
 
 
-def test_every_audience_and_all_together_are_found_again_in_the_books(ground):
+def test_every_audience_and_all_together_are_found_again_in_the_books(ground: Any) -> None:
     streamed = account(ground)
     for members, units in [*streamed["last"]["audiences"].items(), ("facilities,public,board", None)]:
         again = of_coalition(ground, members)
@@ -78,7 +78,7 @@ def test_every_audience_and_all_together_are_found_again_in_the_books(ground):
                 assert factors[members.replace(",", "+")] == streamed["attributes"][attribute][figure][reader]
 
 
-def test_at_an_earlier_time_it_is_the_record_of_then(ground):
+def test_at_an_earlier_time_it_is_the_record_of_then(ground: Any) -> None:
     then = "2026-03-03T12:00:00Z"
     streamed = account(ground, "--at", then)
     assert streamed["last"]["window_end"] == then
@@ -92,13 +92,13 @@ def test_at_an_earlier_time_it_is_the_record_of_then(ground):
     assert account(ground, "--at", "2020-01-01T00:00:00Z") is None
 
 
-def test_a_coalition_that_never_streamed_can_be_asked_about(ground):
+def test_a_coalition_that_never_streamed_can_be_asked_about(ground: Any) -> None:
     report = of_coalition(ground, "board,facilities")["last"]["audiences"]["board+facilities"]
     assert report["presence_tuple"] == "1.52"
     assert math.isfinite(report["temporal"])
 
 
-def test_for_people_there_are_tables(ground):
+def test_for_people_there_are_tables(ground: Any) -> None:
     shown = run("account", "--store", ground.store)
     assert shown.code == 0
     assert "one device at one tick" in shown.out
@@ -120,7 +120,7 @@ def test_for_people_there_are_tables(ground):
         (("--kafka", "127.0.0.1:1"), "--store or --kafka"),
     ],
 )
-def test_a_question_that_cannot_be_answered_exits_with_2(ground, arguments, problem):
+def test_a_question_that_cannot_be_answered_exits_with_2(ground: Any, arguments: Any, problem: Any) -> None:
     given = [str(ground.policy) if word == "POLICY" else word for word in arguments]
     done = run("account", "--store", ground.store, *given)
     assert done.code == 2
@@ -136,17 +136,17 @@ def forgetful(store: Path, folder: Path) -> Path:
     return copy
 
 
-def test_the_store_has_kept_the_policy(ground):
+def test_the_store_has_kept_the_policy(ground: Any) -> None:
     assert account(ground, "--coalition", "public,board") == of_coalition(ground, "public,board")
 
 
-def test_a_store_that_has_kept_no_policy_needs_the_file(ground, tmp_path):
+def test_a_store_that_has_kept_no_policy_needs_the_file(ground: Any, tmp_path: Path) -> None:
     done = run("account", "--store", forgetful(ground.store, tmp_path), "--coalition", "public")
     assert done.code == 2
     assert "--coalition needs --policy: none is kept" in done.problem
 
 
-def test_books_of_another_policy_are_refused(ground, tmp_path):
+def test_books_of_another_policy_are_refused(ground: Any, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(policy_text(COUNTS))
     store = forgetful(ground.store, tmp_path)
@@ -163,7 +163,7 @@ class Change(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def change(tmp_path_factory) -> Change:
+def change(tmp_path_factory: pytest.TempPathFactory) -> Change:
     """A store in which the policy was changed after a day: the same releases, with another mechanism."""
     folder = tmp_path_factory.mktemp("change")
     texts = [policy_text(COUNTS.replace("pegasus", name) + ATTRIBUTES) for name in ("pegasus", "laplace")]
@@ -182,7 +182,7 @@ def change(tmp_path_factory) -> Change:
 EVERYBODY = ("--coalition", "facilities,public,board")
 
 
-def test_a_changed_policy_is_recomputed_from_both_of_its_versions(change):
+def test_a_changed_policy_is_recomputed_from_both_of_its_versions(change: Any) -> None:
     both = ("--policy", change.after, "--policy", change.before)
     report = json.loads(run("account", "--store", change.store, *EVERYBODY, *both, "--json").out)["sites"][SITE]
     assert report == json.loads(run("account", "--store", change.store, *EVERYBODY, "--json").out)["sites"][SITE]
@@ -191,7 +191,7 @@ def test_a_changed_policy_is_recomputed_from_both_of_its_versions(change):
 
 
 @pytest.mark.parametrize("given", ["before", "after"])
-def test_one_policy_of_two_is_refused_and_the_versions_are_named(change, given, tmp_path):
+def test_one_policy_of_two_is_refused_and_the_versions_are_named(change: Any, given: Any, tmp_path: Path) -> None:
     done = run("account", "--store", forgetful(change.store, tmp_path), *EVERYBODY, "--policy", getattr(change, given))
     assert done.code == 2
     assert done.out == ""
@@ -199,7 +199,7 @@ def test_one_policy_of_two_is_refused_and_the_versions_are_named(change, given, 
         assert load_policy(path.read_text()).version in done.problem
 
 
-def test_the_time_before_a_change_needs_the_policy_of_then_only(change, tmp_path):
+def test_the_time_before_a_change_needs_the_policy_of_then_only(change: Any, tmp_path: Path) -> None:
     before = ("--at", "2026-03-03T12:00:00Z")
     store = forgetful(change.store, tmp_path)
     report = run("account", "--store", store, *EVERYBODY, "--policy", change.before, *before, "--json")
@@ -208,7 +208,7 @@ def test_the_time_before_a_change_needs_the_policy_of_then_only(change, tmp_path
     assert last[0]["audiences"]["facilities+public+board"] == last[1]["coalition"]
 
 
-def test_without_a_model_the_table_shows_what_holds_for_every_model(change):
+def test_without_a_model_the_table_shows_what_holds_for_every_model(change: Any) -> None:
     report = json.loads(run("account", "--store", change.store, "--json").out)["sites"][SITE]["attributes"]
     shown = run("account", "--store", change.store, "--attributes").out
     for name, figures in report.items():
@@ -217,6 +217,6 @@ def test_without_a_model_the_table_shows_what_holds_for_every_model(change):
         assert all((n if isinstance(n, str) else f"{n:.4g}") in row for n in numbers), row
 
 
-def test_a_process_of_its_own_says_the_same(ground):
+def test_a_process_of_its_own_says_the_same(ground: Any) -> None:
     done = tacet("account", "--store", ground.store, "--json")
     assert done.stdout == run("account", "--store", ground.store, "--json").out

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -88,19 +89,19 @@ def recording(folder: Path, comes: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def late_comer(tmp_path_factory) -> Path:
+def late_comer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Their arrival is sensitive on every day, so that it is withheld whatever the coin says."""
     return recording(tmp_path_factory.mktemp("late"), "11:00")
 
 
 @pytest.fixture(scope="module")
-def early_bird(tmp_path_factory) -> Path:
+def early_bird(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same recording, amended: an arrival that is not sensitive."""
     return recording(tmp_path_factory.mktemp("early"), "09:00")
 
 
 @pytest.fixture
-def live(late_comer, tmp_path) -> tuple[Path, Path]:
+def live(late_comer: Any, tmp_path: Path) -> tuple[Path, Path]:
     """A store that has released the first whole day, and its key."""
     key = new_key(tmp_path)
     run((late_comer, PLAIN), tmp_path / "s", key, first=None, last=NOON_AFTER)
@@ -122,7 +123,7 @@ def attributes(where: Path, audience: str = "facilities") -> list[dict]:
 # --- attributes ---------------------------------------------------------------------------------------
 
 
-def test_an_amended_recording_does_not_toss_the_permanent_coin_for_a_second_reading(live, early_bird):
+def test_an_amended_recording_does_not_toss_the_permanent_coin_for_a_second_reading(live: Any, early_bird: Any) -> None:
     """The value withheld first would come out as not sensitive now, and so prove that it was sensitive before."""
     where, key = live
     before = attributes(where)
@@ -145,11 +146,11 @@ def test_an_amended_recording_does_not_toss_the_permanent_coin_for_a_second_read
     ],
     ids=["name", "rule", "absent", "audience", "attribute"],
 )
-def test_a_day_that_was_asked_is_not_asked_under_another_name_or_rule(live, late_comer, again):
+def test_a_day_that_was_asked_is_not_asked_under_another_name_or_rule(live: Any, late_comer: Any, again: Any) -> None:
     where, key = live
     policy = building(door(), again)
     accept(late_comer, policy, where, key)
-    span = {"first": MIDNIGHT, "last": MIDNIGHT + DAY, "earlier": [PLAIN]}
+    span: dict[str, Any] = {"first": MIDNIGHT, "last": MIDNIGHT + DAY, "earlier": [PLAIN]}
     made = backfill((late_comer, policy), where, key, **span)
     audiences = ["facilities", "public"] if "public =" in again else ["facilities"]
     for audience in audiences:
@@ -167,7 +168,7 @@ def test_a_day_that_was_asked_is_not_asked_under_another_name_or_rule(live, late
     assert backfill((late_comer, policy), where, key, **span).emitted == []
 
 
-def test_an_audience_that_comes_later_is_not_told_of_a_day_that_was_asked(live, late_comer):
+def test_an_audience_that_comes_later_is_not_told_of_a_day_that_was_asked(live: Any, late_comer: Any) -> None:
     where, key = live
     policy = building(door(), office(epsilon='facilities = "1", public = "0.5"'))
     accept(late_comer, policy, where, key)
@@ -176,7 +177,9 @@ def test_an_audience_that_comes_later_is_not_told_of_a_day_that_was_asked(live, 
     assert len([entry for entry in entries(where) if entry["release"] == "office-day" and entry["nano"]]) == 1
 
 
-def test_a_day_passed_over_is_asked_late_once_with_the_coverage_of_the_whole_day(late_comer, tmp_path):
+def test_a_day_passed_over_is_asked_late_once_with_the_coverage_of_the_whole_day(
+    late_comer: Any, tmp_path: Path
+) -> None:
     counting, key, where = building(door()), new_key(tmp_path), tmp_path / "s"
     run((late_comer, counting), where, key, first=None, last=NOON_AFTER)
     accept(late_comer, PLAIN, where, key)
@@ -189,7 +192,9 @@ def test_a_day_passed_over_is_asked_late_once_with_the_coverage_of_the_whole_day
 # --- counts and attributes together -------------------------------------------------------------------
 
 
-def test_counts_charged_again_before_the_day_closes_leave_its_attributes_unasked(late_comer, tmp_path):
+def test_counts_charged_again_before_the_day_closes_leave_its_attributes_unasked(
+    late_comer: Any, tmp_path: Path
+) -> None:
     """1 + 3 devices x 12 ticks x 0.05 = 2.8 of 3; two ticks that are charged twice make it 3.1."""
     key, where, evening = new_key(tmp_path), tmp_path / "s", MIDNIGHT + 40 * TICK
     run((late_comer, PLAIN), where, key, first=None, last=evening)
@@ -203,7 +208,7 @@ def test_counts_charged_again_before_the_day_closes_leave_its_attributes_unasked
 
 
 @pytest.mark.parametrize("name", ["door", "door-2"])
-def test_counts_that_would_say_too_much_of_what_was_asked_are_refused(live, late_comer, name):
+def test_counts_that_would_say_too_much_of_what_was_asked_are_refused(live: Any, late_comer: Any, name: Any) -> None:
     where, key = live
     policy = building(door(name), office())
     accept(late_comer, policy, where, key)
@@ -222,14 +227,14 @@ def test_counts_that_would_say_too_much_of_what_was_asked_are_refused(live, late
     tacet("audit", "verify", "--store", where, "--key-file", key)
 
 
-def test_the_factor_with_counts_is_that_of_all_that_was_charged(late_comer, tmp_path):
+def test_the_factor_with_counts_is_that_of_all_that_was_charged(late_comer: Any, tmp_path: Path) -> None:
     """The policy alone would say e^(1 + 3 x 12 x 0.1), whatever was charged besides."""
     policy = building(door(), office(), max_factor=1e6)
     renamed = building(door("door-2", "0.1"), office(), max_factor=1e6)
     key, where, end = new_key(tmp_path), tmp_path / "s", MIDNIGHT + DAY
     run((late_comer, policy), where, key, first=None, last=NOON_AFTER)
     accept(late_comer, renamed, where, key)
-    day = {"first": MIDNIGHT, "last": end, "earlier": [policy]}
+    day: dict[str, Any] = {"first": MIDNIGHT, "last": end, "earlier": [policy]}
     backfill((late_comer, renamed), where, key, attempt=2, names=["door-2"], **day)
     report = {r["window_end"]: r["attributes"] for r in leakage(where) if r["kind"] == "attributes"}
     figures = report[rfc3339(end)][f"{ASKED_DAY}/x/arrival"]
@@ -246,7 +251,7 @@ def test_the_factor_with_counts_is_that_of_all_that_was_charged(late_comer, tmp_
 # --- second releases ----------------------------------------------------------------------------------
 
 
-def test_windows_charged_under_another_name_are_not_charged_again_without_an_order(live, late_comer):
+def test_windows_charged_under_another_name_are_not_charged_again_without_an_order(live: Any, late_comer: Any) -> None:
     where, key = live
     renamed = building(door("door-2"), office())
     accept(late_comer, renamed, where, key)
@@ -268,13 +273,15 @@ def test_windows_charged_under_another_name_are_not_charged_again_without_an_ord
         (2, ["nobody"], "must name count releases of the policy"),
     ],
 )
-def test_an_order_says_which_count_releases_at_which_attempt(live, late_comer, attempt, names, report):
+def test_an_order_says_which_count_releases_at_which_attempt(
+    live: Any, late_comer: Any, attempt: Any, names: Any, report: Any
+) -> None:
     where, key = live
     with pytest.raises(UsageError, match=report):
         backfill((late_comer, PLAIN), where, key, attempt=attempt, names=names)
 
 
-def test_the_verb_says_what_a_second_release_will_cost_before_it_starts(live, late_comer):
+def test_the_verb_says_what_a_second_release_will_cost_before_it_starts(live: Any, late_comer: Any) -> None:
     where, key = live
     (late_comer / "p.toml").write_text(BUILDING.format(max_factor=math.exp(3)) + door() + office())
     shared = ("--policy", late_comer / "p.toml", "--key-file", key, "--store", where)
@@ -289,7 +296,9 @@ def test_the_verb_says_what_a_second_release_will_cost_before_it_starts(live, la
 
 
 @pytest.mark.parametrize("what", ["windows", "day"])
-def test_a_zone_under_another_name_is_the_same_while_it_has_the_same_radios(live, late_comer, what):
+def test_a_zone_under_another_name_is_the_same_while_it_has_the_same_radios(
+    live: Any, late_comer: Any, what: Any
+) -> None:
     where, key = live
     text = BUILDING.format(max_factor=math.exp(3)).replace('id = "x"', 'id = "room"')
     policy = load_policy(text + door("door-2") + office("office-2"))

@@ -30,7 +30,7 @@ Wreck = Callable[[sqlite3.Connection], object]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with policy, key, recording and a store in which half a day has been released."""
     folder = tmp_path_factory.mktemp("audit")
     (folder / "policy.toml").write_text(TEXT)
@@ -92,7 +92,7 @@ def apart(*verb: str | Path) -> Done:
     return Done(ended.returncode, ended.stdout, ended.stderr)
 
 
-def test_whole_books_are_whole_and_the_heads_are_told(whole):
+def test_whole_books_are_whole_and_the_heads_are_told(whole: Any) -> None:
     entries = [parse_record(value) for value in read_topic(whole / "store", AUDIT)]
     report = verify(whole, "--key-file", whole / "key")
     head = {"sequence": len(entries), "head": entries[-1]["hash"]}
@@ -103,7 +103,7 @@ def test_whole_books_are_whole_and_the_heads_are_told(whole):
     assert len(entries) > 100
 
 
-def test_without_the_key_it_says_what_was_not_checked(whole):
+def test_without_the_key_it_says_what_was_not_checked(whole: Any) -> None:
     assert verify(whole)["unchecked"] == ["signatures", "head against the mark", "commitments"]
     done = run("audit", "verify", "--store", whole / "store")
     assert "not checked: signatures, head against the mark, commitments" in done.out
@@ -114,7 +114,7 @@ def test_without_the_key_it_says_what_was_not_checked(whole):
     [(slice(20, None), "entry 20 is missing; the state knows of"), (slice(50, 51), "entry 50 must be there"),
      (slice(0, 1), "entry 0 must be there"), (slice(None), "entry 0 is missing")],
 )  # fmt: skip
-def test_deleted_entries_are_noticed_by_every_verb_that_reads_the_books(ground, which, missing):
+def test_deleted_entries_are_noticed_by_every_verb_that_reads_the_books(ground: Any, which: Any, missing: Any) -> None:
     """4,918 of 5,118 rows deleted, and the account of a coalition fell from 51 to 2 in silence."""
     change(ground / "store" / "store.sqlite", delete(which))
     assert missing in verify(ground)["first_break"]
@@ -129,7 +129,7 @@ def test_deleted_entries_are_noticed_by_every_verb_that_reads_the_books(ground, 
         assert (done.code, missing in done.problem) == (2, True), (verb, done.problem)
 
 
-def test_an_altered_entry_is_noticed(ground):
+def test_an_altered_entry_is_noticed(ground: Any) -> None:
     def wreck(connection: sqlite3.Connection) -> None:
         seq, entry = rows(connection)[7]
         connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (orjson.dumps(entry | {"nano": 1}), seq))
@@ -138,13 +138,13 @@ def test_an_altered_entry_is_noticed(ground):
     assert "entry 7 must have the hash of what it says" in verify(ground)["first_break"]
 
 
-def test_a_chain_made_to_fit_again_is_not_the_one_that_the_state_knows(ground):
+def test_a_chain_made_to_fit_again_is_not_the_one_that_the_state_knows(ground: Any) -> None:
     change(ground / "store" / "store.sqlite", forge(7, nano=1))
     assert "must be the one that the state knows" in verify(ground)["first_break"]
     assert "entry 7 must be signed with the audit key" in verify(ground, "--key-file", ground / "key")["first_break"]
 
 
-def test_a_commitment_to_other_counts_is_noticed(ground):
+def test_a_commitment_to_other_counts_is_noticed(ground: Any) -> None:
     """Whoever changed the counts that were kept, or made the entry from others, is found while the key exists."""
 
     def wreck(connection: sqlite3.Connection) -> None:
@@ -161,7 +161,7 @@ def test_a_commitment_to_other_counts_is_noticed(ground):
     assert "must be committed to the counts that are kept" in report
 
 
-def test_the_head_is_compared_with_the_mark(ground):
+def test_the_head_is_compared_with_the_mark(ground: Any) -> None:
     mark = ground / "key.mark"
     document = json.loads(mark.read_text())
     ((store, sites),) = document["stores"].items()
@@ -173,7 +173,7 @@ def test_the_head_is_compared_with_the_mark(ground):
     assert f"must know store {store}" in verify(ground, "--key-file", ground / "key")["first_break"]
 
 
-def test_a_record_that_is_gone_is_noticed(ground):
+def test_a_record_that_is_gone_is_noticed(ground: Any) -> None:
     box = ground / "store" / "private" / "board.sqlite"
     change(box, lambda c: c.execute("DELETE FROM records WHERE seq = 9"))
     change(
@@ -188,7 +188,7 @@ def test_a_record_that_is_gone_is_noticed(ground):
      ({"reason": "budget"}, "must charge what its record"),
      ({"release_id": "dbh/grouped/board/elsewhere"}, "must have its record")],
 )  # fmt: skip
-def test_a_record_that_says_something_else_than_its_charge_is_noticed(ground, fields, problem):
+def test_a_record_that_says_something_else_than_its_charge_is_noticed(ground: Any, fields: Any, problem: Any) -> None:
     box = ground / "store" / "private" / "board.sqlite"
 
     def wreck(connection: sqlite3.Connection) -> None:
@@ -203,7 +203,7 @@ def test_a_record_that_says_something_else_than_its_charge_is_noticed(ground, fi
     assert problem in verify(ground)["first_break"]
 
 
-def test_a_record_that_was_never_charged_is_noticed(ground):
+def test_a_record_that_was_never_charged_is_noticed(ground: Any) -> None:
     def wreck(connection: sqlite3.Connection) -> None:
         ((value,),) = connection.execute("SELECT value FROM records WHERE seq = 9").fetchall()
         more = orjson.dumps(orjson.loads(value) | {"release_id": "dbh/free/board/1"})

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -27,7 +28,7 @@ NOON = parse_time("2018-02-01T20:00:00Z")
 
 
 @pytest.fixture(scope="module")
-def day(tmp_path_factory) -> tuple[Path, Policy]:
+def day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Policy]:
     """A small simulated day: its folder with ``o.csv``, and its policy."""
     folder = tmp_path_factory.mktemp("day")
     made = simulate(SimulatorConfig(seed=3, zones=8, scale=0.3))
@@ -36,7 +37,9 @@ def day(tmp_path_factory) -> tuple[Path, Policy]:
     return folder, load_policy(simulation_policy.policy_text(made))
 
 
-def run(day, where: Path, key: Path, *, first: int | None, last: int | None = None, accept_policy=False) -> None:
+def run(
+    day: Any, where: Path, key: Path, *, first: int | None, last: int | None = None, accept_policy: bool = False
+) -> None:
     folder, policy = day
     options = Options(first_window=first, last_window=last)
     with opened(policy, key, where, options, accept_policy=accept_policy) as (runner, _):
@@ -45,8 +48,8 @@ def run(day, where: Path, key: Path, *, first: int | None, last: int | None = No
 
 
 def backfill(
-    day, where: Path, key: Path, file: Path | None = None, attempt: int = 1, *, first=None, last=None, earlier=(),
-    names=(),
+    day: tuple[Path, Path], where: Path, key: Path, file: Path | None = None, attempt: int = 1, *,
+    first: Any = None, last: Any = None, earlier: tuple[Any, ...] = (), names: tuple[Any, ...] = (),
 ) -> Backfilled:  # fmt: skip
     folder, policy = day
     options = Options(attempt=attempt, first_window=first, last_window=last)
@@ -73,7 +76,7 @@ def records(where: Path) -> dict[str, bytes]:
     }
 
 
-def test_windows_already_released_come_out_as_stored_and_charge_nothing(day, tmp_path):
+def test_windows_already_released_come_out_as_stored_and_charge_nothing(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path)
     run(day, tmp_path / "s", key, first=None)
     before, chain = records(tmp_path / "s"), read_topic(tmp_path / "s", AUDIT)
@@ -83,7 +86,7 @@ def test_windows_already_released_come_out_as_stored_and_charge_nothing(day, tmp
     assert read_topic(tmp_path / "s", AUDIT) == chain
 
 
-def test_windows_never_released_are_charged_as_live_and_then_final(day, tmp_path):
+def test_windows_never_released_are_charged_as_live_and_then_final(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON)
     before = records(tmp_path / "s")
@@ -100,7 +103,7 @@ def test_windows_never_released_are_charged_as_live_and_then_final(day, tmp_path
     assert backfill(day, tmp_path / "s", key).released == 0
 
 
-def test_other_observations_under_the_same_ids_are_refused(day, tmp_path):
+def test_other_observations_under_the_same_ids_are_refused(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path)
     run(day, tmp_path / "s", key, first=None)
     with (day[0] / "o.csv").open() as file:
@@ -114,7 +117,7 @@ def test_other_observations_under_the_same_ids_are_refused(day, tmp_path):
     assert records(tmp_path / "s") == before
 
 
-def test_when_the_keys_are_gone_the_stored_record_comes_out_and_nothing_is_drawn(day, tmp_path):
+def test_when_the_keys_are_gone_the_stored_record_comes_out_and_nothing_is_drawn(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path, laboratory=False)
     run(day, tmp_path / "s", key, first=None)
     keyfile.FileKeys(key).forget_before((NOON // DAY) + 5)
@@ -123,7 +126,7 @@ def test_when_the_keys_are_gone_the_stored_record_comes_out_and_nothing_is_drawn
     assert sorted(made.stored) == sorted(records(tmp_path / "s").values())
 
 
-def test_a_window_never_released_whose_key_is_gone_is_refused(day, tmp_path):
+def test_a_window_never_released_whose_key_is_gone_is_refused(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path, laboratory=False)
     run(day, tmp_path / "s", key, first=NOON)
     keyfile.FileKeys(key).forget_before((NOON // DAY) + 5)
@@ -131,7 +134,7 @@ def test_a_window_never_released_whose_key_is_gone_is_refused(day, tmp_path):
         backfill(day, tmp_path / "s", key)
 
 
-def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day, tmp_path):
+def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON)
     before = records(tmp_path / "s")
@@ -148,7 +151,7 @@ def test_an_ordered_second_release_is_a_charged_attempt_with_fresh_noise(day, tm
     assert sum(same) < len(same) / 10  # small counts clamped at 0 may come out alike by chance
 
 
-def test_a_recording_with_more_devices_than_a_site_may_hold_settles_nothing(tmp_path):
+def test_a_recording_with_more_devices_than_a_site_may_hold_settles_nothing(tmp_path: Path) -> None:
     policy, key = building(site="max_devices = 3"), new_key(tmp_path)
     with opened(policy, key, tmp_path / "s") as (runner, store):
         settled = Backfill(policy, keyfile.FileKeys(key), runner.partition, StoreBook(store), Options())
@@ -156,7 +159,7 @@ def test_a_recording_with_more_devices_than_a_site_may_hold_settles_nothing(tmp_
             all(settled.take(message) is None for message in messages(people(hours=2), policy))
 
 
-def test_windows_ahead_of_the_live_run_are_left_to_it(day, tmp_path):
+def test_windows_ahead_of_the_live_run_are_left_to_it(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON, last=NOON + 12 * 300_000_000)
     made = backfill(day, tmp_path / "s", key)

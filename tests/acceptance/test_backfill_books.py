@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -49,7 +50,7 @@ epsilon = {{ {epsilon} }}
 
 
 @pytest.fixture(scope="module")
-def recording(tmp_path_factory) -> Path:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three days with somebody in the hall for some of each hour."""
     folder = tmp_path_factory.mktemp("recording")
     rows = [(FIRST + hour * DAY // 24, hour % 5) for hour in range(24 * DAYS)]
@@ -93,14 +94,14 @@ def largest_run(audit: Iterable[dict], w: int = 12) -> Fraction:
 # --- budgets ------------------------------------------------------------------------------------------
 
 
-def test_a_day_three_days_back_pays_once_for_what_was_live_and_what_comes_late(recording, tmp_path):
+def test_a_day_three_days_back_pays_once_for_what_was_live_and_what_comes_late(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts('daily_budget = { facilities = "20" }')), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON)
     backfill(day, tmp_path / "s", key)
     assert set(by_day(entries(tmp_path / "s")).values()) == {20}
 
 
-def test_what_a_day_has_left_pays_for_its_late_windows(recording, tmp_path):
+def test_what_a_day_has_left_pays_for_its_late_windows(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts('daily_budget = { facilities = "150" }')), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON)
     assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 145
@@ -108,14 +109,16 @@ def test_what_a_day_has_left_pays_for_its_late_windows(recording, tmp_path):
     assert by_day(entries(tmp_path / "s"))[FIRST // DAY] == 150
 
 
-def test_no_run_of_windows_costs_more_than_its_budget_on_either_side_of_a_late_one(recording, tmp_path):
+def test_no_run_of_windows_costs_more_than_its_budget_on_either_side_of_a_late_one(
+    recording: Any, tmp_path: Path
+) -> None:
     day, key = (recording, counts('w_budget = { facilities = "3" }')), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON, last=SOON)
     backfill(day, tmp_path / "s", key, first=FIRST + 7 * TICK)
     assert largest_run(entries(tmp_path / "s")) == 3
 
 
-def test_windows_far_from_the_live_ones_are_paid_for_as_live(recording, tmp_path):
+def test_windows_far_from_the_live_ones_are_paid_for_as_live(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts('w_budget = { facilities = "3" }')), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON, last=SOON)
     backfill(day, tmp_path / "s", key)
@@ -124,7 +127,7 @@ def test_windows_far_from_the_live_ones_are_paid_for_as_live(recording, tmp_path
     assert {sum(far[n : n + 12]) for n in range(109)} == {3}
 
 
-def test_a_live_window_after_a_backfill_counts_what_came_late(recording, tmp_path):
+def test_a_live_window_after_a_backfill_counts_what_came_late(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts('daily_budget = { facilities = "100" }')), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=FIRST + 99 * TICK, last=FIRST + 100 * TICK)
     backfill(day, tmp_path / "s", key)
@@ -140,7 +143,9 @@ def recomputed(policy: Policy, where: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "pegasus", "uniform"])
-def test_the_account_after_a_backfill_is_that_of_a_run_without_gaps(recording, tmp_path, mechanism):
+def test_the_account_after_a_backfill_is_that_of_a_run_without_gaps(
+    recording: Any, tmp_path: Path, mechanism: Any
+) -> None:
     more = "w = 12" if mechanism == "uniform" else ""
     policy, key = counts(more, mechanism=mechanism), new_key(tmp_path)
     run((recording, policy), tmp_path / "late", key, first=NOON, last=SOON)
@@ -149,7 +154,7 @@ def test_the_account_after_a_backfill_is_that_of_a_run_without_gaps(recording, t
     assert leakage(tmp_path / "late") == leakage(tmp_path / "whole") == recomputed(policy, tmp_path / "late")
 
 
-def test_the_account_at_a_time_says_what_had_been_spent_up_to_it_late_or_not(recording, tmp_path):
+def test_the_account_at_a_time_says_what_had_been_spent_up_to_it_late_or_not(recording: Any, tmp_path: Path) -> None:
     day, key = (recording, counts()), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON, last=SOON)
     backfill(day, tmp_path / "s", key, first=FIRST + 100 * TICK, last=FIRST + 109 * TICK)
@@ -171,7 +176,7 @@ def of_device_day(spent: dict[int, Fraction], day: int) -> Fraction:
     )
 
 
-def test_a_second_release_of_a_window_adds_to_what_the_window_cost(recording, tmp_path):
+def test_a_second_release_of_a_window_adds_to_what_the_window_cost(recording: Any, tmp_path: Path) -> None:
     policy, key = counts(epsilon='facilities = "1", public = "0.25"'), new_key(tmp_path)
     run((recording, policy), tmp_path / "s", key, first=None, last=SOON)
     backfill((recording, policy), tmp_path / "s", key, attempt=2, names=["occ"], last=FIRST + 200 * TICK)
@@ -184,7 +189,9 @@ def test_a_second_release_of_a_window_adds_to_what_the_window_cost(recording, tm
     assert leakage(tmp_path / "s") == recomputed(policy, tmp_path / "s")
 
 
-def test_the_largest_window_that_temporal_knowledge_works_on_may_be_a_second_release(recording, tmp_path):
+def test_the_largest_window_that_temporal_knowledge_works_on_may_be_a_second_release(
+    recording: Any, tmp_path: Path
+) -> None:
     text = BUILDING.replace("w = 12", "w = 12, mobility = { forward = [[0.9, 0.1], [0.1, 0.9]] }")
     policy = load_policy(text + COUNTS.format(mechanism="laplace", epsilon='facilities = "0.1"', more=""))
     double = load_policy(text + COUNTS.format(mechanism="laplace", epsilon='facilities = "0.2"', more=""))
@@ -199,7 +206,9 @@ def test_the_largest_window_that_temporal_knowledge_works_on_may_be_a_second_rel
     assert found["temporal"] == expected["temporal"] > once["temporal"]
 
 
-def test_what_was_released_under_an_earlier_policy_is_accounted_for_by_that_policy(recording, tmp_path):
+def test_what_was_released_under_an_earlier_policy_is_accounted_for_by_that_policy(
+    recording: Any, tmp_path: Path
+) -> None:
     grouped, plain, key = counts(mechanism="pegasus"), counts(epsilon='facilities = "0.5"'), new_key(tmp_path)
     lines = (recording / "o.csv").read_text().splitlines(keepends=True)
     (tmp_path / "o.csv").write_text("".join(lines[:18]))  # up to 16:05
@@ -221,7 +230,7 @@ def test_what_was_released_under_an_earlier_policy_is_accounted_for_by_that_poli
 
 
 @pytest.mark.parametrize("mechanism", ["sample", "ba"])
-def test_mechanisms_that_hold_budget_over_release_nothing_late(recording, tmp_path, mechanism):
+def test_mechanisms_that_hold_budget_over_release_nothing_late(recording: Any, tmp_path: Path, mechanism: Any) -> None:
     day, key = (recording, counts("w = 6", mechanism=mechanism)), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=NOON, last=SOON)
     before = entries(tmp_path / "s")
@@ -232,7 +241,7 @@ def test_mechanisms_that_hold_budget_over_release_nothing_late(recording, tmp_pa
     assert entries(tmp_path / "s") == before
 
 
-def test_answers_to_queries_come_out_again_with_the_window_they_were_given_for(recording, tmp_path):
+def test_answers_to_queries_come_out_again_with_the_window_they_were_given_for(recording: Any, tmp_path: Path) -> None:
     query = '[[release.queries]]\nname = "hour"\nkind = "window-sum"\nwindows = 12\n'
     day, key = (recording, counts(query)), new_key(tmp_path)
     run(day, tmp_path / "s", key, first=None, last=SOON)

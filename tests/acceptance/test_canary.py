@@ -6,6 +6,7 @@ quarantine, logs, error texts, and what exceptions and keys show of themselves.
 """
 
 from __future__ import annotations
+from typing import Any
 
 import asyncio
 import base64
@@ -138,7 +139,7 @@ def given_out(folder: Path) -> str:
     return "\n".join(value.decode() for value in boxes + topics)
 
 
-def test_the_needles_would_be_found(needles, key):
+def test_the_needles_would_be_found(needles: Any, key: Path) -> None:
     """The search is not blind: it finds each kind of secret in what really holds it."""
     assert needles.found_in(key.read_text())
     path = write_csv(key.with_name("o.csv"), day_of_traps())
@@ -191,7 +192,7 @@ def datagrams() -> Iterator[tuple[int, bytes]]:
         yield minute, encode_keepalive(community=COMMUNITY, uptime=uptime)
 
 
-def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path, key, needles):
+def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path: Path, key: Path, needles: Any) -> None:
     (tmp_path / "policy.toml").write_text(LOOPBACK)
     (tmp_path / "communities").write_bytes(COMMUNITY + b"\n")
     (tmp_path / "communities").chmod(0o600)
@@ -239,7 +240,9 @@ def _windows(folder: Path) -> int:
 # --- a file, with bad rows, through replay and the embedded runner ---------------------------------------------
 
 
-def test_nothing_of_a_file_with_bad_rows_is_found_in_what_comes_out(tmp_path, key, needles, caplog, capfd):
+def test_nothing_of_a_file_with_bad_rows_is_found_in_what_comes_out(
+    tmp_path: Path, key: Path, needles: Any, caplog: pytest.LogCaptureFixture, capfd: Any
+) -> None:
     logs.configure("debug", json=True)
     caplog.set_level(logging.DEBUG)
     path = write_csv(tmp_path / "o.csv", day_of_traps())
@@ -273,7 +276,7 @@ def test_nothing_of_a_file_with_bad_rows_is_found_in_what_comes_out(tmp_path, ke
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "pegasus", "filter"])
-def test_a_true_count_is_in_nothing_but_by_chance(mechanism):
+def test_a_true_count_is_in_nothing_but_by_chance(mechanism: Any) -> None:
     """A count of 7919 at a small epsilon: the digits come out far less often than noise would have it by chance.
 
     A released value is exactly the true one with probability near epsilon / 2 = 0.005, so of 240 values about
@@ -305,7 +308,7 @@ epsilon = {{ board = "0.01" }}
 # --- broken messages and exceptions -------------------------------------------------------------------------
 
 
-def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key, needles):
+def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key: Path, needles: Any) -> None:
     policy = building(releases=RELEASES)
     partition = Partition(policy, keyfile.FileKeys(key))
     body = {"v": 1, "site": SITE, "source": SOURCES[0], "session": 1, "kind": "observations", "sequence": 0}
@@ -331,7 +334,7 @@ def test_quarantine_and_what_objects_show_of_themselves_hold_no_secret(key, need
     assert not needles.found_in(report)
 
 
-def test_errors_of_the_state_show_nothing_of_it(key, needles):
+def test_errors_of_the_state_show_nothing_of_it(key: Path, needles: Any) -> None:
     policy = building(releases=RELEASES)
     partition = Partition(policy, keyfile.laboratory_keys(key))
     file = ObservationFile(write_csv(key.with_name("o.csv"), day_of_traps()), policy, keyfile.pseudonym_key(key))

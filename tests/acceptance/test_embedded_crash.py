@@ -118,7 +118,9 @@ def run_file(ground: Path, folder: Path) -> None:
             runner.take(message, durable=False)
 
 
-def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happened(ground, tmp_path):
+def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happened(
+    ground: Any, tmp_path: Path
+) -> None:
     """Each round is a process of its own, ended by SIGKILL a random while after its first new window."""
     rng, folder = random.Random(11), tmp_path / "store"
     ends = []
@@ -146,7 +148,7 @@ def test_a_process_that_is_killed_at_random_instants_ends_as_if_nothing_had_happ
     assert_as_replayed(folder, ground)
 
 
-def test_the_command_is_killed_told_to_stop_and_goes_on(ground, tmp_path):
+def test_the_command_is_killed_told_to_stop_and_goes_on(ground: Any, tmp_path: Path) -> None:
     """The same by ``tacet run`` itself: SIGKILL once, SIGTERM and Ctrl-C once each, and never at the file's end."""
     folder, whole = tmp_path / "store", len((ground / "replay" / "audit.jsonl").read_bytes().splitlines())
     run = command(ground, folder, "--observations", str(ground / "seen.csv"), "--speed", "2000")  # most of a minute
@@ -231,7 +233,9 @@ class Faults:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_run_that_ends_between_any_two_steps_of_a_commit_goes_on_alike(ground, tmp_path, monkeypatch, step):
+def test_a_run_that_ends_between_any_two_steps_of_a_commit_goes_on_alike(
+    ground: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: Any
+) -> None:
     folder = tmp_path / "store"
     file, key = ground / "seen.csv", keyfile.pseudonym_key(ground / "key")
     rng, ended = random.Random(STEPS.index(step)), 0
@@ -284,7 +288,7 @@ def listening(ground: Path, tmp_path: Path) -> Iterator[Any]:
         process.communicate(timeout=30)
 
 
-def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(listening, tmp_path):
+def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(listening: Any, tmp_path: Path) -> None:
     folder, kept = tmp_path / "store", 0
     for number, end in enumerate((signal.SIGKILL, signal.SIGTERM)):
         process, port = listening()

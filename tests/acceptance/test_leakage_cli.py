@@ -69,7 +69,7 @@ def ask(words: str, text: str | None, path: Path | None = None) -> Asked:
     return Asked(code, *printed)
 
 
-def together(questions):
+def together(questions: Any) -> Any:
     return [ask(*question) for question in questions]
 
 
@@ -100,7 +100,7 @@ def asked() -> dict[str, Asked]:
     return dict(zip(questions, made, strict=True))
 
 
-def test_osdp(asked):
+def test_osdp(asked: Any) -> None:
     report = asked["osdp"].answer
     assert list(report) == ["attributes", "worst_factor"]
     assert [list(a) for a in report["attributes"]] == [
@@ -110,13 +110,13 @@ def test_osdp(asked):
     assert report["worst_factor"][1] == pytest.approx(2.399250781, abs=1e-9)
 
 
-def test_infinity_is_a_string(asked):
+def test_infinity_is_a_string(asked: Any) -> None:
     assert asked["osdp xor"].answer["attributes"][2]["factor"] == "inf"
     assert asked["backward"].answer["supremum"]["backward"] == "inf"
     assert asked["free"].answer["epsilon"] == ["inf", "inf"]
 
 
-def test_prior(asked):
+def test_prior(asked: Any) -> None:
     report = asked["prior"].answer
     assert list(report) == ["leakage", "adversaries"]
     assert report["leakage"] == pytest.approx(1.185375903, abs=1e-9)
@@ -126,7 +126,7 @@ def test_prior(asked):
         assert asked[heuristic].answer["leakage"] == pytest.approx(1.185375903, abs=1e-9)
 
 
-def test_gaussian_has_the_form_of_prior(asked):
+def test_gaussian_has_the_form_of_prior(asked: Any) -> None:
     report = asked["gaussian"].answer
     assert list(report) == ["leakage", "adversaries"]
     found = {(a["target"], tuple(a["knows"])): a["leakage"] for a in report["adversaries"]}
@@ -134,7 +134,7 @@ def test_gaussian_has_the_form_of_prior(asked):
     assert found[1, (2,)] == pytest.approx(1.741784, abs=1e-6)
 
 
-def test_temporal(asked):
+def test_temporal(asked: Any) -> None:
     report = asked["temporal"].answer
     assert list(report) == ["backward", "forward", "total", "supremum"]
     assert report["backward"] == pytest.approx([0.1, 0.179976, 0.243841, 0.294725, 0.335166], abs=1e-6)
@@ -146,12 +146,12 @@ def test_temporal(asked):
     assert one_side["supremum"]["forward"] is None
 
 
-def test_epsilons_for_a_target(asked):
+def test_epsilons_for_a_target(asked: Any) -> None:
     assert asked["bound"].answer == {"epsilon": pytest.approx([0.054845] * 4, abs=1e-6)}
     assert asked["quantified"].answer["epsilon"] == pytest.approx([0.527423, 0.054845, 0.054845, 0.527423], abs=1e-6)
 
 
-def test_optimise(asked):
+def test_optimise(asked: Any) -> None:
     fields = ["epsilon", "objective", "upper_bound", "leakage", "leakage_total", "expected_releases"]
     added = ["expected_releases_each", "maximises"]
     releases, epsilon = asked["releases"].answer, asked["epsilon"].answer
@@ -173,7 +173,7 @@ QUESTIONS = {
 }
 
 
-def test_a_file_answers_like_standard_input_and_without_json_there_is_a_table(tmp_path, asked):
+def test_a_file_answers_like_standard_input_and_without_json_there_is_a_table(tmp_path: Path, asked: Any) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(OSDP))
     from_file, *tables = together(
@@ -206,7 +206,7 @@ MALFORMED = {
 }
 
 
-def test_a_malformed_model_exits_with_2_and_names_the_entry():
+def test_a_malformed_model_exits_with_2_and_names_the_entry() -> None:
     made = together([(f"{words} --json", json.dumps(model)) for words, model, _ in MALFORMED.values()])
     for (name, (_, _, entry)), done in zip(MALFORMED.items(), made, strict=True):
         assert done.code == 2, (name, done)
@@ -215,7 +215,7 @@ def test_a_malformed_model_exits_with_2_and_names_the_entry():
         assert done.out == ""
 
 
-def test_what_is_no_model_at_all_exits_with_2(tmp_path):
+def test_what_is_no_model_at_all_exits_with_2(tmp_path: Path) -> None:
     made = together(
         [
             ("leakage osdp --json", "{"), ("leakage osdp", "[]"), ("leakage osdp", '{"joint": NaN, "epsilon": [1]}'),
@@ -228,7 +228,7 @@ def test_what_is_no_model_at_all_exits_with_2(tmp_path):
         assert word in done.problem
 
 
-def test_a_process_of_its_own_says_the_same(asked):
+def test_a_process_of_its_own_says_the_same(asked: Any) -> None:
     osdp, xor, malformed = (
         started("leakage osdp --json", json.dumps(OSDP)),
         started("optimise --budget 100 --objective epsilon --json", json.dumps({"joint": PAIR})),

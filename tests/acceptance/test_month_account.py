@@ -71,7 +71,7 @@ w_budget = { public = "1.125" }
 
 
 @pytest.fixture(scope="module")
-def month():
+def month() -> Any:
     """Run a month of a small building through the stages; return (audit entries, account records, shown values)."""
     made = simulate(SimulatorConfig(seed=3, days=DAYS + 1, zones=8, scale=0.06, timezone="America/Los_Angeles"))
     text = policy_text(made).replace('tick = "5min"', f'tick = "{TICK}min"')
@@ -162,7 +162,7 @@ def of_device_day(per_window: Mapping[str, Decimal], day: date, edge: timedelta)
     return Decimal(once + sum(c for end, c in per_window.items() if timedelta(0) <= since[end] < edge))
 
 
-def test_the_last_account_record_is_what_the_audit_log_adds_up_to(month):
+def test_the_last_account_record_is_what_the_audit_log_adds_up_to(month: Any) -> None:
     entries, records, _ = month
     last = next(record for record in reversed(records) if record["kind"] == "counts")
     mine = added_up(entries, last["window_end"])
@@ -174,7 +174,7 @@ def test_the_last_account_record_is_what_the_audit_log_adds_up_to(month):
     assert len({record["window_end"] for record in records if record["kind"] == "counts"}) > DAYS * 96 - 10
 
 
-def test_every_record_of_a_day_is_what_the_log_until_then_adds_up_to(month):
+def test_every_record_of_a_day_is_what_the_log_until_then_adds_up_to(month: Any) -> None:
     """Also in the middle of a day on which a budget has run out, and across midnight."""
     entries, records, _ = month
     counts = [record for record in records if record["kind"] == "counts"]
@@ -188,7 +188,7 @@ def test_every_record_of_a_day_is_what_the_log_until_then_adds_up_to(month):
         assert counts[place]["left"] == mine["left"]
 
 
-def test_budgets_held_on_every_day_and_in_every_run_of_windows(month):
+def test_budgets_held_on_every_day_and_in_every_run_of_windows(month: Any) -> None:
     entries, _, _ = month
     daily: dict[str, Decimal] = defaultdict(Decimal)
     paid: dict[datetime, Decimal] = defaultdict(Decimal)
@@ -209,7 +209,7 @@ def test_budgets_held_on_every_day_and_in_every_run_of_windows(month):
     assert refused["public", "w_budget"] == pytest.approx(len(ends) / 4, abs=3)
 
 
-def test_leakage_to_adversaries_with_knowledge_follows_from_the_sums(month):
+def test_leakage_to_adversaries_with_knowledge_follows_from_the_sums(month: Any) -> None:
     """Supremum of a two-state chain and a meeting of five, from their formulas written out once more."""
     entries, records, _ = month
     counts = [record for record in records if record["kind"] == "counts"]
@@ -235,7 +235,7 @@ def test_leakage_to_adversaries_with_knowledge_follows_from_the_sums(month):
     assert short["audiences"]["facilities"]["presence_tuple"] == "1"  # and it has been 1.5
 
 
-def test_what_was_refused_is_what_the_log_says_of_that_window_or_day(month):
+def test_what_was_refused_is_what_the_log_says_of_that_window_or_day(month: Any) -> None:
     entries, records, _ = month
     reasons = set()
     refused: dict[tuple[datetime, str], set[tuple[str, str, str]]] = defaultdict(set)
@@ -314,7 +314,7 @@ def bits_told(epsilon: Mapping[str, float]) -> float:
     return total
 
 
-def test_factors_of_every_day_follow_from_log_values_and_model(month):
+def test_factors_of_every_day_follow_from_log_values_and_model(month: Any) -> None:
     entries, records, shown = month
     seen = exposed(entries, shown)
     days = [record for record in records if record["kind"] == "attributes"]
@@ -339,7 +339,7 @@ def test_factors_of_every_day_follow_from_log_values_and_model(month):
     assert len(exact) > 20
 
 
-def test_habits_grow_by_the_largest_factor_of_each_day_on_which_they_were_asked_about(month):
+def test_habits_grow_by_the_largest_factor_of_each_day_on_which_they_were_asked_about(month: Any) -> None:
     """A day counts at least e^epsilon; no zone's own product of exact factors is larger."""
     entries, records, shown = month
     seen = exposed(entries, shown)
@@ -369,7 +369,7 @@ def test_habits_grow_by_the_largest_factor_of_each_day_on_which_they_were_asked_
     assert {e["outcome"] for e in entries if e["release"] == "office-day"} == {"released", "month"}
 
 
-def test_information_follows_from_epsilons_and_model(month):
+def test_information_follows_from_epsilons_and_model(month: Any) -> None:
     entries, records, shown = month
     seen = exposed(entries, shown)
     days = {day for day, _, _ in seen}

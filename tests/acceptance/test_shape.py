@@ -141,14 +141,14 @@ def _names(value: Any) -> Any:
     return {name: _names(inner) for name, inner in value.items()} if isinstance(value, dict) else value is None
 
 
-def test_private_records_are_equal_in_everything_but_values(both):
+def test_private_records_are_equal_in_everything_but_values(both: Any) -> None:
     (_, without), (_, with_person) = both
     for audience in ("facilities", "public", "board"):
         assert len(without[audience]) > 300
         assert list(map(without_values, without[audience])) == list(map(without_values, with_person[audience]))
 
 
-def test_the_person_is_in_the_values_so_that_the_comparison_means_something(both):
+def test_the_person_is_in_the_values_so_that_the_comparison_means_something(both: Any) -> None:
     (_, without), (_, with_person) = both
     assert [r.get("values") for r in without["public"]] != [r.get("values") for r in with_person["public"]]
     days = [[r for r in run["facilities"] if "attribute" in r] for _, run in both]
@@ -157,14 +157,14 @@ def test_the_person_is_in_the_values_so_that_the_comparison_means_something(both
     assert any(not r["released"] and r.get("reason") == "budget" for r in without["board"])
 
 
-def test_every_window_closes_at_the_same_input_and_instant_and_everything_comes_in_the_same_order(both):
+def test_every_window_closes_at_the_same_input_and_instant_and_everything_comes_in_the_same_order(both: Any) -> None:
     (without, _), (with_person, _) = both
     assert without.closing == with_person.closing
     assert without.order == with_person.order
     assert len(without.order) > 2000
 
 
-def test_ledger_and_account_say_the_same_but_for_commitments_and_what_was_shown(both):
+def test_ledger_and_account_say_the_same_but_for_commitments_and_what_was_shown(both: Any) -> None:
     (_, without), (_, with_person) = both
     varies = {"commitment", "hash", "previous", "mac"}
     for one, other in zip(without[AUDIT], with_person[AUDIT], strict=True):
@@ -173,7 +173,7 @@ def test_ledger_and_account_say_the_same_but_for_commitments_and_what_was_shown(
     assert counts[0] == counts[1]
 
 
-def test_no_private_record_holds_anything_of_the_chain(both):
+def test_no_private_record_holds_anything_of_the_chain(both: Any) -> None:
     _, run = both[1]
     chain = {entry[name] for entry in run[AUDIT] for name in ("hash", "previous", "mac", "commitment")}
     text = orjson.dumps([run[a.name] for a in POLICY.audience]).decode()

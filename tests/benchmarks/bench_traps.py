@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from connectors.sink import Message
 from connectors.snmp.admission import AllowList
@@ -94,7 +95,7 @@ async def pysnmp() -> None:
     print("{}")
 
 
-async def measure(port: int, heard) -> None:
+async def measure(port: int, heard: Any) -> None:
     """Tell the port, wait for the word, tell how many were heard and the CPU time it took."""
     print(port, flush=True)
     loop = asyncio.get_running_loop()

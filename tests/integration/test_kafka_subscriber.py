@@ -108,7 +108,7 @@ async def test_behind_a_release_comes_what_the_store_has_behind_it_in_every_run(
     store = stored(tmp_path / "store", await published(kafka, prefix))
     for end in (WINDOWS[10], MIDNIGHT - TICK, MIDNIGHT, WINDOWS[-1]):
         after = f"east/occupancy/{prefix}/{rfc3339(end)}"
-        behind = {"audience": prefix, "after": after, "release": release}
+        behind: dict[str, Any] = {"audience": prefix, "after": after, "release": release}
         wanted = await read(store=store, **behind)
         for _ in range(RUNS):
             found = await read(kafka=kafka.bootstrap, **behind)

@@ -9,7 +9,10 @@ import asyncio
 import os
 import shutil
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +36,7 @@ KEPT = None
 
 
 @pytest.fixture(autouse=True)
-def _programs(tmp_path, monkeypatch):
+def _programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = [program for program in ("snmptrap", "snmpinform") if shutil.which(program) is None]
     if missing and os.environ.get("TACET_REQUIRE_SNMPTRAP") == "1":
         pytest.fail(f"net-snmp's {missing[0]} is required here and missing")
@@ -45,21 +48,21 @@ def _programs(tmp_path, monkeypatch):
 
 
 class Log:
-    def __init__(self):
+    def __init__(self) -> None:
         self.messages, self.gate = [], asyncio.Event()
         self.gate.set()
 
-    async def append(self, message):
+    async def append(self, message: Any) -> None:
         await self.gate.wait()
         self.messages.append(message)
 
     @property
-    def rows(self):
+    def rows(self) -> Any:
         return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
 @asynccontextmanager
-async def receiving(sink):
+async def receiving(sink: Any) -> AsyncIterator[Any]:
     ingest = Ingest(
         access_points={MAC: ("dbh", "2065")},
         sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 100)},
@@ -74,13 +77,13 @@ async def receiving(sink):
         yield receiver
 
 
-async def run(program, receiver, *arguments):
+async def run(program: Any, receiver: Any, *arguments: Any) -> Any:
     host, port = receiver.address
     child = await asyncio.create_subprocess_exec(program, *arguments[:-1], f"{host}:{port}", *arguments[-1])
     return await asyncio.wait_for(child.wait(), 20)
 
 
-async def snmptrap(receiver, trap, varbinds, version="2c", community=COMMUNITY):
+async def snmptrap(receiver: Any, trap: Any, varbinds: Any, version: str = "2c", community: Any = COMMUNITY) -> None:
     if version == "1":
         enterprise, _, number = trap.rpartition(".")
         head = [enterprise.removesuffix(".0"), "10.1.2.3", "6", number, "6000"]
@@ -123,11 +126,11 @@ INDEXED = [
 ]
 
 
-def ios(state):
+def ios(state: Any) -> Any:
     return [(f"{IOS}.1.7", "x", CLIENT), (f"{IOS}.6.7", "x", RADIO), (f"{IOS}.9.7", "i", state)]
 
 
-def zonedirector(access_point):
+def zonedirector(access_point: Any) -> Any:
     head = [(f"{ZD}.2.{n}.0", "s", "x") for n in range(1, 8)]
     return [
         *head,
@@ -137,7 +140,7 @@ def zonedirector(access_point):
     ]
 
 
-def aerohive(kind, state):
+def aerohive(kind: Any, state: Any) -> Any:
     return [
         (f"{HIVE}.2.1.0", "x", RADIO),
         (f"{HIVE}.2.2.0", "s", "ap"),
@@ -156,7 +159,7 @@ HUAWEI_FIELDS = [
 ]
 
 
-def aruba_voice(root=ARUBA):
+def aruba_voice(root: Any = ARUBA) -> Any:
     return [
         (f"{root}.1.60.0", "x", "07e2020110000000"),
         (f"{root}.1.93.0", "x", CLIENT),
@@ -165,7 +168,9 @@ def aruba_voice(root=ARUBA):
     ]
 
 
-def aruba_attributes(change, root=ARUBA, *, station=52, where=(("3", "x", RADIO), ("94", "s", "ap"))):
+def aruba_attributes(
+    change: Any, root: Any = ARUBA, *, station: int = 52, where: Any = (("3", "x", RADIO), ("94", "s", "ap"))
+) -> Any:
     """wlsxUserEntryAttributesChanged, its objects in the order of the MIB."""
     return [
         (f"{root}.1.60.0", "x", "07e2020110000000"),
@@ -176,7 +181,7 @@ def aruba_attributes(change, root=ARUBA, *, station=52, where=(("3", "x", RADIO)
     ]
 
 
-def aruba_user(root=ARUBA):
+def aruba_user(root: Any = ARUBA) -> Any:
     """A user-entry trap: who, but not where."""
     return [(f"{root}.1.51.0", "a", "10.2.3.4"), (f"{root}.1.52.0", "x", CLIENT), (f"{root}.1.53.0", "s", "someone")]
 
@@ -185,7 +190,7 @@ NAMED = (("94", "s", "2065-CLWA"),)
 ELSEWHERE = (("3", "x", "f84f57abcdea"), ("94", "s", "2065-clwa"))
 
 
-def comware(root, *where):
+def comware(root: Any, *where: Any) -> Any:
     return [(f"{root}.2.1.2.0", "x", CLIENT), *where]
 
 
@@ -236,21 +241,21 @@ for _vendor, _root in COMWARE.items():
     }  # fmt: skip
 
 
-async def until(condition, seconds=10.0):
+async def until(condition: Any, seconds: float = 10.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"
         await asyncio.sleep(0.005)
 
 
-def test_every_vendors_profile_has_a_case():
+def test_every_vendors_profile_has_a_case() -> None:
     vendors = {profile.vendor for profile in PROFILES} - {"standard", "net-snmp"}
     assert vendors == {case.split()[0].rstrip(",") for case in CASES}
 
 
 @pytest.mark.parametrize("version", ["1", "2c"])
 @pytest.mark.parametrize("case", CASES)
-async def test_a_trap_made_by_net_snmp(case, version):
+async def test_a_trap_made_by_net_snmp(case: Any, version: Any) -> None:
     trap, varbinds, expected = CASES[case]
     sink = Log()
     async with receiving(sink) as receiver:
@@ -271,7 +276,7 @@ async def test_a_trap_made_by_net_snmp(case, version):
     ("trap", "version"),
     [("1.3.6.1.6.3.1.1.5.1", "2c"), (f"{E}.8072.2.3.0.1", "2c"), (f"{E}.8072.2.3.0.1", "1")],
 )
-async def test_restarts_and_keep_alives_are_accepted_and_place_nobody(trap, version):
+async def test_restarts_and_keep_alives_are_accepted_and_place_nobody(trap: Any, version: Any) -> None:
     sink = Log()
     async with receiving(sink) as receiver:
         await snmptrap(receiver, trap, [], version)
@@ -279,20 +284,20 @@ async def test_restarts_and_keep_alives_are_accepted_and_place_nobody(trap, vers
     assert not sink.rows
 
 
-async def test_a_wrong_community_is_refused():
+async def test_a_wrong_community_is_refused() -> None:
     async with receiving(Log()) as receiver:
         await snmptrap(receiver, f"{BSN}.3.53", AIREOS, community="public")
         await until(lambda: receiver.counters.dropped["bad_community"] == 1)
 
 
-async def test_snmpv3_is_counted_as_unsupported():
+async def test_snmpv3_is_counted_as_unsupported() -> None:
     async with receiving(Log()) as receiver:
         arguments = ("-v", "3", "-e", "8000000001020304", "-u", "bob", "-l", "noAuthNoPriv")
         await run("snmptrap", receiver, *arguments, ["6000", f"{BSN}.3.53"])
         await until(lambda: receiver.counters.dropped["unsupported_version"] == 1)
 
 
-async def test_snmpinform_ends_well_only_after_the_append():
+async def test_snmpinform_ends_well_only_after_the_append() -> None:
     sink = Log()
     flat = [str(part) for bind in AIREOS for part in bind]
     async with receiving(sink) as receiver:
@@ -321,7 +326,7 @@ async def test_snmpinform_ends_well_only_after_the_append():
     assert len(sink.rows) == 1
 
 
-async def test_snmpinform_fails_when_nothing_can_be_stored():
+async def test_snmpinform_fails_when_nothing_can_be_stored() -> None:
     sink = Log()
     flat = [str(part) for bind in AIREOS for part in bind]
     async with receiving(sink) as receiver:

@@ -5,6 +5,7 @@ no false alarm is possible.
 """
 
 import random
+from typing import Any
 
 import pytest
 
@@ -24,11 +25,11 @@ SOURCES = ("10.2.0.5", "10.2.0.6")
 CLIENTS = [bytes([0x3C, 0, 0, 0, 0, n]) for n in range(6)]
 
 
-def trap(client, radio):
+def trap(client: Any, radio: Any) -> Any:
     return Trap(Kind.ASSOCIATE, "", "", client, bytes.fromhex(radio.replace(":", "")), b"", False, 0, 2, False, 1)
 
 
-def drawn(rng, count=120):
+def drawn(rng: Any, count: int = 120) -> Any:
     """Times, sources, devices and access points; and when each source's connector is started again."""
     traps = sorted(
         (rng.randrange(START, END), rng.choice(SOURCES), rng.choice(CLIENTS), rng.choice([*RADIOS]))
@@ -38,7 +39,7 @@ def drawn(rng, count=120):
     return traps, restarts
 
 
-def counted(traps, restarts, names):
+def counted(traps: Any, restarts: Any, names: Any) -> Any:
     """Return the windows that the engine closes, from what both connectors send."""
     engine = Sense(
         site="dbh", zones=ZONES, access_points=RADIOS, sources=SOURCES,
@@ -57,7 +58,7 @@ def counted(traps, restarts, names):
     again = {source: list(restarts[source]) for source in SOURCES}
     heard = list(traps)
 
-    def give(messages):
+    def give(messages: Any) -> None:
         for message in messages:
             out.extend(engine.step(state, message)[1])
 
@@ -76,7 +77,7 @@ def counted(traps, restarts, names):
     return {window.window_end: window.counts for window in out if isinstance(window, OccupancyWindow)}
 
 
-def brute(traps):
+def brute(traps: Any) -> Any:
     """Count each device where it was last seen in the last ten minutes."""
     found = {}
     for tick in range(START, END + TICK, TICK):
@@ -95,7 +96,7 @@ def brute(traps):
     [lambda: Pseudonyms.daily(bytes(32)), lambda: Pseudonyms.rotating(bytes(32), 90 * SECOND)],
     ids=["daily", "ttl"],
 )
-def test_everybody_is_counted_once_over_midnight_restarts_and_two_connectors(seed, names):
+def test_everybody_is_counted_once_over_midnight_restarts_and_two_connectors(seed: Any, names: Any) -> None:
     traps, restarts = drawn(random.Random(seed))
     found, expected = counted(traps, restarts, names), brute(traps)
     assert {tick: tuple(found[tick]) for tick in found if tick in expected} == {
@@ -105,7 +106,7 @@ def test_everybody_is_counted_once_over_midnight_restarts_and_two_connectors(see
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_one_trap_more_or_less_changes_at_most_four_counts(seed):
+def test_one_trap_more_or_less_changes_at_most_four_counts(seed: Any) -> None:
     rng = random.Random(100 + seed)
     traps, restarts = drawn(rng)
     whole = counted(traps, restarts, lambda: Pseudonyms.daily(bytes(32)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -56,14 +57,16 @@ def promised(made: Policy) -> Fraction:
 
 
 @pytest.mark.parametrize(("tick", "validity", "cells"), [(5, 10, 292), (1, 60, 1560), (15, 10, 98), (5, 12, 294)])
-def test_a_devices_day_changes_as_many_counts_as_promised_when_it_was_there_the_evening_before(tick, validity, cells):
+def test_a_devices_day_changes_as_many_counts_as_promised_when_it_was_there_the_evening_before(
+    tick: Any, validity: Any, cells: Any
+) -> None:
     made = policy(tick, validity)
     evening = [(BEGINS - 1, "a")]
     day = [(BEGINS + at, "b") for at in range(0, DAY, validity * MINUTE // 2)]
     assert changed(made, [*evening, *day, (BEGINS + DAY - 1, "b")]) == promised(made) == cells
 
 
-def test_no_sightings_change_more_counts_than_promised():
+def test_no_sightings_change_more_counts_than_promised() -> None:
     """A search at random for more: it cannot alarm falsely, for the bound is proved."""
     rng = random.Random(7)
     for _ in range(12):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -39,7 +39,7 @@ Cells = Counter[tuple[str, str]]
 """(window end, zone) -> true count."""
 
 
-def policy(max_devices: int = 1000):
+def policy(max_devices: int = 1000) -> Any:
     return building(tick="5min", releases=RELEASE + SPEND, site=f"max_devices = {max_devices}")
 
 

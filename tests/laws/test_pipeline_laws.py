@@ -6,6 +6,7 @@ import hashlib
 import random
 from dataclasses import fields
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -95,7 +96,7 @@ def operator(name: str) -> Any:
     return getattr(pipeline().table, name)
 
 
-def test_every_stage_of_the_table_takes_part_in_this_run(given):
+def test_every_stage_of_the_table_takes_part_in_this_run(given: Any) -> None:
     assert set(given) == set(STAGES)
     assert list(READS) == STAGES == [field.name for field in fields(SiteState)]
     kinds = {type(item).__name__ for items in given.values() for item in items}
@@ -103,7 +104,7 @@ def test_every_stage_of_the_table_takes_part_in_this_run(given):
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_survives_its_byte_form_at_every_step(name, given):
+def test_a_stage_survives_its_byte_form_at_every_step(name: Any, given: Any) -> None:
     straight = scan(operator(name), given[name])[1]
     stage = operator(name)
     data, outputs = stage.encode(stage.initial()), []
@@ -118,7 +119,7 @@ def test_a_stage_survives_its_byte_form_at_every_step(name, given):
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_stage_gives_the_same_in_one_go_and_in_two(name, given):
+def test_a_stage_gives_the_same_in_one_go_and_in_two(name: Any, given: Any) -> None:
     stage, items = operator(name), given[name]
     straight_state, straight = scan(stage, items)
     for cut in (1, len(items) // 3, len(items) - 1):
@@ -127,7 +128,7 @@ def test_a_stage_gives_the_same_in_one_go_and_in_two(name, given):
         assert (first + rest, stage.encode(state)) == (straight, stage.encode(straight_state))
 
 
-def test_the_whole_table_survives_its_byte_form_after_every_message(plain):
+def test_the_whole_table_survives_its_byte_form_after_every_message(plain: Any) -> None:
     made = pipeline()
     data, outputs = made.encode(made.initial()), []
     for item in messages(SEEN, POLICY):
@@ -138,7 +139,7 @@ def test_the_whole_table_survives_its_byte_form_after_every_message(plain):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cutting_the_log_into_other_batches_changes_nothing(seed, plain):
+def test_cutting_the_log_into_other_batches_changes_nothing(seed: Any, plain: Any) -> None:
     rng = random.Random(seed)
     made = pipeline()
     states, outputs = made.initial(), []
@@ -150,7 +151,7 @@ def test_cutting_the_log_into_other_batches_changes_nothing(seed, plain):
     assert outputs + made.finish(states) == plain
 
 
-def test_a_batch_that_comes_twice_changes_nothing(plain):
+def test_a_batch_that_comes_twice_changes_nothing(plain: Any) -> None:
     doubled = [item for item in messages(SEEN, POLICY) for _ in range(2)]
     made = pipeline()
     outputs = run(made, doubled)
@@ -158,7 +159,7 @@ def test_a_batch_that_comes_twice_changes_nothing(plain):
     assert {out.topic for out in plain[len(outputs) :]} <= {PRESENCE}
 
 
-def test_the_partition_gives_what_the_table_gives(plain):
+def test_the_partition_gives_what_the_table_gives(plain: Any) -> None:
     partition = Partition(POLICY, laboratory(), OPTIONS)
     emitted = []
     for offset, item in enumerate(messages(SEEN, POLICY)):
@@ -167,7 +168,7 @@ def test_the_partition_gives_what_the_table_gives(plain):
     assert sorted((out.topic, out.value) for out in emitted if out.topic != "tacet.presence.v1") == sorted(wanted)
 
 
-def test_a_partition_brought_back_from_its_snapshot_at_any_message_goes_on_alike():
+def test_a_partition_brought_back_from_its_snapshot_at_any_message_goes_on_alike() -> None:
     log = [encode_message(item) for item in messages(SEEN[:1200], POLICY)]
     straight = Partition(POLICY, laboratory(), OPTIONS)
     wanted = [out for offset, value in enumerate(log) for out in straight.feed(offset, None, value)]
@@ -182,7 +183,7 @@ def test_a_partition_brought_back_from_its_snapshot_at_any_message_goes_on_alike
     assert emitted == wanted
 
 
-def test_an_audit_entry_comes_before_the_record_that_it_pays_for(plain):
+def test_an_audit_entry_comes_before_the_record_that_it_pays_for(plain: Any) -> None:
     charged = set()
     for out in plain:
         if out.topic == AUDIT:
@@ -195,7 +196,7 @@ def test_an_audit_entry_comes_before_the_record_that_it_pays_for(plain):
         assert topics == sorted(topics, key=lambda topic: topic != AUDIT)
 
 
-def test_replay_gives_the_same_bytes_each_time_and_the_tables_own(tmp_path, plain):
+def test_replay_gives_the_same_bytes_each_time_and_the_tables_own(tmp_path: Path, plain: Any) -> None:
     file = write_csv(tmp_path / "seen.csv", SEEN)
     trees = []
     for name in ("one", "two"):
@@ -217,7 +218,7 @@ def test_replay_gives_the_same_bytes_each_time_and_the_tables_own(tmp_path, plai
     [("laplace", "median"), ("pegasus", "median"), ("pegasus", "average"), ("pegasus", "james-stein"),
      ("filter", "median")],
 )  # fmt: skip
-def test_a_table_of_counts_released_in_one_batch_equals_the_stream(mechanism, smoother):
+def test_a_table_of_counts_released_in_one_batch_equals_the_stream(mechanism: Any, smoother: Any) -> None:
     policy = building(
         releases=f"""
 [[release]]
@@ -248,7 +249,7 @@ def _noise_key(day: int) -> bytes:
     return subkey(laboratory().day(day), "noise")
 
 
-def run_windows(policy, seen) -> list[OccupancyWindow]:
+def run_windows(policy: Any, seen: Any) -> list[OccupancyWindow]:
     stage = Pipeline(policy, SITE, laboratory()).table.sense
     return [out for out in scan(stage, messages(seen, policy))[1] if isinstance(out, OccupancyWindow)]
 
@@ -278,7 +279,7 @@ PINNED = {
 }
 
 
-def test_the_state_is_the_same_on_every_machine():
+def test_the_state_is_the_same_on_every_machine() -> None:
     made = Pipeline(POLICY, SITE, laboratory())
     states = made.initial()
     for item in messages(golden(), POLICY):
@@ -291,7 +292,7 @@ def test_the_state_is_the_same_on_every_machine():
 
 
 @pytest.mark.parametrize("release", ["grouped", "plain", "smooth"])
-def test_the_bytes_of_a_release_are_the_same_on_every_machine(release):
+def test_the_bytes_of_a_release_are_the_same_on_every_machine(release: Any) -> None:
     """All bytes but the policy's version, which a new setting changes and which no value depends on."""
     outputs = [o for o in outputs_of(POLICY, golden()) if o.topic.endswith(f".{release}.v1")]
     values = [o.value.replace(POLICY.version.encode(), b"") for o in outputs]
@@ -304,13 +305,13 @@ def test_the_bytes_of_a_release_are_the_same_on_every_machine(release):
     assert (record["values"], hashlib.sha256(b"\n".join(values)).hexdigest()) == PINNED[release]
 
 
-def test_attributes_shown_are_the_same_on_every_machine():
+def test_attributes_shown_are_the_same_on_every_machine() -> None:
     outputs = [o for o in outputs_of(POLICY, SEEN, laboratory(5)) if o.topic.endswith(".office-day.v1")]
     shown = {o.id: parse_record(o.value).get("value") for o in outputs if parse_record(o.value)["released"]}
     assert shown == PINNED["office-day"]
 
 
-def test_a_window_given_to_the_release_stage_again_is_not_released_again(given):
+def test_a_window_given_to_the_release_stage_again_is_not_released_again(given: Any) -> None:
     stage = operator("release")
     state, first = scan(stage, given["release"][:5])
     state, again = scan(stage, given["release"][:5], state)
@@ -318,7 +319,7 @@ def test_a_window_given_to_the_release_stage_again_is_not_released_again(given):
     assert again == []
 
 
-def test_days_are_closed_before_the_window_that_closes_them(given):
+def test_days_are_closed_before_the_window_that_closes_them(given: Any) -> None:
     items = given["release"]
     (place,) = [n for n, item in enumerate(items) if isinstance(item, DayClosed)]
     assert items[place + 1].window_end == items[place].window_end

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,8 @@ Seen = tuple[str, Row]
 """An observation and the source that made it."""
 
 
-def sense(**changes) -> Sense:
-    settings = {
+def sense(**changes: Any) -> Sense:
+    settings: dict[str, Any] = {
         "site": "dbh",
         "zones": ZONES,
         "access_points": ACCESS_POINTS,
@@ -83,7 +84,7 @@ def ends(source: str) -> Heartbeat:
     return Heartbeat("dbh", source, 1, T0 + SPAN + V + LATENESS + 2 * TICK, 0)
 
 
-def deliver(seen: Iterable[Seen], delay, cut) -> list[ObservationBatch | Heartbeat]:
+def deliver(seen: Iterable[Seen], delay: Any, cut: Any) -> list[ObservationBatch | Heartbeat]:
     """Send observations: ``delay()`` after their time, a new batch wherever ``cut()`` says so.
 
     Each source beats every minute and its heartbeat is its own clock, so rows may be as old as the lateness.
@@ -141,7 +142,7 @@ def in_zones(seen: Iterable[Seen]) -> list[tuple[int, str, str | None]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_tick_of_a_random_history_equals_a_naive_recomputation(seed):
+def test_every_tick_of_a_random_history_equals_a_naive_recomputation(seed: Any) -> None:
     seen = history(seed)
     windows, _ = split_outputs(scan(sense(), at_once(seen))[1])
     observations = in_zones(seen)
@@ -151,7 +152,7 @@ def test_every_tick_of_a_random_history_equals_a_naive_recomputation(seed):
         assert window.counts == naive_counts(observations, window.window_end, ZONES)
 
 
-def test_every_tick_of_a_simulated_day_equals_a_naive_recomputation():
+def test_every_tick_of_a_simulated_day_equals_a_naive_recomputation() -> None:
     day = simulate(SimulatorConfig(zones=16, scale=0.6))
     place = day.building
     zones = place.zones
@@ -176,7 +177,7 @@ def test_every_tick_of_a_simulated_day_equals_a_naive_recomputation():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_stays_agree_with_the_batch_form_and_with_occupancy(seed):
+def test_stays_agree_with_the_batch_form_and_with_occupancy(seed: Any) -> None:
     seen = history(seed)
     windows, found = split_outputs(scan(sense(), at_once(seen))[1])
     expected = stays(in_zones(seen), V, tail=True)
@@ -187,7 +188,7 @@ def test_stays_agree_with_the_batch_form_and_with_occupancy(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_splitting_batches_differently_gives_the_same_outputs(seed):
+def test_splitting_batches_differently_gives_the_same_outputs(seed: Any) -> None:
     seen = history(seed)
     rng = random.Random(seed)
     whole = scan(sense(), at_once(seen))[1]
@@ -196,7 +197,7 @@ def test_splitting_batches_differently_gives_the_same_outputs(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_arrival_in_any_order_within_lateness_gives_the_same_windows_and_stays(seed):
+def test_arrival_in_any_order_within_lateness_gives_the_same_windows_and_stays(seed: Any) -> None:
     seen = history(seed)
     rng = random.Random(seed)
     expected = split_outputs(scan(sense(), at_once(seen))[1])
@@ -206,7 +207,7 @@ def test_arrival_in_any_order_within_lateness_gives_the_same_windows_and_stays(s
     assert state.counters["late"] == 0
 
 
-def test_arrival_later_than_lateness_is_dropped_and_counted_when_its_window_has_closed():
+def test_arrival_later_than_lateness_is_dropped_and_counted_when_its_window_has_closed() -> None:
     seen = history(3)
     rng = random.Random(3)
     state, _ = scan(sense(), deliver(seen, lambda: rng.choice([0, 3 * TICK]), lambda: True))
@@ -215,7 +216,7 @@ def test_arrival_later_than_lateness_is_dropped_and_counted_when_its_window_has_
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_exact_duplicates_of_rows_change_nothing(seed):
+def test_exact_duplicates_of_rows_change_nothing(seed: Any) -> None:
     seen = history(seed)
     twice = [one for one in seen for _ in range(2)]
     assert scan(sense(), at_once(twice))[1] == scan(sense(), at_once(seen))[1]
@@ -223,7 +224,7 @@ def test_exact_duplicates_of_rows_change_nothing(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_items_that_come_again_change_nothing(seed):
+def test_items_that_come_again_change_nothing(seed: Any) -> None:
     items = one_by_one(history(seed))
     rng = random.Random(seed)
     expected = scan(sense(), items)[1]
@@ -234,7 +235,7 @@ def test_items_that_come_again_change_nothing(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_state_survives_its_byte_form_at_every_step(seed):
+def test_state_survives_its_byte_form_at_every_step(seed: Any) -> None:
     stage = sense()
     items = one_by_one(history(seed))
     expected = scan(stage, items)[1]
@@ -250,7 +251,7 @@ def test_state_survives_its_byte_form_at_every_step(seed):
     assert out == expected
 
 
-def test_two_orders_of_arrival_meet_in_the_same_windows_ever_after():
+def test_two_orders_of_arrival_meet_in_the_same_windows_ever_after() -> None:
     """After all has closed nothing is left of how it came: only counters and batch numbers differ."""
     seen = history(5)
     rng = random.Random(5)
@@ -314,7 +315,7 @@ def small_history(rng: random.Random, start: int) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("start", [NOON, BEFORE_MIDNIGHT])
-def test_one_datagram_less_changes_at_most_four_cells_and_four_is_attained(start):
+def test_one_datagram_less_changes_at_most_four_cells_and_four_is_attained(start: Any) -> None:
     rng = random.Random(11)
     worst = 0
     for _ in range(10_000):
@@ -329,7 +330,7 @@ def test_one_datagram_less_changes_at_most_four_cells_and_four_is_attained(start
     assert worst == 4
 
 
-def test_four_cells_are_attained_when_a_move_just_before_a_tick_is_lost():
+def test_four_cells_are_attained_when_a_move_just_before_a_tick_is_lost() -> None:
     stayed = [(NOON + TICK - 2 * SECOND, "A")]
     moved = [*stayed, (NOON + TICK - SECOND, "B")]
     changes = [a - b for a, b in zip(cells(moved, NOON), cells(stayed, NOON), strict=True)]
@@ -338,7 +339,7 @@ def test_four_cells_are_attained_when_a_move_just_before_a_tick_is_lost():
     assert sum(map(abs, changes)) == 4
 
 
-def test_long_row_of_datagrams_seconds_apart_keeps_the_device_present():
+def test_long_row_of_datagrams_seconds_apart_keeps_the_device_present() -> None:
     """The collapse is anchored on the last one kept; on the last one heard, it would swallow hours."""
     burst = [(NOON + 1 + n * 4 * SECOND, "A") for n in range(600)]
     everything = cells(burst, NOON)
@@ -349,7 +350,7 @@ def test_long_row_of_datagrams_seconds_apart_keeps_the_device_present():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_new_day_of_names_counts_nobody_twice(seed):
+def test_a_new_day_of_names_counts_nobody_twice(seed: Any) -> None:
     datagrams = small_history(random.Random(seed), BEFORE_MIDNIGHT)
     observations = [(time, "d", zone) for time, zone in datagrams]
     expected = [naive_counts(observations, BEFORE_MIDNIGHT + n * TICK, ZONES) for n in range(12)]
@@ -377,7 +378,7 @@ ATTRIBUTES = DayAttributes(site="dbh", zones=(("A", 0), ("C", 2)), timezone="Ame
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_day_state_survives_its_byte_form_at_every_step(seed):
+def test_day_state_survives_its_byte_form_at_every_step(seed: Any) -> None:
     expected = scan(ATTRIBUTES, day_windows(seed))[1]
     assert [len(day.attributes) for day in expected] == [8, 8]
     state, out = ATTRIBUTES.initial(), []
@@ -391,7 +392,7 @@ def test_day_state_survives_its_byte_form_at_every_step(seed):
     assert out == expected
 
 
-def test_windows_that_come_again_change_no_day():
+def test_windows_that_come_again_change_no_day() -> None:
     windows = day_windows(1)
     expected = scan(ATTRIBUTES, windows)[1]
     assert scan(ATTRIBUTES, [w for w in windows for _ in range(2)])[1] == expected

@@ -175,7 +175,7 @@ def compare(cells: Cells, joint: Mapping[str, float], least: int) -> None:
 @pytest.mark.parametrize(
     ("joint", "least"), [(ONE, 3), (TWO, 3 * 4), (THREE, 34)], ids=["one", "two", "three attributes"]
 )
-def test_odds_after_what_each_audience_and_all_together_saw_are_the_streamed_ones(joint, least):
+def test_odds_after_what_each_audience_and_all_together_saw_are_the_streamed_ones(joint: Any, least: Any) -> None:
     policy = policy_of(joint, zones=150 if len(joint) == 8 else 80)
     cells = observe(policy, days_of(policy, by_pattern(joint), days=60, seed=1))
     assert {reader for reader, _, _ in cells} == {"fine", "coarse", "all"}
@@ -187,7 +187,7 @@ CLASSES = {"00": 0.05, "01": 0.25, "10": 0.20, "11": 0.20, "20": 0.25, "21": 0.0
 """Arrival before 8, by 10 or late (sensitive), and departure: who comes early stays long."""
 
 
-def test_a_shown_value_moves_the_odds_of_another_attribute_as_streamed():
+def test_a_shown_value_moves_the_odds_of_another_attribute_as_streamed() -> None:
     arrival = {"0": "07:30", "1": "09:00", "2": "11:00"}
     departure = {"0": "15:00", "1": "18:00"}
     binary = {"00": 0.25, "01": 0.05, "10": 0.25, "11": 0.45}
@@ -203,8 +203,8 @@ def test_a_shown_value_moves_the_odds_of_another_attribute_as_streamed():
     assert later == pytest.approx(math.exp(0.8) * (0.20 / 0.20) / (0.5 / 0.5), abs=1e-8)
 
 
-def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch):
-    def own_coins(key, *, site, zone, attribute, day, epsilon):
+def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def own_coins(key: Any, *, site: Any, zone: Any, attribute: Any, day: Any, epsilon: Any) -> Any:
         return osdprr.released(key, site=site, zone=f"{zone}/{epsilon}", attribute=attribute, day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_plan, "released", own_coins)
@@ -214,8 +214,8 @@ def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch):
     assert all(line.startswith("all ") for line in wrong)
 
 
-def test_one_coin_for_all_attributes_would_be_seen(monkeypatch):
-    def one_coin(key, *, site, zone, attribute, day, epsilon):
+def test_one_coin_for_all_attributes_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def one_coin(key: Any, *, site: Any, zone: Any, attribute: Any, day: Any, epsilon: Any) -> Any:
         return osdprr.released(key, site=site, zone=zone, attribute="any", day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_plan, "released", one_coin)

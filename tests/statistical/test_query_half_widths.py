@@ -9,6 +9,7 @@ too seldom if 9 % are (a Laplace noise leaves two thirds of its half-width in 13
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -
 
 
 @pytest.fixture(scope="module", params=SUMS.values(), ids=list(SUMS))
-def errors(request):
+def errors(request: Any) -> Any:
     """Return, per stream, the error of the sum and its half-width."""
     counted, query = plans(*request.param)
     windows, repeated = request.param[1], counted.release.w or 1
@@ -93,12 +94,12 @@ def errors(request):
     return np.array(found).T
 
 
-def test_at_least_95_of_100_sums_lie_within_their_half_width(errors):
+def test_at_least_95_of_100_sums_lie_within_their_half_width(errors: Any) -> None:
     missed = int((errors[0] > errors[1]).sum())
     assert missed <= stats.binom.ppf(1 - 1e-6, STREAMS, 0.05)
 
 
-def test_a_half_width_that_is_a_third_narrower_would_not_do(errors, request):
+def test_a_half_width_that_is_a_third_narrower_would_not_do(errors: Any, request: Any) -> None:
     """Half as wide would not where many draws are repeated: there the bound is a looser one."""
     narrower = 1 / 2 if "much longer" in request.node.name else 2 / 3
     missed = int((errors[0] > errors[1] * narrower).sum())

@@ -107,7 +107,7 @@ def statistic(noise: np.ndarray, wanted: np.ndarray) -> tuple[float, int]:
     return float(parts.sum() + rest), int(large.sum())
 
 
-def test_three_audiences_have_the_joint_law_of_the_chain(noise):
+def test_three_audiences_have_the_joint_law_of_the_chain(noise: Any) -> None:
     wanted = enumerated()
     assert abs(wanted.sum() - 1) < 1e-6
     value, freedom = statistic(noise, wanted)
@@ -115,9 +115,9 @@ def test_three_audiences_have_the_joint_law_of_the_chain(noise):
     assert chi2.sf(value, freedom) > ALARM
 
 
-def test_the_same_test_rejects_independent_noise_and_a_star(noise):
+def test_the_same_test_rejects_independent_noise_and_a_star(noise: Any) -> None:
     """What the joint law must not be: three draws of their own, or each coarser value from the finest."""
-    wanted, rng = enumerated(), np.random.default_rng(5)  # noqa: TID251
+    wanted, rng = enumerated(), np.random.default_rng(5)
     n = len(noise)
 
     def draw(epsilon: float) -> np.ndarray:
@@ -140,7 +140,7 @@ def test_the_same_test_rejects_independent_noise_and_a_star(noise):
 
 
 @pytest.mark.parametrize("place", range(3))
-def test_each_audience_alone_has_discrete_laplace_noise_of_its_epsilon(noise, place):
+def test_each_audience_alone_has_discrete_laplace_noise_of_its_epsilon(noise: Any, place: Any) -> None:
     """Too little noise and too much are both found: 5 % of epsilon either way is rejected."""
     name = list(EPSILONS)[place]
     k = np.arange(-40, 41)
@@ -158,7 +158,7 @@ def test_each_audience_alone_has_discrete_laplace_noise_of_its_epsilon(noise, pl
     assert chance(EPSILONS[name] * 0.95) < 1e-12
 
 
-def test_a_coarser_value_given_the_next_finer_one_tells_nothing_of_the_finest(noise):
+def test_a_coarser_value_given_the_next_finer_one_tells_nothing_of_the_finest(noise: Any) -> None:
     """Post-processing: given the middle value, fine and coarse do not depend on each other."""
     fine, middle, coarse = noise.T
     for value in (-1, 0, 1):
@@ -172,7 +172,7 @@ def test_a_coarser_value_given_the_next_finer_one_tells_nothing_of_the_finest(no
             assert abs(one.mean() - other.mean()) < 5.5 * spread, "false alarm below 4e-8"
 
 
-def test_zones_and_windows_are_independent(noise):
+def test_zones_and_windows_are_independent(noise: Any) -> None:
     fine = noise[:, 0].reshape(WINDOWS, ZONES).astype(float)
     for one, other in ((fine[:, 1:], fine[:, :-1]), (fine[1:], fine[:-1])):
         r = np.corrcoef(one.ravel(), other.ravel())[0, 1]
@@ -220,7 +220,7 @@ def shown() -> dict[tuple[str, str], np.ndarray]:
     return table
 
 
-def test_values_that_are_not_sensitive_are_shown_at_the_rate_of_their_epsilon(shown):
+def test_values_that_are_not_sensitive_are_shown_at_the_rate_of_their_epsilon(shown: Any) -> None:
     for (audience, attribute), table in shown.items():
         epsilon = 0.1 if audience == "coarse" else EPSILONS[audience]
         rate = 1 - math.exp(-epsilon)
@@ -229,7 +229,7 @@ def test_values_that_are_not_sensitive_are_shown_at_the_rate_of_their_epsilon(sh
         assert binomtest(int(table.sum()), table.size, 1 - math.exp(-0.6 * epsilon)).pvalue < 1e-6
 
 
-def test_what_a_coarser_audience_is_shown_a_finer_one_is_shown_too(shown):
+def test_what_a_coarser_audience_is_shown_a_finer_one_is_shown_too(shown: Any) -> None:
     fine, middle, coarse = (shown[name, "arrival"] for name in EPSILONS)
     assert (coarse <= middle).all()
     assert (middle <= fine).all()
@@ -241,7 +241,7 @@ def independent(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 5.5 / math.sqrt(one.size))
 
 
-def test_two_attributes_two_days_and_two_zones_have_coins_of_their_own(shown):
+def test_two_attributes_two_days_and_two_zones_have_coins_of_their_own(shown: Any) -> None:
     arrival, departure = shown["fine", "arrival"], shown["fine", "departure"]
     assert independent(arrival, departure)
     assert independent(arrival[1:], arrival[:-1])
@@ -249,7 +249,7 @@ def test_two_attributes_two_days_and_two_zones_have_coins_of_their_own(shown):
     assert not independent(arrival, shown["middle", "arrival"]), "audiences share theirs"
 
 
-def test_no_sensitive_value_in_a_million_is_shown():
+def test_no_sensitive_value_in_a_million_is_shown() -> None:
     """500 days of 1000 offices, each record for every audience that asks, through the release stage's own plan."""
     stage = stage_of(policy(ATTRIBUTES, 1000), seed=4)
     [plan] = stage._attribute_plans

@@ -97,13 +97,13 @@ def assert_account(outputs: list[Any], tick: int, ticks: int, devices: int = 3) 
             assert {unit: Fraction(report[reader][unit]) for unit in units} == units, (record["window_end"], reader)
 
 
-def test_every_figure_follows_from_the_audit_entries_alone():
+def test_every_figure_follows_from_the_audit_entries_alone() -> None:
     assert_account(OUTPUTS, 15 * MINUTE, ticks=1)
     totals = RECORDS[-1]["coalition"]
     assert Fraction(totals["device_total"]) > 200
 
 
-def test_an_observation_counts_at_as_many_ticks_as_its_validity_spans():
+def test_an_observation_counts_at_as_many_ticks_as_its_validity_spans() -> None:
     """V = 10 min and a tick of 5 min: 2 ticks, so 4 epsilon added or removed and 8 epsilon replaced."""
     outputs = outputs_of(building(releases=COUNTS, tick="5min"), people(hours=14.5))
     assert_account(outputs, 5 * MINUTE, ticks=2)
@@ -112,13 +112,13 @@ def test_an_observation_counts_at_as_many_ticks_as_its_validity_spans():
     assert Fraction(units["observation_moved"]) == 8 * Fraction(units["presence_tuple"])
 
 
-def test_a_person_is_as_many_devices_as_the_policy_says():
+def test_a_person_is_as_many_devices_as_the_policy_says() -> None:
     policy = load_policy(policy_text(head="[privacy]\ndevices_per_person = 2\n"))
     outputs = outputs_of(policy, SEEN[:1500])
     assert_account(outputs, 15 * MINUTE, ticks=1, devices=2)
 
 
-def test_a_day_costs_every_tick_of_it_and_both_its_edges():
+def test_a_day_costs_every_tick_of_it_and_both_its_edges() -> None:
     """From before one UTC midnight to after the next: 96 ticks of 15 min, and 2 for an observation's one tick."""
     policy = building(releases=COUNTS)
     records = account_of(outputs_of(policy, people(start=EVENING - 6 * 60 * MINUTE)))
@@ -129,7 +129,7 @@ def test_a_day_costs_every_tick_of_it_and_both_its_edges():
     assert {Fraction(units["device_day_moved"]) / Fraction(units["device_day"]) for units in of.values()} == {2}
 
 
-def test_refused_windows_cost_nothing():
+def test_refused_windows_cost_nothing() -> None:
     refused = [record for record in RECORDS if record["refused"]]
     assert refused
     for record in refused:
@@ -143,11 +143,11 @@ def test_refused_windows_cost_nothing():
      ("pegasus", ["1", "0.1"], "1.02"), ("pegasus", ["1", "1"], "1"), ("pegasus", ["0.3", "0.2", "0.1"], "0.36"),
      ("pegasus", ["0.5", "0"], "0.5"), ("laplace", ["0", "0"], "0")],
 )  # fmt: skip
-def test_a_coalition_pays_the_largest_epsilon_and_each_grouper(mechanism, epsilons, cost):
+def test_a_coalition_pays_the_largest_epsilon_and_each_grouper(mechanism: str, epsilons: list[str], cost: str) -> None:
     assert coalition_cost(mechanism, [Fraction(epsilon) for epsilon in epsilons]) == Fraction(cost)
 
 
-def test_further_charges_of_the_latest_window_add_to_it():
+def test_further_charges_of_the_latest_window_add_to_it() -> None:
     stage = account_stage(building(), SITE, laboratory=True)
     charge = CountCharge("plain", "facilities", "laplace", Fraction(1, 2))
     state, report = stage.initial(), []
@@ -159,7 +159,7 @@ def test_further_charges_of_the_latest_window_add_to_it():
     assert found == [["0.5", "0.5", "0.5"], ["1", "1", "1"], ["0.5", "1.5", "1.5"]]
 
 
-def test_attempts_of_one_window_that_are_charged_together_add_up():
+def test_attempts_of_one_window_that_are_charged_together_add_up() -> None:
     stage = account_stage(building(), SITE, laboratory=True)
     charge = CountCharge("plain", "facilities", "laplace", Fraction(1, 2))
     _, made = stage.step(stage.initial(), Spent(SITE, DAY, (charge, replace(charge, attempt=2))))
@@ -167,7 +167,7 @@ def test_attempts_of_one_window_that_are_charged_together_add_up():
     assert record["audiences"]["facilities"]["presence_tuple"] == "1"
 
 
-def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far():
+def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far() -> None:
     moves = "[privacy.mobility]\nforward = [[0.8, 0.2], [0.4, 0.6]]\n"
     stage = account_stage(load_policy(policy_text() + moves), SITE, laboratory=True)
     state, report = stage.initial(), []
@@ -179,11 +179,11 @@ def test_temporal_leakage_is_that_of_the_largest_epsilon_so_far():
 
 
 @pytest.mark.parametrize(("windows", "epsilons"), [(1, 1), (3, 1), (4, 2), (6, 2), (7, 3)])
-def test_windows_of_a_w_event_release_cost_an_epsilon_for_every_w_begun(windows, epsilons):
+def test_windows_of_a_w_event_release_cost_an_epsilon_for_every_w_begun(windows: int, epsilons: int) -> None:
     assert Run(Fraction(1), w=3).cost(windows) == epsilons
 
 
-def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper():
+def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper() -> None:
     """public and board both have 0.1 of the PeGaSus release: equal values, one grouper in the account."""
     public, board = (bodies(OUTPUTS, f"tacet.private.{name}.grouped.v1") for name in ("public", "board"))
     assert [body["values"] for body in public] == [body["values"] for body in board]
@@ -191,7 +191,7 @@ def test_equal_epsilons_share_one_value_so_that_the_coalition_pays_one_grouper()
     assert Fraction(first) == Fraction("1.02") + Fraction("0.5") + Fraction("0.5")
 
 
-def test_the_factor_of_theorem_1_is_e_to_epsilon_for_what_was_withheld_and_zero_for_what_was_shown():
+def test_the_factor_of_theorem_1_is_e_to_epsilon_for_what_was_withheld_and_zero_for_what_was_shown() -> None:
     shown_and_withheld = set()
     for seed in range(1, 7):
         outputs = outputs_of(building(releases=ATTRIBUTES), SEEN, laboratory(seed))
@@ -210,7 +210,7 @@ def test_the_factor_of_theorem_1_is_e_to_epsilon_for_what_was_withheld_and_zero_
     assert ("facilities", False) in shown_and_withheld
 
 
-def test_there_is_one_account_record_for_each_window_and_each_day():
+def test_there_is_one_account_record_for_each_window_and_each_day() -> None:
     ends = [(record["window_end"], record["kind"]) for record in RECORDS]
     assert len(ends) == len(set(ends))
     audited = {entry["window_end"] for entry in audit_of(OUTPUTS) if entry["release"] in MECHANISMS}
@@ -219,7 +219,7 @@ def test_there_is_one_account_record_for_each_window_and_each_day():
     assert all(record["laboratory"] for record in RECORDS)
 
 
-def test_the_account_holds_no_count_and_no_value():
+def test_the_account_holds_no_count_and_no_value() -> None:
     """It follows from ids, epsilons and outcomes: the same for everybody's observations but for coins."""
     others = outputs_of(building(releases=COUNTS), people(5, devices=60))
     same = outputs_of(building(releases=COUNTS), SEEN)
@@ -229,7 +229,7 @@ def test_the_account_holds_no_count_and_no_value():
     assert len(shared) > 100
 
 
-def test_a_policy_without_an_audience_keeps_what_that_audience_has_had():
+def test_a_policy_without_an_audience_keeps_what_that_audience_has_had() -> None:
     made = Pipeline(building(), SITE, laboratory())
     states = made.initial()
     for item in messages(SEEN[:800], building()):
@@ -249,7 +249,7 @@ def test_a_policy_without_an_audience_keeps_what_that_audience_has_had():
     assert back.account.sums["board"].total == before
 
 
-def test_the_record_is_the_same_bytes_each_time():
+def test_the_record_is_the_same_bytes_each_time() -> None:
     again = run(Pipeline(building(), SITE, laboratory()), messages(SEEN, building()))
     assert [orjson.dumps(record) for record in account_of(again)] == [orjson.dumps(record) for record in RECORDS]
     assert decimal_string(Fraction("28.80")) == "28.8"

@@ -68,7 +68,7 @@ def reasons(records: Iterable[dict]) -> dict[str, set[str | None]]:
     return report
 
 
-def test_a_day_asked_live_is_not_asked_late_as_the_ledger_tells():
+def test_a_day_asked_live_is_not_asked_late_as_the_ledger_tells() -> None:
     state = ReleaseState()
     _, made = Releases(PLAIN, SITE, laboratory()).step(state, closed("2026-03-03"))
     other = renamed()
@@ -78,7 +78,7 @@ def test_a_day_asked_live_is_not_asked_late_as_the_ledger_tells():
     assert reasons(bodies(late(other, books, closed("2026-03-04")), "private")) == {"x": {None}, "y": {None}}
 
 
-def test_a_day_asked_late_is_not_asked_live_by_another_clock():
+def test_a_day_asked_late_is_not_asked_live_by_another_clock() -> None:
     """The fourth in Tokyo holds seventeen hours of the third in Los Angeles."""
     state, there = ReleaseState(), moved(PLAIN, "Asia/Tokyo")
     assert reasons(bodies(late(PLAIN, state, closed("2026-03-03", zones="x")), "private")) == {"x": {None}}
@@ -90,7 +90,7 @@ def test_a_day_asked_late_is_not_asked_live_by_another_clock():
     assert reasons(made) == {"x": {None}, "y": {None}}
 
 
-def test_a_date_that_a_change_of_time_zone_brings_again_is_left_out():
+def test_a_date_that_a_change_of_time_zone_brings_again_is_left_out() -> None:
     """Its records would have the ids of those that were published."""
     east, west = moved(PLAIN, "Pacific/Kiritimati"), moved(PLAIN, "Pacific/Pago_Pago")
     state = ReleaseState()
@@ -102,7 +102,7 @@ def test_a_date_that_a_change_of_time_zone_brings_again_is_left_out():
     }  # fmt: skip
 
 
-def test_days_of_a_month_are_counted_over_a_rename():
+def test_days_of_a_month_are_counted_over_a_rename() -> None:
     state = ReleaseState()
     step(PLAIN, state, closed("2026-03-03"))
     other = renamed("days_per_month = 1")
@@ -111,7 +111,7 @@ def test_days_of_a_month_are_counted_over_a_rename():
     assert reasons(step(other, state, closed("2026-04-03"))) == {"x": {None}, "y": {None}}
 
 
-def test_a_day_does_not_count_against_itself_in_its_month():
+def test_a_day_does_not_count_against_itself_in_its_month() -> None:
     state = ReleaseState()
     late(renamed(zones='zones = { ids = "x" }', name="one"), state, closed("2026-03-03"))
     both = renamed("days_per_month = 1")
@@ -119,7 +119,7 @@ def test_a_day_does_not_count_against_itself_in_its_month():
     assert reasons(bodies(late(both, state, closed("2026-03-04")), "private")) == {"x": {"month"}, "y": {"month"}}
 
 
-def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again():
+def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again() -> None:
     stage = Releases(PLAIN, SITE, laboratory())
     head, parts = split_parts(stage.encode(ReleaseState()))
     known = {name: value for name, value in head.items() if name not in {"charged", "carried", "waits", "closed"}}
@@ -129,7 +129,7 @@ def test_what_was_asked_by_the_version_before_is_asked_of_no_zone_again():
     assert reasons(step(PLAIN, state, closed("2026-03-05"))) == {"x": {None}, "y": {None}}
 
 
-def test_asked_days_survive_their_byte_form_and_a_month():
+def test_asked_days_survive_their_byte_form_and_a_month() -> None:
     state = AskedDays()
     for number in range(1, 32):
         day = f"2026-03-{number:02d}"
@@ -143,7 +143,7 @@ def test_asked_days_survive_their_byte_form_and_a_month():
 
 
 @pytest.mark.parametrize("zones", ["x", "xy"])
-def test_a_day_is_asked_by_all_releases_of_its_zone_together_and_then_no_more(zones):
+def test_a_day_is_asked_by_all_releases_of_its_zone_together_and_then_no_more(zones: str) -> None:
     level = ATTRIBUTES.partition("[release.attributes.occupancy_level]")
     two = building(releases=level[0] + level[0].replace("office-day", "more").replace("arrival", "departure"))
     state = ReleaseState()
@@ -156,7 +156,7 @@ def test_a_day_is_asked_by_all_releases_of_its_zone_together_and_then_no_more(zo
     assert {record["reason"] for record in bodies(late(two, state, item), "private")} == {"asked"}
 
 
-def test_two_releases_that_ask_the_same_attribute_of_a_zone_are_refused_at_load():
+def test_two_releases_that_ask_the_same_attribute_of_a_zone_are_refused_at_load() -> None:
     rule = "an attribute of a zone must belong to one release only"
     with pytest.raises(PolicyError, match=rule):
         building(releases=ATTRIBUTES + ATTRIBUTES.replace("office-day", "more"))
@@ -175,7 +175,7 @@ def other_ids(policy: Policy) -> Policy:
     return policy.model_copy(update={"site": {SITE: site.model_copy(update={"zones": zones})}})
 
 
-def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones():
+def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones() -> None:
     """Known by its access points, live as in the ledger: another id is not another room."""
     first, second = Pipeline(PLAIN, SITE, laboratory()), Pipeline(other_ids(MONTHLY), SITE, laboratory())
     states = first.initial()
@@ -187,7 +187,7 @@ def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones():
     assert reasons(made) == {"new-x": {"month"}, "new-y": {"month"}}
 
 
-def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_now():
+def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_now() -> None:
     asked, charged = AskedDays(), ChargedWindows()
     day = LocalDay("2026-03-03", *local_day("2026-03-03", ZoneInfo(LOS_ANGELES)))
     asked.note(day, "x", "arrival", 1.0)

@@ -1,6 +1,7 @@
 """Sets of attributes in which one value gives another away."""
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,12 @@ def release(**sensitive: dict[str, object]) -> AttributeRelease:
     return AttributeRelease.model_validate({"name": "r", "query": "attributes", "attributes": attributes})
 
 
-def test_late_arrival_that_may_be_shown_proves_a_low_level():
+def test_late_arrival_that_may_be_shown_proves_a_low_level() -> None:
     found = list(implications(SITE, release(arrival={"before": "07:00"}, occupancy_level={"below": 0.3})))
     assert ("arrival", "15:05", "occupancy_level") in found
 
 
-def test_each_of_two_attributes_can_prove_the_other_sensitive():
+def test_each_of_two_attributes_can_prove_the_other_sensitive() -> None:
     found = list(implications(SITE, release(departure={"after": "20:00"}, arrival={"before": "12:00"})))
     assert [(f.shown, f.value, f.hidden) for f in found] == [
         ("departure", "00:00", "arrival"),
@@ -33,7 +34,7 @@ def test_each_of_two_attributes_can_prove_the_other_sensitive():
     ]
 
 
-def test_usual_office_rules_give_nothing_away():
+def test_usual_office_rules_give_nothing_away() -> None:
     rules = release(
         arrival={"after": "10:00"},
         departure={"before": "16:00"},
@@ -56,7 +57,7 @@ def attributes_of(occupied: list[int], day: _Day) -> dict[str, int]:
 @pytest.mark.parametrize(
     "day", [_Day(12, 4, 9, 1), _Day(12, 0, 6, 2), _Day(12, 3, 12, 3), _Day(11, 4, 8, 3), _Day(12, 5, 6, 2)]
 )
-def test_reach_is_what_some_day_has_for_every_small_day(day):
+def test_reach_is_what_some_day_has_for_every_small_day(day: Any) -> None:
     """Every set of occupied ticks of a small day; a reach may not be too small or too large at its ends."""
     seen: dict[tuple[str, int, str], set[int]] = {}
     for mask in range(1, 1 << day.ticks):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import date, timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 
 import stream.release.attribute_plan
 from stream.operators import scan
+from stream.policy.document import Policy
 from stream.records import DayAttribute, DayClosed, Spent
 from stream.release.account_stage import account_stage
 from stream.release.attribute_plan import AttributePlan
@@ -25,7 +28,14 @@ CUTS = 'cuts = { arrival = ["08:00", "10:01"] }'
 PAIR = {"00": 0.30, "01": 0.20, "10": 0.10, "11": 0.40}
 
 
-def day_release(joint, *, model="", extra="", epsilon=("1", "0.5"), audiences=("facilities",)):
+def day_release(
+    joint: dict[str, float],
+    *,
+    model: str = "",
+    extra: str = "",
+    epsilon: tuple[str, str] = ("1", "0.5"),
+    audiences: tuple[str] = ("facilities",),
+) -> str:
     patterns = ", ".join(f'"{pattern}" = {p}' for pattern, p in joint.items())
     shares = [", ".join(f'{audience} = "{e}"' for audience in audiences) for e in epsilon]
     return f"""
@@ -45,7 +55,7 @@ sensitive = {{ below = 0.3 }}
 """
 
 
-def closed(values, day="2026-03-03", zones=("x",)):
+def closed(values: tuple[str, float], day: str = "2026-03-03", zones: tuple[str] = ("x",)) -> DayClosed:
     """Close a day with (arrival, level) in each of the zones."""
     following = (date.fromisoformat(day) + timedelta(days=1)).isoformat()
     end = parse_time(f"{following}T00:00:00-08:00")
@@ -58,14 +68,21 @@ def closed(values, day="2026-03-03", zones=("x",)):
     return DayClosed(SITE, day, end, records)
 
 
-def outcomes(plan, values, coins, monkeypatch):
+def outcomes(
+    plan: stream.release.attribute_plan.AttributePlan,
+    values: tuple[str, float],
+    coins: dict[str, bool],
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, Any]:
     """Return (reason, shown value or None) of arrival and level when the coins fall like this."""
     monkeypatch.setattr(stream.release.attribute_plan, "released", lambda *_, attribute, **__: coins[attribute])
     made = list(plan.outcomes(closed(values), parse_time("2026-03-03T00:00:00-08:00"), {}))
     return {record.attribute: (outcome.reason, outcome.public) for record, outcome in made}
 
 
-def factors_of(joint, epsilons, seen, *, cuts):
+def factors_of(
+    joint: dict[str, float], epsilons: tuple[float, float], seen: dict[str, Any], *, cuts: bool
+) -> list[float]:
     """Add up Bayes' rule pattern by pattern: ln factor of arrival and level for what was seen."""
     sensitive = [{"2"} if cuts else {"0"}, {"0"}]
     classes = [{value: digit for digit, value in ARRIVAL.items()}, {value: digit for digit, value in LEVEL.items()}]
@@ -91,7 +108,9 @@ def factors_of(joint, epsilons, seen, *, cuts):
     return found
 
 
-def reachable(joint, monkeypatch, *, cuts, **changes):
+def reachable(
+    joint: dict[str, float], monkeypatch: pytest.MonkeyPatch, *, cuts: bool, **changes: str
+) -> Iterator[tuple[Any, ...]]:
     """Yield what is seen, and its ln factors, for every day with probability and all falls of the coins."""
     release = day_release(joint, model=CUTS if cuts else "", **changes)
     policy = building(releases=release)
@@ -106,25 +125,29 @@ def reachable(joint, monkeypatch, *, cuts, **changes):
 @pytest.mark.parametrize("guard", ["static", "adaptive"])
 @pytest.mark.parametrize(("joint", "cuts"), [(PAIR, False), (EARLY_STAYS_SHORT, True)], ids=["pair", "values"])
 @pytest.mark.parametrize("cap", [0.3, 0.55, 1.05, 1.3, 2.5])
-def test_no_outcome_that_can_happen_passes_the_cap(monkeypatch, guard, joint, cuts, cap):
+def test_no_outcome_that_can_happen_passes_the_cap(
+    monkeypatch: pytest.MonkeyPatch, guard: str, joint: dict[str, float], cuts: bool, cap: float
+) -> None:
     extra = f'cap = {cap}\nguard = "{guard}"'
     worst = max(max(found) for _, found in reachable(joint, monkeypatch, cuts=cuts, extra=extra))
     assert worst <= cap + 1e-9
 
 
 @pytest.mark.parametrize(("joint", "cuts", "largest"), [(PAIR, False, 1.2), (EARLY_STAYS_SHORT, True, 2.9)])
-def test_without_a_guard_the_same_days_pass_those_caps(monkeypatch, joint, cuts, largest):
+def test_without_a_guard_the_same_days_pass_those_caps(
+    monkeypatch: pytest.MonkeyPatch, joint: dict[str, float], cuts: bool, largest: float
+) -> None:
     assert max(max(found) for _, found in reachable(joint, monkeypatch, cuts=cuts)) > largest
 
 
-def test_a_blocked_value_is_not_shown_whatever_its_coin_says(monkeypatch):
+def test_a_blocked_value_is_not_shown_whatever_its_coin_says(monkeypatch: pytest.MonkeyPatch) -> None:
     made = list(reachable(PAIR, monkeypatch, cuts=False, extra="cap = 0.3"))
     blocked = [value for seen, _ in made for reason, value in seen.values() if reason == "guard"]
     assert len(blocked) >= len(made)
     assert set(blocked) == {None}
 
 
-def test_the_guard_looks_at_values_and_not_only_at_releases(monkeypatch):
+def test_the_guard_looks_at_values_and_not_only_at_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken together the two open classes of arrival say little about the level; the early one says much."""
     two_classes = {"00": 0.15, "01": 0.15, "10": 0.28, "11": 0.42}  # arrival sensitive or not
     coarse = [seen for seen, _ in reachable(two_classes, monkeypatch, cuts=False, extra="cap = 1.6")]
@@ -133,15 +156,15 @@ def test_the_guard_looks_at_values_and_not_only_at_releases(monkeypatch):
     assert {seen["arrival"][0] for seen in fine} == {"guard"}
 
 
-def test_the_adaptive_guard_asks_where_the_static_one_may_not(monkeypatch):
-    def asked(guard):
+def test_the_adaptive_guard_asks_where_the_static_one_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(guard: str) -> int:
         found = reachable(EARLY_STAYS_SHORT, monkeypatch, cuts=True, extra=f'cap = 2.7\nguard = "{guard}"')
         return sum(reason is None for seen, _ in found for reason, _ in seen.values())
 
     assert asked("adaptive") > asked("static")
 
 
-def test_the_adaptive_guard_decides_by_what_was_published(monkeypatch):
+def test_the_adaptive_guard_decides_by_what_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was withheld, equal outcomes of arrival lead to the same decision about the level."""
     decisions = {}
     for seen, _ in reachable(EARLY_STAYS_SHORT, monkeypatch, cuts=True, extra='cap = 2.7\nguard = "adaptive"'):
@@ -150,11 +173,11 @@ def test_the_adaptive_guard_decides_by_what_was_published(monkeypatch):
     assert set.union(*decisions.values()) == {None, "guard"}
 
 
-def run(policy, days):
+def run(policy: Policy, days: list[DayClosed]) -> list[Any]:
     return scan(Releases(policy, SITE, laboratory()), days)[1]
 
 
-def test_a_blocked_record_costs_nothing_and_looks_like_a_withheld_one():
+def test_a_blocked_record_costs_nothing_and_looks_like_a_withheld_one() -> None:
     policy = building(releases=day_release(PAIR, extra="cap = 1.05"))
     made = run(policy, [closed(("11:00", 0.1))])
     withheld, blocked = bodies(made, "private")
@@ -167,7 +190,7 @@ def test_a_blocked_record_costs_nothing_and_looks_like_a_withheld_one():
     assert [(entry["outcome"], entry["nano"]) for entry in audit_of(made)] == [("released", 10**9), ("guard", 0)]
 
 
-def test_a_blocked_record_is_no_evidence_and_its_attribute_is_still_watched():
+def test_a_blocked_record_is_no_evidence_and_its_attribute_is_still_watched() -> None:
     policy = building(releases=day_release(PAIR, extra="cap = 1.05"))
     spent = [out for out in run(policy, [closed(("11:00", 0.1))]) if isinstance(out, Spent)]
     _, [record] = scan(account_stage(policy, SITE, laboratory=True), spent)
@@ -182,7 +205,7 @@ def test_a_blocked_record_is_no_evidence_and_its_attribute_is_still_watched():
     ]
 
 
-def test_an_outcome_that_the_model_excludes_stops_nothing():
+def test_an_outcome_that_the_model_excludes_stops_nothing() -> None:
     never_together = {"00": 0.4, "01": 0.3, "10": 0.3}
     text = day_release(never_together, epsilon=("20", "20"), extra='cap = 30\nguard = "adaptive"')
     policy = building(releases=text)
@@ -197,7 +220,7 @@ def test_an_outcome_that_the_model_excludes_stops_nothing():
     assert arrival["with_counts"]["facilities"] == arrival["bound"]["facilities"] == 0
 
 
-def month(policy, days, keys=None):
+def month(policy: Policy, days: list[int] | range, keys: Any = None) -> list[Any]:
     """Return each day's reasons; the stage is taken down and set up again between days."""
     first, report = date(2026, 3, 2), []
     stage = Releases(policy, SITE, keys or laboratory())
@@ -210,7 +233,7 @@ def month(policy, days, keys=None):
     return report
 
 
-def test_attributes_are_asked_on_so_many_days_of_any_thirty_also_after_restarts():
+def test_attributes_are_asked_on_so_many_days_of_any_thirty_also_after_restarts() -> None:
     policy = building(releases=day_release(PAIR, extra="days_per_month = 3"))
     report = month(policy, [*range(35), 60])
     asked = [number for number, reasons in zip([*range(35), 60], report, strict=True) if reasons == {None}]
@@ -218,12 +241,12 @@ def test_attributes_are_asked_on_so_many_days_of_any_thirty_also_after_restarts(
     assert report[3] == {"month"}
 
 
-def test_days_on_which_nothing_was_asked_do_not_count_against_the_month():
+def test_days_on_which_nothing_was_asked_do_not_count_against_the_month() -> None:
     policy = building(releases=day_release(PAIR, extra="days_per_month = 1\ncap = 0.1"))
     assert month(policy, range(3)) == [{"guard"}] * 3
 
 
-def test_a_day_beyond_the_month_costs_nothing():
+def test_a_day_beyond_the_month_costs_nothing() -> None:
     policy = building(releases=day_release(PAIR, extra="days_per_month = 1"))
     made = run(policy, [closed(("09:00", 0.7), f"2026-03-0{n}") for n in (3, 4)])
     assert [(entry["outcome"], entry["nano"] > 0) for entry in audit_of(made)] == [("released", True)] * 2 + [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ FIRST = parse_time("2026-03-02T00:15:00Z")
 """End of the first window of a UTC day."""
 
 
-def counts(budget, *, mechanism="laplace", epsilon='facilities = "0.5", public = "0.25"'):
+def counts(budget: str, *, mechanism: str = "laplace", epsilon: str = 'facilities = "0.5", public = "0.25"') -> str:
     return f"""
 [[release]]
 name = "plain"
@@ -35,11 +36,11 @@ epsilon = {{ {epsilon} }}
 """
 
 
-def policy_of(budget, *, w=5, **more):
+def policy_of(budget: str, *, w: int = 5, **more: str) -> Policy | None:
     return building(releases=counts(budget, **more), head=f"privacy.w = {w}\n")
 
 
-def run(policy, windows, *, restart=False, count=0):
+def run(policy: Policy, windows: int, *, restart: bool = False, count: int = 0) -> list[Published]:
     """Release so many windows; return everything that comes out, account records included."""
     stage, books = Releases(policy, SITE, laboratory()), account_stage(policy, SITE, laboratory=True)
     state, sums, outputs = stage.initial(), books.initial(), []
@@ -57,18 +58,20 @@ def run(policy, windows, *, restart=False, count=0):
     return outputs
 
 
-def paid(outputs, audience):
+def paid(outputs: list[Published], audience: str) -> list[bool]:
     """Return per window whether the audience got it."""
     return [entry["outcome"] == "released" for entry in audit_of(outputs) if entry["audience"] == audience]
 
 
-def reasons(outputs, audience):
+def reasons(outputs: list[Published], audience: str) -> Counter[Any]:
     return Counter(entry["outcome"] for entry in audit_of(outputs) if entry["audience"] == audience)
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
 @pytest.mark.parametrize(("budget", "each"), [("1", 2), ("1.4", 2), ("0.5", 1), ("2.5", 5), ("9", 5)])
-def test_no_run_of_w_windows_costs_more_than_its_budget_and_none_could_cost_more(budget, each, restart):
+def test_no_run_of_w_windows_costs_more_than_its_budget_and_none_could_cost_more(
+    budget: str, each: int, restart: bool
+) -> None:
     made = run(policy_of(f'w_budget = {{ facilities = "{budget}" }}'), 40, restart=restart)
     got = paid(made, "facilities")
     assert {sum(got[n : n + 5]) for n in range(36)} == {each}
@@ -76,20 +79,20 @@ def test_no_run_of_w_windows_costs_more_than_its_budget_and_none_could_cost_more
     assert all(paid(made, "public"))
 
 
-def test_a_sliding_budget_goes_on_over_midnight():
+def test_a_sliding_budget_goes_on_over_midnight() -> None:
     made = run(policy_of('w_budget = { facilities = "1" }', w=5), 2 * 96)
     got = paid(made, "facilities")
     assert max(sum(got[n : n + 5]) for n in range(len(got) - 4)) == 2
 
 
-def test_w_is_one_number_for_budget_and_account():
+def test_w_is_one_number_for_budget_and_account() -> None:
     made = run(policy_of('w_budget = { facilities = "1" }', w=7), 30)
     sums = [record["audiences"]["facilities"]["device_w_event"] for record in account_of(made)]
     assert max(map(Fraction, sums)) == 1
     assert sums[-1] == "1"
 
 
-def test_a_window_that_the_sliding_budget_refuses_has_the_shape_of_every_other():
+def test_a_window_that_the_sliding_budget_refuses_has_the_shape_of_every_other() -> None:
     made = run(policy_of('w_budget = { facilities = "0.5", public = "0.25" }'), 2)
     released, refused = (body for body in bodies(made, "private") if body["audience"] == "facilities")
     assert list(released) == list(refused)
@@ -100,14 +103,14 @@ def test_a_window_that_the_sliding_budget_refuses_has_the_shape_of_every_other()
     ]  # fmt: skip
 
 
-def test_refusals_do_not_depend_on_counts():
+def test_refusals_do_not_depend_on_counts() -> None:
     policy = policy_of('w_budget = { facilities = "1" }\ndaily_budget = { public = "3" }')
     outcomes = [[e["outcome"] for e in audit_of(run(policy, 50, count=n))] for n in (0, 17)]
     assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
-def test_a_budget_lasts_for_its_refresh_and_then_begins_anew(restart):
+def test_a_budget_lasts_for_its_refresh_and_then_begins_anew(restart: bool) -> None:
     made = run(policy_of('daily_budget = { facilities = "10" }\nrefresh = "2d"'), 4 * 96, restart=restart)
     got = paid(made, "facilities")
     period = DAY // TICK * 2
@@ -120,7 +123,7 @@ def test_a_budget_lasts_for_its_refresh_and_then_begins_anew(restart):
     assert left[period] == 19
 
 
-def test_a_budget_of_366_days_remembers_its_first_day_until_its_last():
+def test_a_budget_of_366_days_remembers_its_first_day_until_its_last() -> None:
     policy = policy_of('daily_budget = { facilities = "0.5" }\nrefresh = "366d"', epsilon='facilities = "0.5"')
     period = FIRST // DAY - FIRST // DAY % 366
     stage = Releases(policy, SITE, laboratory())
@@ -133,12 +136,12 @@ def test_a_budget_of_366_days_remembers_its_first_day_until_its_last():
     assert paid(outputs, "facilities") == [True, *[False] * 7, True, False]
 
 
-def test_without_a_refresh_a_budget_is_of_one_utc_day():
+def test_without_a_refresh_a_budget_is_of_one_utc_day() -> None:
     got = paid(run(policy_of('daily_budget = { facilities = "10" }'), 2 * 96), "facilities")
     assert [n for n, ok in enumerate(got) if ok] == [*range(20), *range(96, 116)]
 
 
-def test_a_budget_counts_the_days_of_a_refresh_that_was_another_before():
+def test_a_budget_counts_the_days_of_a_refresh_that_was_another_before() -> None:
     stages = [
         Releases(policy_of(f'daily_budget = {{ facilities = "10" }}\nrefresh = "{days}d"'), SITE, laboratory())
         for days in (2, 1)
@@ -152,7 +155,7 @@ def test_a_budget_counts_the_days_of_a_refresh_that_was_another_before():
     assert [n for n, ok in enumerate(got) if ok] == [*range(20), *range(96, 116)]
 
 
-def test_audiences_that_share_values_share_what_is_left():
+def test_audiences_that_share_values_share_what_is_left() -> None:
     policy = policy_of('daily_budget = { facilities = "40", public = "3" }', epsilon='facilities = "1", public = "1"')
     made = run(policy, 8)
     assert paid(made, "facilities") == paid(made, "public") == [True] * 3 + [False] * 5
@@ -160,7 +163,7 @@ def test_audiences_that_share_values_share_what_is_left():
     assert left == [{"plain/facilities": n, "plain/public": n} for n in (2, 1, 0, 0, 0, 0, 0, 0)]
 
 
-def test_the_tighter_of_two_budgets_decides():
+def test_the_tighter_of_two_budgets_decides() -> None:
     made = run(policy_of('daily_budget = { facilities = "4" }\nw_budget = { facilities = "1" }'), 96)
     assert reasons(made, "facilities") == {"released": 8, "w_budget": 9, "budget": 79}
 
@@ -177,7 +180,7 @@ def test_the_tighter_of_two_budgets_decides():
         ('daily_budget = { facilities = "0.1" }', "daily_budget.facilities must pay at least one release, got 0.1"),
     ],
 )
-def test_a_budget_that_cannot_be_kept_is_refused_at_load(budget, rule):
+def test_a_budget_that_cannot_be_kept_is_refused_at_load(budget: str, rule: str) -> None:
     with pytest.raises(PolicyError) as refused:
         policy_of(budget)
     assert rule in str(refused.value)
@@ -185,13 +188,13 @@ def test_a_budget_that_cannot_be_kept_is_refused_at_load(budget, rule):
 
 
 @pytest.mark.parametrize("w", [0, 2017])
-def test_w_has_bounds(w):
+def test_w_has_bounds(w: int) -> None:
     with pytest.raises(PolicyError, match=r"privacy\.w"):
         policy_of("", w=w)
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["running", "restarted"])
-def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_before(restart):
+def test_a_sliding_budget_of_a_new_policy_counts_what_was_spent_under_the_one_before(restart: bool) -> None:
     """w = 5 before and w = 60 from then on: 40 of the windows before cost 0.5 each, and 22 is too little for 45."""
     before, after = (
         Releases(policy_of(f'w_budget = {{ facilities = "{budget}" }}', w=w), SITE, laboratory())
@@ -219,7 +222,7 @@ def of_zones(**zones: str) -> Policy:
     )
 
 
-def one_after_another(*policies):
+def one_after_another(*policies: Any) -> Any:
     """Release 4 windows of one day under each policy, of which each costs 0.5; return the last one's outcomes."""
     state, got = None, []
     for number, policy in enumerate(policies):
@@ -252,20 +255,20 @@ SPENT, FRESH = [True, True, False, False], [True] * 4
         ([of_zones(one="a", other="ab"), of_zones(one="ab", other="a")], SPENT),
     ],
 )
-def test_a_budget_does_not_begin_anew_with_a_name(policies, last):
+def test_a_budget_does_not_begin_anew_with_a_name(policies: Any, last: Any) -> None:
     assert one_after_another(*policies) == last
 
 
 # --- sums of the ledger ----------------------------------------------------------------------------------
 
 
-def test_all_days_of_a_period_are_paid_by_its_budget():
+def test_all_days_of_a_period_are_paid_by_its_budget() -> None:
     ledger = LedgerState(spent={"r/a": {2: 1, 3: 10, 4: 100, 5: 1000, 6: 10_000}})
     assert spent_on(ledger, ["r/a"], range(3, 6)) == 1110
     assert spent_on(ledger, ["r/b"], range(3, 6)) == 0
 
 
-def test_both_ends_of_a_span_belong_to_it_also_after_a_late_window():
+def test_both_ends_of_a_span_belong_to_it_also_after_a_late_window() -> None:
     ledger = LedgerState()
     for end, spent in ((10, 1), (20, 10), (30, 100)):
         ledger.remember("r/a", 0, end, spent)

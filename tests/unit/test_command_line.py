@@ -52,14 +52,16 @@ def ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], r
         (BaseExceptionGroup("g", [KeyboardInterrupt()]), 130, ""),
     ],
 )
-def test_an_error_ends_the_program_with_one_line_and_a_code(monkeypatch, capsys, raising, code, line):
+def test_an_error_ends_the_program_with_one_line_and_a_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raising: Any, code: Any, line: Any
+) -> None:
     assert ended(monkeypatch, capsys, raising) == (code, f"{line}\n" if line else "")
 
 
 @pytest.mark.parametrize("wrap", [lambda e: e, lambda e: ExceptionGroup("g", [e])])
 def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
-    monkeypatch, capsys, wrap: Callable[[Exception], Exception]
-):
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrap: Callable[[Exception], Exception]
+) -> None:
     code, said = ended(monkeypatch, capsys, wrap(ZeroDivisionError(SECRET)))
     assert code == 1
     assert said.startswith("tacet: internal error, ZeroDivisionError in ")
@@ -67,7 +69,9 @@ def test_a_fault_of_the_program_is_named_and_never_shows_what_it_read(
     assert SECRET not in said
 
 
-def test_what_an_error_quotes_does_not_talk_to_the_terminal(monkeypatch, capsys):
+def test_what_an_error_quotes_does_not_talk_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = ended(monkeypatch, capsys, UsageError("audience \x1b[31mx\r\x9b2J\u202e\tß:\nsecond line"))[1]
     assert said == "tacet: audience \\x1b[31mx\\r\\x9b2J\\u202e\\tß:\nsecond line\n"
 
@@ -78,7 +82,7 @@ def test_what_an_error_quotes_does_not_talk_to_the_terminal(monkeypatch, capsys)
 @pytest.mark.parametrize(
     "text", ["127.0.0.1:\u00b2", "127.0.0.1:\u0661", "127.0.0.1:65536", "127.0.0.1:", "1162", ":-1"]
 )
-def test_an_address_ends_in_a_port(text):
+def test_an_address_ends_in_a_port(text: Any) -> None:
     with pytest.raises(click.BadParameter, match="must be HOST:PORT"):
         Address().convert(text, None, None)
 
@@ -94,7 +98,7 @@ def test_an_address_ends_in_a_port(text):
         ("kafka://broker:9092", "got 'kafka://broker:9092'"),
     ],
 )
-def test_brokers_are_hosts_with_ports_and_nothing_else(servers: str, report: str):
+def test_brokers_are_hosts_with_ports_and_nothing_else(servers: str, report: str) -> None:
     for given, name in ((servers, "--kafka"), (None, "TACET_KAFKA")):
         with pytest.raises(UsageError, match="must be HOST:PORT, or several with commas between") as problem:
             bootstrap(Settings(kafka=servers), given)
@@ -103,20 +107,20 @@ def test_brokers_are_hosts_with_ports_and_nothing_else(servers: str, report: str
     assert bootstrap(Settings(kafka="a.b-c_d:9092, [::1]:9093"), None) == "a.b-c_d:9092, [::1]:9093"
 
 
-def test_an_empty_variable_names_no_broker():
+def test_an_empty_variable_names_no_broker() -> None:
     with pytest.raises(UsageError, match="--kafka: must be given, or TACET_KAFKA set"):
         bootstrap(Settings(kafka=""), None)
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "0", "-1", "fast", "1e999"])
-def test_a_speed_is_a_positive_number(text):
+def test_a_speed_is_a_positive_number(text: Any) -> None:
     with pytest.raises(click.BadParameter, match="must be a positive number or 'max'"):
         Speed().convert(text, None, None)
     assert (Speed().convert("0.5", None, None), Speed().convert("max", None, None)) == (0.5, None)
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_windows_end_after_they_begin(turned):
+def test_windows_end_after_they_begin(turned: Any) -> None:
     @windows_options
     def command(**_: Any) -> None:
         pass
@@ -130,7 +134,7 @@ def test_windows_end_after_they_begin(turned):
     assert CliRunner().invoke(verb, ["--from", until[1], "--to", until[1]]).exit_code == 0
 
 
-def test_a_policy_may_begin_with_a_mark_of_other_systems(tmp_path: Path):
+def test_a_policy_may_begin_with_a_mark_of_other_systems(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text("\ufeff" + policy_text().replace("\n", "\r\n"), newline="")
     assert read_policy(path) == building()
@@ -140,7 +144,7 @@ def test_a_policy_may_begin_with_a_mark_of_other_systems(tmp_path: Path):
     ("source", "allowed"),
     [("127.0.0.9", True), ("127.0.0.0/8", True), ("::1", True), ("::10.2.0.5", False), ("::1:2", False)],
 )
-def test_the_uptime_clock_is_for_loopback_alone(tmp_path: Path, source: str, allowed: bool):
+def test_the_uptime_clock_is_for_loopback_alone(tmp_path: Path, source: str, allowed: bool) -> None:
     keyfile.create(tmp_path / "key", laboratory=True)
     policy = load_policy(policy_text().replace('"127.0.0.2"', f'"{source}"'))
     if allowed:

@@ -38,7 +38,7 @@ def begun() -> Control:
     return report(control, admit(control, OLD, "key", "2", accept=False))
 
 
-def test_a_clusters_number_of_partitions_is_written_once():
+def test_a_clusters_number_of_partitions_is_written_once() -> None:
     control = report(Control(), found(Control(), 4, "c1"))
     assert (control.id, control.partitions) == ("c1", 4)
     assert found(control, 4, "c2") == {}
@@ -46,12 +46,12 @@ def test_a_clusters_number_of_partitions_is_written_once():
         found(control, 8, "c2")
 
 
-def test_a_grown_topic_is_named_with_the_way_out():
+def test_a_grown_topic_is_named_with_the_way_out() -> None:
     with pytest.raises(UsageError, match=r"topic b: must have 4 partitions .*, has 8; .* 'tacet recover --kafka'"):
         refuse_other_counts(begun(), {"a": 4, "b": 8})
 
 
-def test_the_first_key_and_the_first_policy_are_the_clusters():
+def test_the_first_key_and_the_first_policy_are_the_clusters() -> None:
     control = begun()
     assert admit(control, OLD, "key", "2", accept=False) == {}
     with pytest.raises(UsageError, match="key: must be the one this cluster was begun with"):
@@ -64,7 +64,7 @@ def test_the_first_key_and_the_first_policy_are_the_clusters():
         admit(control, OLD, "key", "3", accept=False)
 
 
-def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_one():
+def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_one() -> None:
     control = begun()
     report(control, admit(control, NEW, "key", "2", accept=True))
     assert control.current() == NEW.version
@@ -76,7 +76,7 @@ def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_
     refuse_superseded(control, OLD)
 
 
-def test_a_source_has_one_ingest_until_that_is_silent():
+def test_a_source_has_one_ingest_until_that_is_silent() -> None:
     control = Control()
     session, records = claim(control, "a", PAIRS, 100, now=NOW, take_over=False)
     report(control, {**records, **sign_of_life("a")})
@@ -89,23 +89,23 @@ def test_a_source_has_one_ingest_until_that_is_silent():
     assert displaced(report(control, records), "a", PAIRS) == PAIRS[0]
 
 
-def test_an_ingest_that_ended_well_leaves_its_sources_at_once():
+def test_an_ingest_that_ended_well_leaves_its_sources_at_once() -> None:
     control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
     report(control, sign_of_life("a", alive=False))
     claim(control, "b", PAIRS, 200, now=NOW, take_over=False)
 
 
-def test_take_over_displaces_an_ingest_that_lives():
+def test_take_over_displaces_an_ingest_that_lives() -> None:
     control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
     _, records = claim(control, "b", PAIRS, 200, now=NOW, take_over=True)
     assert displaced(report(control, records), "a", PAIRS) == PAIRS[0]
 
 
-def test_a_session_is_later_than_any_before_it_also_where_the_clock_went_back():
+def test_a_session_is_later_than_any_before_it_also_where_the_clock_went_back() -> None:
     control = report(Control(), claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1])
     assert claim(control, "b", PAIRS, 40, now=NOW, take_over=False)[0] == 101
 
 
-def test_what_is_no_control_record_is_refused_without_its_content():
+def test_what_is_no_control_record_is_refused_without_its_content() -> None:
     with pytest.raises(DataError, match="control record policy: must be a JSON object of version 1"):
         Control().apply("policy/x", b'{"v":2,"secret":1}', 0)

@@ -70,13 +70,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "field"), BAD, ids=range(len(BAD)))
-def test_a_bad_row_costs_its_time_at_all_zones_and_nothing_else(tmp_path, line, field):
+def test_a_bad_row_costs_its_time_at_all_zones_and_nothing_else(tmp_path: Path, line: str, field: str) -> None:
     """A count that is not there must not pass for 0, and so neither may its zone's neighbours be told alone."""
     made = read_table(table(tmp_path, *GOOD[:3], line, *GOOD[4:]), UTC)
     assert report(made) == ([T[0], T[2]], [[4, 5], [4, 5]], [f"line 5: {field}"], 1)
 
 
-def test_a_byte_that_is_no_text_costs_its_time(tmp_path):
+def test_a_byte_that_is_no_text_costs_its_time(tmp_path: Path) -> None:
     path = tmp_path / "c.csv"
     path.write_bytes(
         "\n".join(["time,zone,count", *GOOD]).encode().replace(f"{T[1]},b".encode(), f"{T[1]},\xe9".encode("latin-1"))
@@ -84,18 +84,18 @@ def test_a_byte_that_is_no_text_costs_its_time(tmp_path):
     assert report(read_table(path, UTC))[2:] == ([f"line 5: {ZONE}"], 1)
 
 
-def test_of_two_counts_of_a_zone_at_a_time_neither_is_taken(tmp_path):
+def test_of_two_counts_of_a_zone_at_a_time_neither_is_taken(tmp_path: Path) -> None:
     made = read_table(table(tmp_path, *GOOD, f"{T[1]},b,9"), UTC)
     assert report(made) == ([T[0], T[2]], [[4, 5]] * 2, ["line 8: time and zone must come once"], 1)
 
 
-def test_a_time_without_every_zone_is_left_out_though_no_row_is_bad(tmp_path):
+def test_a_time_without_every_zone_is_left_out_though_no_row_is_bad(tmp_path: Path) -> None:
     made = release(table(tmp_path, *GOOD[:3], *GOOD[4:]))
     assert (made.windows, made.bad, made.left_out) == (2, 0, 1)
     assert str(made.problem) == "1 time was left out, at which not every zone has one good count"
 
 
-def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3(tmp_path):
+def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3(tmp_path: Path) -> None:
     bad, key, out = table(tmp_path, *GOOD[:3], f"{T[1]},b,-77123", *GOOD[4:]), tmp_path / "key", tmp_path / "out.csv"
     keyfile.create(key, laboratory=True)
     assert str(release(bad).problem) == (
@@ -117,12 +117,12 @@ def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3
         ([f"{T[0]},a,1", f"{T[1]},a,1", f"{T[2]},b,1"], "every zone must have a count at every time; one zone has 1"),
     ],
 )
-def test_a_table_of_which_nothing_is_left_is_refused(tmp_path, lines, said):
+def test_a_table_of_which_nothing_is_left_is_refused(tmp_path: Path, lines: list[str], said: str) -> None:
     with pytest.raises(DataError, match=said):
         read_table(table(tmp_path, *lines), UTC)
 
 
-def test_the_hour_that_comes_twice_is_two_hours(tmp_path):
+def test_the_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
     clock = ("00:30", "01:00", "01:30", "01:00", "01:30", "02:00")
     local = [f"2018-11-04T{time}:00,{zone},{place}" for place, time in enumerate(clock) for zone in "ab"]
     times = [f"2018-11-04T{time}:00Z" for time in ("07:30", "08:00", "08:30", "09:00", "09:30", "10:00")]
@@ -132,13 +132,13 @@ def test_the_hour_that_comes_twice_is_two_hours(tmp_path):
         assert report(made) == (times, [[place] * 2 for place in range(6)], [], 0)
 
 
-def test_a_local_time_that_the_clocks_skip_is_no_time(tmp_path):
+def test_a_local_time_that_the_clocks_skip_is_no_time(tmp_path: Path) -> None:
     made = read_table(table(tmp_path, "2018-03-11T02:30:00,a,1", "2018-03-11T03:30:00,a,2"), WEST)
     assert report(made) == (["2018-03-11T10:30:00Z"], [[2]], [f"line 2: {TIME}"], 0)
 
 
 @pytest.mark.parametrize("form", ["mark", "packed", "lines of other systems"])
-def test_tables_of_other_systems_are_read(tmp_path, form):
+def test_tables_of_other_systems_are_read(tmp_path: Path, form: str) -> None:
     path, text = table(tmp_path, *GOOD), "\n".join(["time,zone,count", *GOOD])
     wanted = report(read_table(path, UTC))
     other = tmp_path / ("o.csv.gz" if form == "packed" else "o.csv")
@@ -149,7 +149,7 @@ def test_tables_of_other_systems_are_read(tmp_path, form):
     assert report(read_table(other, UTC)) == wanted
 
 
-def test_the_largest_count_is_released_without_wrapping(tmp_path):
+def test_the_largest_count_is_released_without_wrapping(tmp_path: Path) -> None:
     path = table(tmp_path, *(f"{time},a,{LARGEST_COUNT}" for time in T))
     for mechanism in ("laplace", "pegasus"):
         release(path, mechanism=mechanism)
@@ -157,7 +157,7 @@ def test_the_largest_count_is_released_without_wrapping(tmp_path):
             assert all(abs(int(row["value"]) - LARGEST_COUNT) < 1000 for row in csv.DictReader(file))
 
 
-def test_a_grid_that_would_not_end_asks_for_max_count_and_tells_no_value(tmp_path):
+def test_a_grid_that_would_not_end_asks_for_max_count_and_tells_no_value(tmp_path: Path) -> None:
     path = table(tmp_path, *(f"{time},a,{LARGEST_COUNT}" for time in T))
     with pytest.raises(UsageError, match="give --max-count: the noisy counts reach beyond 1,048,576, where") as caught:
         release(path, mechanism="filter")
@@ -165,7 +165,7 @@ def test_a_grid_that_would_not_end_asks_for_max_count_and_tells_no_value(tmp_pat
     assert "1000" not in str(caught.value)
 
 
-def test_an_epsilon_that_pegasus_cannot_work_with_is_told_as_the_policy_tells_it(tmp_path):
+def test_an_epsilon_that_pegasus_cannot_work_with_is_told_as_the_policy_tells_it(tmp_path: Path) -> None:
     keyfile.create(tmp_path / "key", laboratory=True)
     done = run(
         table(tmp_path, *GOOD), tmp_path / "key", tmp_path / "o", "--mechanism", "pegasus", "--epsilon", "0.000001"

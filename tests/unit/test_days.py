@@ -1,5 +1,7 @@
 """On Kafka a day's key goes when every site of the policy is past it, wherever the site is processed."""
 
+from pathlib import Path
+
 from connectors import keyfile
 from connectors.kafka.key_retirement import oldest_day_needed
 from stream.policy.document import Policy, load_policy
@@ -40,7 +42,7 @@ def snapshot(keys: keyfile.FileKeys, site: str, until: int, policy: Policy = POL
     return partition.snapshot(1, 0)
 
 
-def test_oldest_day_needed_is_that_of_the_slowest_site(tmp_path):
+def test_oldest_day_needed_is_that_of_the_slowest_site(tmp_path: Path) -> None:
     keyfile.create(tmp_path / "key", laboratory=False)
     keys = keyfile.FileKeys(tmp_path / "key")
     east, west = snapshot(keys, "east", START + 3 * DAY), snapshot(keys, "west", START + DAY + HOUR)
@@ -49,13 +51,13 @@ def test_oldest_day_needed_is_that_of_the_slowest_site(tmp_path):
     assert oldest_day_needed([east, west], POLICY, keys) == 17_601
 
 
-def test_no_day_goes_while_a_site_has_not_begun(tmp_path):
+def test_no_day_goes_while_a_site_has_not_begun(tmp_path: Path) -> None:
     keyfile.create(tmp_path / "key", laboratory=False)
     keys = keyfile.FileKeys(tmp_path / "key")
     assert oldest_day_needed([snapshot(keys, "east", START + 3 * DAY)], POLICY, keys) is None
 
 
-def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_back(tmp_path):
+def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_back(tmp_path: Path) -> None:
     """It gets no message any more, so that its state stays as it was under the policy before."""
     keyfile.create(tmp_path / "key", laboratory=False)
     keys = keyfile.FileKeys(tmp_path / "key")

@@ -43,14 +43,14 @@ epsilon = {{ board = "{epsilon}" }}
     )
 
 
-def test_counts_over_offices_whose_attributes_are_released_are_refused():
+def test_counts_over_offices_whose_attributes_are_released_are_refused() -> None:
     text = refusal(counting_offices("1"))
     assert text.startswith("building.toml: release 'office-day'")
     assert "max_factor = 20.09" in text
     assert f"got {math.exp(1 + 3 * 12 * 1):.4g}" in text
 
 
-def test_the_factor_is_epsilon_plus_devices_times_ticks_times_counts():
+def test_the_factor_is_epsilon_plus_devices_times_ticks_times_counts() -> None:
     """exp(1 + 3 devices * 12 ticks * e) <= e^3 exactly where e <= 2/36."""
     check_promises(load_policy(counting_offices("0.0555")))
     assert "all" in refusal(counting_offices("0.0557"))
@@ -61,7 +61,7 @@ def test_the_factor_is_epsilon_plus_devices_times_ticks_times_counts():
 
 
 @pytest.mark.parametrize(("mechanism", "exponent"), [("uniform", 1), ("sample", 12), ("ba", 12)])
-def test_a_w_event_release_may_spend_all_it_has_at_each_of_the_ticks(mechanism, exponent):
+def test_a_w_event_release_may_spend_all_it_has_at_each_of_the_ticks(mechanism: str, exponent: int) -> None:
     """Counts one hour apart cost sample all of epsilon each time: 1 + 3 devices * 12 ticks * 0.05 = 2.8 at most."""
     text = counting_offices("0.05").replace(
         'mechanism = "laplace"\nzones = { kind = ["office"',
@@ -74,27 +74,27 @@ def test_a_w_event_release_may_spend_all_it_has_at_each_of_the_ticks(mechanism, 
     assert together == 3 * exponent * epsilon * (3 if mechanism == "uniform" else 1)
 
 
-def test_a_coalition_of_readers_who_see_only_one_each_is_bounded_too():
+def test_a_coalition_of_readers_who_see_only_one_each_is_bounded_too() -> None:
     """The board sees counts only and facilities attributes only: together they break it."""
     assert "for all at dbh" in refusal(counting_offices("1"))
 
 
-def test_the_example_policies_keep_their_promises():
+def test_the_example_policies_keep_their_promises() -> None:
     check_promises(building())
     check_promises(load_policy(simulated_policy(simulate(SimulatorConfig(scale=0.05)))))
 
 
-def test_the_simulated_policy_would_be_refused_with_its_offices_counted():
+def test_the_simulated_policy_would_be_refused_with_its_offices_counted() -> None:
     text = simulated_policy(simulate(SimulatorConfig(scale=0.05)))
     assert 'kind = ["classroom", "open", "corridor"]' in text
     refusal(text.replace('"corridor"] }', '"corridor", "office"] }'))
 
 
-def test_an_attribute_alone_above_the_limit_is_refused():
+def test_an_attribute_alone_above_the_limit_is_refused() -> None:
     refusal(policy_text().replace('facilities = "1", public = "0.2"', 'facilities = "3.1", public = "0.2"'))
 
 
-def test_count_promises_hold_every_unit_for_every_reader_and_all_together():
+def test_count_promises_hold_every_unit_for_every_reader_and_all_together() -> None:
     promises = {(p.release, p.reader): p.units for p in count_promises(building(tick="5min"))}
     assert {reader for release, reader in promises if release == "grouped"} == {"facilities", "public", "board", "all"}
     units = promises["plain", "facilities"]
@@ -106,13 +106,13 @@ def test_count_promises_hold_every_unit_for_every_reader_and_all_together():
     assert {unit: units[unit] for unit in wanted} == wanted
 
 
-def test_a_coalition_pays_the_largest_epsilon_but_every_grouper():
+def test_a_coalition_pays_the_largest_epsilon_but_every_grouper() -> None:
     promises = {(p.release, p.reader): p.units["presence_tuple"] for p in count_promises(building())}
     assert promises["plain", "all"] == Fraction("0.5")
     assert promises["grouped", "all"] == Fraction("0.8") + Fraction("0.2") * (1 + Fraction("0.1"))
 
 
-def test_attribute_promises_hold_factor_and_habit():
+def test_attribute_promises_hold_factor_and_habit() -> None:
     promises = {(p.attribute, p.reader): p for p in attribute_promises(building())}
     arrival = promises["arrival", "public"]
     assert arrival.factor == pytest.approx(math.exp(0.2))
@@ -121,7 +121,7 @@ def test_attribute_promises_hold_factor_and_habit():
     assert promises["arrival", "all"].epsilon == 1
 
 
-def test_under_a_model_a_habit_is_promised_what_each_day_may_tell_at_most():
+def test_under_a_model_a_habit_is_promised_what_each_day_may_tell_at_most() -> None:
     model = 'model.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
     text = policy_text(ATTRIBUTES.replace(OFFICES, f"{OFFICES}\n{model}"))
     promises = {(p.attribute, p.reader): p for p in attribute_promises(load_policy(text))}
@@ -156,7 +156,7 @@ def logic_refusal(*releases: str) -> str:
     return str(caught.value)
 
 
-def test_a_value_of_one_release_may_not_prove_an_attribute_of_another_sensitive():
+def test_a_value_of_one_release_may_not_prove_an_attribute_of_another_sensitive() -> None:
     """Who comes after noon, which may be shown, also leaves after noon, which may not."""
     text = logic_refusal(of_offices("a", "arrival", BEFORE_NOON), of_offices("b", "departure", AFTER_NOON))
     assert text == (
@@ -165,32 +165,32 @@ def test_a_value_of_one_release_may_not_prove_an_attribute_of_another_sensitive(
     )
 
 
-def test_a_value_may_not_prove_another_of_the_same_release_sensitive():
+def test_a_value_may_not_prove_another_of_the_same_release_sensitive() -> None:
     both = of_offices("a", "arrival", BEFORE_NOON) + (
         f'[release.attributes.departure]\nepsilon = {{ facilities = "1" }}\nsensitive = {AFTER_NOON}\n'
     )
     assert logic_refusal(both).startswith("building.toml: release 'a': no value of one attribute may prove another")
 
 
-def test_releases_that_share_only_some_zones_are_checked_where_they_meet():
+def test_releases_that_share_only_some_zones_are_checked_where_they_meet() -> None:
     everywhere = of_offices("a", "arrival", BEFORE_NOON, zones="")
     assert "releases 'a' and 'b'" in logic_refusal(everywhere, of_offices("b", "departure", AFTER_NOON))
 
 
-def test_releases_of_different_zones_say_nothing_of_each_other():
+def test_releases_of_different_zones_say_nothing_of_each_other() -> None:
     halls = of_offices("b", "departure", AFTER_NOON, more='absent = "public"', zones='zones = { kind = "hall" }')
     check_attribute_logic(load_policy(policy_text(of_offices("a", "arrival", BEFORE_NOON) + halls)))
 
 
 @pytest.mark.parametrize("public_first", [True, False])
-def test_a_shown_absence_may_not_prove_the_attributes_of_another_release_sensitive(public_first):
+def test_a_shown_absence_may_not_prove_the_attributes_of_another_release_sensitive(public_first: bool) -> None:
     shows = of_offices("a", "arrival", '{ after = "10:00" }', more='absent = "public"')
     hides = of_offices("b", "occupancy_level", "{ below = 0.3 }")
     text = logic_refusal(*([shows, hides] if public_first else [hides, shows]))
     assert text.startswith("building.toml: releases 'a' and 'b': absent must be the same")
 
 
-def test_releases_of_one_zone_that_agree_and_give_nothing_away_are_let_through():
+def test_releases_of_one_zone_that_agree_and_give_nothing_away_are_let_through() -> None:
     for absent in ("public", "sensitive"):
         releases = of_offices("a", "arrival", '{ after = "10:00" }', more=f'absent = "{absent}"')
         releases += of_offices("b", "occupancy_level", "{ below = 0.3 }", more=f'absent = "{absent}"')
@@ -198,7 +198,7 @@ def test_releases_of_one_zone_that_agree_and_give_nothing_away_are_let_through()
 
 
 @pytest.mark.parametrize("cap", ["", "\ncap = 2"])
-def test_a_model_that_leaves_out_attributes_of_its_zones_is_refused(cap):
+def test_a_model_that_leaves_out_attributes_of_its_zones_is_refused(cap: str) -> None:
     """What a second release says of the day is outside its joint, so neither factors nor cap would hold."""
     model = 'model.joint = { "0" = 0.4, "1" = 0.6 }' + cap
     text = logic_refusal(

@@ -1,6 +1,8 @@
 """The connector's core: what is kept, when it leaves, and what the clock says on its own."""
 
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from connectors.snmp.ingest import (
     UNKNOWN_ACCESS_POINT,
     UNKNOWN_LISTED,
     Ingest,
+    Outcome,
     SiteLimits,
     most_unknown,
 )
@@ -25,7 +28,7 @@ from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy
-from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
 from stream.schemas import encode_message
 from stream.sensing.occupancy import Sense
 from stream.sensing.pseudonyms import Pseudonyms
@@ -45,7 +48,9 @@ MIDNIGHT = NOON + DAY // 2
 ANNE, BERT = bytes.fromhex("3c0000000001"), bytes.fromhex("3c0000000002")
 
 
-def ingest(validity=10 * MINUTE, max_devices=100, places=PLACES, **more):
+def ingest(
+    validity: int = 10 * MINUTE, max_devices: int = 100, places: dict[str, tuple[str, str]] = PLACES, **more: Any
+) -> Ingest:
     sites = {
         "dbh": SiteLimits((CONTROLLER,), validity, max_devices),
         "ics": SiteLimits((CONTROLLER, OTHER), validity, max_devices),
@@ -53,8 +58,8 @@ def ingest(validity=10 * MINUTE, max_devices=100, places=PLACES, **more):
     return Ingest(access_points=places, sites=sites, **({"pseudonyms": Pseudonyms.daily(KEY)} | more))
 
 
-def trap(client=ANNE, access_point=LOBBY, kind=Kind.ASSOCIATE, **more):
-    values = {
+def trap(client: bytes = ANNE, access_point: str = LOBBY, kind: Kind = Kind.ASSOCIATE, **more: Any) -> Trap:
+    values: dict[str, Any] = {
         "kind": kind, "vendor": "cisco-aireos", "reason": "", "client": client,
         "access_point": bytes.fromhex(access_point.replace(":", "")), "name": b"", "at_sender": False,
         "uptime": 0, "version": 2, "inform": False, "request_id": 1,
@@ -62,38 +67,38 @@ def trap(client=ANNE, access_point=LOBBY, kind=Kind.ASSOCIATE, **more):
     return Trap(**(values | more))
 
 
-def rows(messages):
+def rows(messages: Iterator[Any] | list[ObservationBatch]) -> list[Row]:
     return [row for m in messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
 class Connector:
     """A core with its state, for the tests' convenience."""
 
-    def __init__(self, core=None, start=NOON):
+    def __init__(self, core: Any = None, start: int = NOON) -> None:
         self.core = core or ingest()
         self.state = self.core.initial(start)
 
-    def hear(self, time, item=None, source=CONTROLLER, address=None):
+    def hear(self, time: int, item: Trap | None = None, source: str = CONTROLLER, address: Any = None) -> Outcome:
         return self.core.observe(self.state, time, source, address or source, item or trap())
 
-    def poll(self, time):
+    def poll(self, time: int) -> list[Any]:
         return self.core.poll(self.state, time)
 
-    def drain(self):
+    def drain(self) -> list[ObservationBatch]:
         return self.core.drain(self.state)
 
 
 # ---- collapse ------------------------------------------------------------------------------------------
 
 
-def test_a_run_of_duplicates_a_second_apart_keeps_one_every_five_seconds():
+def test_a_run_of_duplicates_a_second_apart_keeps_one_every_five_seconds() -> None:
     c = Connector()
     outcomes = [c.hear(NOON + n * SECOND).dropped for n in range(12)]
     assert [n for n, dropped in enumerate(outcomes) if dropped is None] == [0, 5, 10]
     assert set(outcomes) == {None, COLLAPSED}
 
 
-def test_two_access_points_of_one_zone_collapse_and_two_zones_do_not():
+def test_two_access_points_of_one_zone_collapse_and_two_zones_do_not() -> None:
     c = Connector()
     assert c.hear(NOON).dropped is None
     assert c.hear(NOON + 1, trap(access_point=LOBBY_TOO)).dropped == COLLAPSED
@@ -101,13 +106,13 @@ def test_two_access_points_of_one_zone_collapse_and_two_zones_do_not():
     assert c.hear(NOON + 3).dropped is None, "back in the lobby: the last kept one was elsewhere"
 
 
-def test_devices_and_sites_collapse_apart():
+def test_devices_and_sites_collapse_apart() -> None:
     c = Connector()
     assert [c.hear(NOON, item).dropped for item in (trap(), trap(BERT), trap(access_point=ELSEWHERE))] == [None] * 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000_000), st.sampled_from([LOBBY, LOBBY_TOO, ROOM])), max_size=40))
-def test_the_last_kept_sighting_is_the_only_anchor(steps):
+def test_the_last_kept_sighting_is_the_only_anchor(steps: list[tuple[int, str]]) -> None:
     c, time, anchor = Connector(), NOON, None
     for gap, radio in steps:
         time += gap
@@ -120,7 +125,7 @@ def test_the_last_kept_sighting_is_the_only_anchor(steps):
 # ---- places --------------------------------------------------------------------------------------------
 
 
-def test_unknown_access_points_are_counted_and_listed_up_to_a_bound():
+def test_unknown_access_points_are_counted_and_listed_up_to_a_bound() -> None:
     c = Connector()
     for n in range(UNKNOWN_LISTED + 3):
         assert (
@@ -132,7 +137,7 @@ def test_unknown_access_points_are_counted_and_listed_up_to_a_bound():
     assert c.state.unknown_unlisted == 3
 
 
-def test_the_most_frequent_unknown_access_points_are_told_by_radio_address():
+def test_the_most_frequent_unknown_access_points_are_told_by_radio_address() -> None:
     c = Connector()
     for n in range(30):
         for _ in range(n + 1):
@@ -141,7 +146,7 @@ def test_the_most_frequent_unknown_access_points_are_told_by_radio_address():
     assert list(report.items()) == [(f"aa:00:00:00:00:{n:02x}", n + 1) for n in range(29, 29 - MOST_UNKNOWN, -1)]
 
 
-def test_no_client_and_no_free_text_is_told_as_an_unknown_access_point():
+def test_no_client_and_no_free_text_is_told_as_an_unknown_access_point() -> None:
     c = Connector()
     c.hear(NOON, trap(client=BERT))
     c.hear(NOON, trap(access_point=ANNE.hex(":")))
@@ -152,7 +157,7 @@ def test_no_client_and_no_free_text_is_told_as_an_unknown_access_point():
     assert ANNE.hex(":") not in c.state.unknown
 
 
-def test_names_and_senders_stand_for_access_points_where_the_vendor_gives_no_address():
+def test_names_and_senders_stand_for_access_points_where_the_vendor_gives_no_address() -> None:
     c = Connector(ingest(aliases={"2065-clwa": ROOM, "10.2.9.9": LOBBY}))
     assert c.hear(NOON, trap(access_point="", name=b"2065-clwa")).dropped is None
     assert c.hear(NOON, trap(access_point="", at_sender=True), address="10.2.9.9").dropped is None
@@ -162,7 +167,7 @@ def test_names_and_senders_stand_for_access_points_where_the_vendor_gives_no_add
         ingest(aliases={"x": "00:00:00:00:00:01"})
 
 
-def test_names_of_access_points_are_compared_without_case_and_padding():
+def test_names_of_access_points_are_compared_without_case_and_padding() -> None:
     c = Connector(ingest(aliases={"2065-CLWA": ROOM, "Straße": LOBBY}))
     for n, name in enumerate((b"2065-clwa", b" 2065-Clwa\x00", b"STRASSE")):
         assert c.hear(NOON + n * MINUTE, trap(access_point="", name=name)).dropped is None
@@ -170,12 +175,12 @@ def test_names_of_access_points_are_compared_without_case_and_padding():
 
 
 @pytest.mark.parametrize("sender", ["2001:DB8:0::9", "2001:db8::9"])
-def test_senders_are_compared_as_addresses(sender):
+def test_senders_are_compared_as_addresses(sender: str) -> None:
     c = Connector(ingest(aliases={sender: ROOM}))
     assert c.hear(NOON, trap(access_point="", at_sender=True), address="2001:db8::9").dropped is None
 
 
-def test_a_bssid_is_placed_by_the_base_radio_that_it_shares_its_first_bits_with():
+def test_a_bssid_is_placed_by_the_base_radio_that_it_shares_its_first_bits_with() -> None:
     base = "24:de:c6:cc:dd:e0"
     core = ingest(places=PLACES | {base: ("dbh", "room")}, base_radios=[f"{base}/44"])
     c = Connector(core)
@@ -188,7 +193,7 @@ def test_a_bssid_is_placed_by_the_base_radio_that_it_shares_its_first_bits_with(
         ingest(base_radios=[f"{base}/44"])
 
 
-def test_a_controller_that_a_site_does_not_list_places_nobody_there():
+def test_a_controller_that_a_site_does_not_list_places_nobody_there() -> None:
     c = Connector()
     assert c.hear(NOON, source=OTHER).dropped == FOREIGN_SOURCE
     assert c.hear(NOON, trap(access_point=ELSEWHERE), source=OTHER).dropped is None
@@ -207,8 +212,8 @@ CARL, SITES = bytes.fromhex("3c0000000003"), ("dbh", "ics")
         max_size=40,
     )
 )
-def test_what_is_kept_of_a_device_does_not_depend_on_any_other(steps):
-    def kept(of):
+def test_what_is_kept_of_a_device_does_not_depend_on_any_other(steps: list[tuple[int, bytes, str]]) -> None:
+    def kept(of: set[bytes]) -> dict[str, list[Row]]:
         c, time, out = Connector(start=MIDNIGHT - 30 * MINUTE), MIDNIGHT - 30 * MINUTE, []
         for gap, client, radio in steps:
             time += gap
@@ -222,8 +227,8 @@ def test_what_is_kept_of_a_device_does_not_depend_on_any_other(steps):
     assert kept({ANNE}) == kept({ANNE, BERT, CARL})
 
 
-def test_in_uptime_mode_a_row_far_ahead_makes_the_connector_forget_nobody():
-    def ends(with_bert):
+def test_in_uptime_mode_a_row_far_ahead_makes_the_connector_forget_nobody() -> None:
+    def ends(with_bert: bool) -> tuple[str, list[Row]]:
         c = Connector(ingest(start=MIDNIGHT - 5 * MINUTE, max_devices=10))
         c.hear(NOON, trap(ANNE, uptime=0))
         if with_bert:
@@ -235,7 +240,7 @@ def test_in_uptime_mode_a_row_far_ahead_makes_the_connector_forget_nobody():
     assert ends(with_bert=True)[0] == COLLAPSED
 
 
-def test_the_device_that_breaks_the_sites_bound_is_sent_and_shuts_the_site_to_all():
+def test_the_device_that_breaks_the_sites_bound_is_sent_and_shuts_the_site_to_all() -> None:
     """The engine holds at least these devices, so the row that is sent last shuts it there, too."""
     c = Connector(ingest(max_devices=2))
     third = NAMES.name(CARL, NOON // DAY)
@@ -253,7 +258,7 @@ def test_the_device_that_breaks_the_sites_bound_is_sent_and_shuts_the_site_to_al
 
 
 @pytest.mark.parametrize("later", [0, 3, 9, 14])
-def test_what_a_connector_sends_last_for_a_site_with_too_many_devices_shuts_it_in_the_engine_too(later):
+def test_what_a_connector_sends_last_for_a_site_with_too_many_devices_shuts_it_in_the_engine_too(later: int) -> None:
     """Also long after the first devices, with windows closed meanwhile and others forgotten."""
     engine = Sense(
         site="dbh", zones=("lobby", "room"), access_points={LOBBY: "lobby", LOBBY_TOO: "lobby", ROOM: "room"},
@@ -273,7 +278,7 @@ def test_what_a_connector_sends_last_for_a_site_with_too_many_devices_shuts_it_i
     assert state.shut
 
 
-def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_bound():
+def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_bound() -> None:
     c = Connector(ingest(max_devices=2))
     for n, who in enumerate((ANNE, BERT, ANNE, BERT)):
         assert c.hear(NOON + n * MINUTE, trap(who)).dropped is None
@@ -282,7 +287,7 @@ def test_a_device_that_is_known_or_was_forgotten_does_not_count_against_the_boun
     assert not c.state.shut
 
 
-def test_a_shut_site_gets_no_simulated_heartbeat_either():
+def test_a_shut_site_gets_no_simulated_heartbeat_either() -> None:
     c = Connector(ingest(start=NOON, max_devices=1))
     c.hear(NOON, trap(ANNE))
     c.hear(NOON, trap(BERT))
@@ -290,7 +295,7 @@ def test_a_shut_site_gets_no_simulated_heartbeat_either():
     assert {m.site for m in beats(c.poll(NOON))} == {"ics"}
 
 
-def test_full_tables_of_unknown_access_points_change_nobodys_admission():
+def test_full_tables_of_unknown_access_points_change_nobodys_admission() -> None:
     c, quiet = Connector(), Connector()
     for n in range(2 * UNKNOWN_LISTED):
         c.hear(NOON, trap(n.to_bytes(6, "big"), access_point=f"aa:00:00:00:{n // 256:02x}:{n % 256:02x}"))
@@ -302,7 +307,7 @@ def test_full_tables_of_unknown_access_points_change_nobodys_admission():
 # ---- epochs --------------------------------------------------------------------------------------------
 
 
-def test_the_first_sighting_of_a_new_day_ends_the_old_name_at_the_same_time():
+def test_the_first_sighting_of_a_new_day_ends_the_old_name_at_the_same_time() -> None:
     c = Connector()
     c.hear(MIDNIGHT - MINUTE)
     c.hear(MIDNIGHT + 1)
@@ -314,7 +319,7 @@ def test_the_first_sighting_of_a_new_day_ends_the_old_name_at_the_same_time():
     ]
 
 
-def test_a_duplicate_across_midnight_is_kept_because_its_name_is_new():
+def test_a_duplicate_across_midnight_is_kept_because_its_name_is_new() -> None:
     c = Connector()
     c.hear(MIDNIGHT - 1)
     assert c.hear(MIDNIGHT).dropped is None
@@ -322,14 +327,14 @@ def test_a_duplicate_across_midnight_is_kept_because_its_name_is_new():
 
 
 @pytest.mark.parametrize(("gap", "ends"), [(10 * MINUTE, 1), (10 * MINUTE + 1, 0)])
-def test_an_old_name_that_can_hold_no_presence_is_not_ended(gap, ends):
+def test_an_old_name_that_can_hold_no_presence_is_not_ended(gap: int, ends: int) -> None:
     c = Connector()
     c.hear(MIDNIGHT - 1)
     c.hear(MIDNIGHT - 1 + gap)
     assert sum(row.access_point is None for row in rows(c.drain())) == ends
 
 
-def test_each_site_ends_the_old_name_for_itself():
+def test_each_site_ends_the_old_name_for_itself() -> None:
     c = Connector()
     for radio in (LOBBY, ELSEWHERE):
         c.hear(MIDNIGHT - MINUTE, trap(access_point=radio))
@@ -339,7 +344,7 @@ def test_each_site_ends_the_old_name_for_itself():
     assert sorted(ended) == ["dbh", "ics"]
 
 
-def test_a_connector_started_around_midnight_ends_the_names_that_an_earlier_one_gave():
+def test_a_connector_started_around_midnight_ends_the_names_that_an_earlier_one_gave() -> None:
     """Nothing is kept for it: whether or not the old name was ever given, its end is sent."""
     earlier, later = Connector(), Connector(start=MIDNIGHT + MINUTE)
     earlier.hear(MIDNIGHT - MINUTE)
@@ -349,14 +354,14 @@ def test_a_connector_started_around_midnight_ends_the_names_that_an_earlier_one_
     assert rows(later.drain()) == [(old, None, MIDNIGHT + 2 * MINUTE), (new, ROOM, MIDNIGHT + 2 * MINUTE)]
 
 
-def test_two_connectors_of_a_site_end_each_others_names_at_midnight():
+def test_two_connectors_of_a_site_end_each_others_names_at_midnight() -> None:
     one, two = Connector(), Connector()
     one.hear(MIDNIGHT - MINUTE)
     two.hear(MIDNIGHT + 1, trap(access_point=ROOM))
     assert [row.access_point for row in rows(two.drain())] == [None, ROOM]
 
 
-def test_ttl_mode_ends_names_at_each_salt_life():
+def test_ttl_mode_ends_names_at_each_salt_life() -> None:
     c = Connector(ingest(pseudonyms=Pseudonyms.rotating(KEY, MINUTE)))
     for n in range(4):
         c.hear(NOON + n * MINUTE)
@@ -365,7 +370,7 @@ def test_ttl_mode_ends_names_at_each_salt_life():
     assert len({row.device for row in found}) == 14
 
 
-def test_names_of_many_salt_lives_and_their_sighting_share_a_batch_of_at_most_a_thousand_rows():
+def test_names_of_many_salt_lives_and_their_sighting_share_a_batch_of_at_most_a_thousand_rows() -> None:
     c = Connector(ingest(pseudonyms=Pseudonyms.rotating(KEY, 11 * SECOND)))
     for n in range(90):
         c.hear(NOON, trap(n.to_bytes(6, "big")))
@@ -374,7 +379,7 @@ def test_names_of_many_salt_lives_and_their_sighting_share_a_batch_of_at_most_a_
         assert batch.rows[-1].access_point == LOBBY
 
 
-def test_the_connector_forgets_a_device_after_its_validity_even_when_nobody_moves():
+def test_the_connector_forgets_a_device_after_its_validity_even_when_nobody_moves() -> None:
     c = Connector()
     c.hear(NOON)
     c.poll(NOON + 10 * MINUTE)
@@ -383,7 +388,7 @@ def test_the_connector_forgets_a_device_after_its_validity_even_when_nobody_move
     assert not c.state.seen["dbh"]
 
 
-def test_no_address_leaves_and_random_addresses_are_counted():
+def test_no_address_leaves_and_random_addresses_are_counted() -> None:
     c = Connector()
     c.hear(NOON, trap(bytes.fromhex("da1234567890")))
     c.hear(NOON, trap(bytes.fromhex("da1234567891")))
@@ -397,7 +402,7 @@ def test_no_address_leaves_and_random_addresses_are_counted():
 # ---- batches and heartbeats ----------------------------------------------------------------------------
 
 
-def test_a_batch_leaves_after_250_ms_or_a_thousand_rows():
+def test_a_batch_leaves_after_250_ms_or_a_thousand_rows() -> None:
     c = Connector()
     c.hear(NOON)
     assert c.poll(NOON + BATCH_DELAY - 1) == []
@@ -413,7 +418,7 @@ def test_a_batch_leaves_after_250_ms_or_a_thousand_rows():
     assert len(rows(batches)) + len(rows(core.drain())) == 2_500
 
 
-def test_an_end_and_its_sighting_share_a_batch_of_at_most_a_thousand_rows():
+def test_an_end_and_its_sighting_share_a_batch_of_at_most_a_thousand_rows() -> None:
     c = Connector(ingest(max_devices=10_000))
     clients = [n.to_bytes(6, "big") for n in range(1_701)]
     for time in (MIDNIGHT - MINUTE, MIDNIGHT + MINUTE):
@@ -425,7 +430,7 @@ def test_an_end_and_its_sighting_share_a_batch_of_at_most_a_thousand_rows():
         assert all(batch.rows[n + 1].access_point == LOBBY for n in ends)
 
 
-def test_sequences_count_from_zero_per_site_and_source():
+def test_sequences_count_from_zero_per_site_and_source() -> None:
     c = Connector()
     sent = []
     for n in range(3):
@@ -436,11 +441,11 @@ def test_sequences_count_from_zero_per_site_and_source():
     assert report == [(*pair, n) for n in range(3) for pair in (("dbh", CONTROLLER), ("ics", OTHER))]
 
 
-def beats(messages):
+def beats(messages: list[Any]) -> list[Heartbeat]:
     return [m for m in messages if isinstance(m, Heartbeat)]
 
 
-def test_heartbeats_are_the_same_whether_or_not_anyone_moved():
+def test_heartbeats_are_the_same_whether_or_not_anyone_moved() -> None:
     quiet, busy = Connector(), Connector()
     report = {"quiet": [], "busy": []}
     for n in range(1, 400):
@@ -460,7 +465,7 @@ STILL = ((41.0, 55.9), (100.2, 300.1), (404.0, 418.0), (500.0, 514.9), (600.1, 6
 """Seconds in which the connector stands still."""
 
 
-def live(traps):
+def live(traps: list[tuple[float, Trap]]) -> list[Any]:
     """Drive a connector as its receiver does, with these traps (second, trap); return its messages.
 
     Called on each point of the grid and where a trap or a waiting batch wants it, but not while it stands still.
@@ -480,7 +485,7 @@ def live(traps):
     return out
 
 
-def test_heartbeats_are_the_same_to_the_byte_whatever_one_person_does_also_around_standstills():
+def test_heartbeats_are_the_same_to_the_byte_whatever_one_person_does_also_around_standstills() -> None:
     quiet = b"\n".join(encode_message(beat) for beat in beats(live([])))
     for seed in range(40):
         draw = random.Random(seed)
@@ -490,12 +495,12 @@ def test_heartbeats_are_the_same_to_the_byte_whatever_one_person_does_also_aroun
         assert b"\n".join(encode_message(beat) for beat in beats(busy)) == quiet
 
 
-def test_after_a_standstill_of_three_intervals_listening_begins_anew_on_the_grid():
+def test_after_a_standstill_of_three_intervals_listening_begins_anew_on_the_grid() -> None:
     report = {beat.listened_since for beat in beats(live([]))}
     assert {(since - NOON) / SECOND for since in report} == {0, 60, 305, 420, 620, 725}, "from 500 on it were but two"
 
 
-def test_no_standstill_of_15_s_is_overlooked():
+def test_no_standstill_of_15_s_is_overlooked() -> None:
     for begin in range(0, 10_000, 37):
         c = Connector()
         for point in range(0, begin // 5000 * 5000 + 1, 5000):
@@ -506,14 +511,14 @@ def test_no_standstill_of_15_s_is_overlooked():
         assert back <= c.state.listened_since <= back + GRID
 
 
-def test_a_session_is_later_than_every_one_before_it_also_when_the_clock_was_set_back():
+def test_a_session_is_later_than_every_one_before_it_also_when_the_clock_was_set_back() -> None:
     core = ingest()
     assert core.initial(NOON, NOON + 90 * SECOND).session == NOON + 90 * SECOND + 1
     assert core.initial(NOON, NOON - SECOND).session == NOON
     assert core.initial(NOON).listened_since == NOON
 
 
-def test_no_row_follows_a_heartbeat_that_is_later_than_it():
+def test_no_row_follows_a_heartbeat_that_is_later_than_it() -> None:
     c, out = Connector(), []
     for n in range(3_000):
         time = NOON + n * 7_919
@@ -528,7 +533,7 @@ def test_no_row_follows_a_heartbeat_that_is_later_than_it():
             assert all(row.time > watermark for row in message.rows)
 
 
-def test_the_grid_is_aligned_to_the_epoch_and_starts_after_the_connector():
+def test_the_grid_is_aligned_to_the_epoch_and_starts_after_the_connector() -> None:
     c = Connector(start=NOON + 3 * SECOND)
     assert c.poll(NOON + GRID - 1) == []
     assert {m.watermark for m in c.poll(NOON + GRID)} == {NOON + 4 * SECOND}
@@ -537,13 +542,13 @@ def test_the_grid_is_aligned_to_the_epoch_and_starts_after_the_connector():
 # ---- the laboratory's clock ----------------------------------------------------------------------------
 
 
-def test_receive_time_counts_and_no_uptime_moves_it():
+def test_receive_time_counts_and_no_uptime_moves_it() -> None:
     c = Connector()
     c.hear(NOON, trap(uptime=4_075_268_204))
     assert [row.time for row in rows(c.drain())] == [NOON]
 
 
-def test_uptime_mode_takes_time_from_the_trap_and_heartbeats_from_keep_alives():
+def test_uptime_mode_takes_time_from_the_trap_and_heartbeats_from_keep_alives() -> None:
     start = 17_563 * DAY
     c = Connector(ingest(start=start))
     c.hear(NOON, trap(uptime=1234))
@@ -560,14 +565,14 @@ def test_uptime_mode_takes_time_from_the_trap_and_heartbeats_from_keep_alives():
     assert c.core.next_due(c.state) is None
 
 
-def test_in_uptime_mode_the_window_that_ends_at_uptime_0_is_vouched_for():
+def test_in_uptime_mode_the_window_that_ends_at_uptime_0_is_vouched_for() -> None:
     """Nothing can have been missed before it, and a local day that begins there is whole."""
     c = Connector(ingest(start=MIDNIGHT))
     c.hear(NOON, trap(b"", kind=Kind.KEEPALIVE, uptime=6_000))
     assert all(beat.listened_since <= MIDNIGHT - DAY for beat in beats(c.poll(NOON)))
 
 
-def test_in_uptime_mode_no_client_moves_the_grid_and_old_keep_alives_do_nothing():
+def test_in_uptime_mode_no_client_moves_the_grid_and_old_keep_alives_do_nothing() -> None:
     c = Connector(ingest(start=NOON))
     for uptime in (6_000, 600, 6_000):
         c.hear(NOON, trap(b"", kind=Kind.KEEPALIVE, uptime=uptime))
@@ -576,7 +581,7 @@ def test_in_uptime_mode_no_client_moves_the_grid_and_old_keep_alives_do_nothing(
     assert len(beats(c.poll(NOON + DAY))) == 2
 
 
-def test_a_clock_step_over_five_seconds_stops_loudly():
+def test_a_clock_step_over_five_seconds_stops_loudly() -> None:
     wall, ticks = [NOON], [77]
     clock = AnchoredClock(lambda: wall[0], lambda: ticks[0])
     ticks[0] += 9 * SECOND
@@ -589,7 +594,7 @@ def test_a_clock_step_over_five_seconds_stops_loudly():
     assert issubclass(ClockStepError, TacetError)
 
 
-def test_a_policy_describes_an_ingest():
+def test_a_policy_describes_an_ingest() -> None:
     policy = Policy.model_validate(
         {
             "site": {"dbh": {"sources": [CONTROLLER], "validity": "1min", "zones": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -15,23 +16,23 @@ from stream.records import DAY, MINUTE
 
 
 @pytest.fixture
-def production(tmp_path):
+def production(tmp_path: Path) -> Path:
     keyfile.create(tmp_path / "key", laboratory=False)
     return tmp_path / "key"
 
 
 @pytest.fixture
-def laboratory(tmp_path):
+def laboratory(tmp_path: Path) -> Path:
     keyfile.create(tmp_path / "lab", laboratory=True)
     return tmp_path / "lab"
 
 
-def test_a_key_day_is_the_utc_day_of_the_windows_start():
+def test_a_key_day_is_the_utc_day_of_the_windows_start() -> None:
     assert key_day(20_000 * DAY - 5 * MINUTE) == 19_999
     assert key_day(20_000 * DAY) == 20_000
 
 
-def test_each_day_follows_from_the_one_before_and_none_from_the_one_after():
+def test_each_day_follows_from_the_one_before_and_none_from_the_one_after() -> None:
     keys = ForwardKeys(10, bytes(32), "l", b"a")
     assert keys.day(11) == ratchet(keys.day(10))
     assert keys.day(13) == ratchet(keys.day(12))
@@ -41,14 +42,14 @@ def test_each_day_follows_from_the_one_before_and_none_from_the_one_after():
     assert keys.from_day(12).from_day(10).first == 12
 
 
-def test_days_purposes_and_roots_have_unrelated_keys():
+def test_days_purposes_and_roots_have_unrelated_keys() -> None:
     keys = LaboratoryKeys(bytes(32), "l", b"a")
     days = {keys.day(day) for day in range(50)} | {LaboratoryKeys(b"\1" * 32, "l", b"a").day(0)}
     purposes = {subkey(keys.day(0), purpose) for purpose in ("noise", "coins", "commitment")}
     assert len(days | purposes) == 54
 
 
-def test_a_key_file_is_private_and_never_written_over(production):
+def test_a_key_file_is_private_and_never_written_over(production: Path) -> None:
     assert stat.S_IMODE(production.stat().st_mode) == 0o600
     before = production.read_bytes()
     with pytest.raises(KeyFileError, match="must not exist yet"):
@@ -57,7 +58,7 @@ def test_a_key_file_is_private_and_never_written_over(production):
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o610, 0o602])
-def test_a_key_file_that_others_can_reach_is_refused(production, mode):
+def test_a_key_file_that_others_can_reach_is_refused(production: Path, mode: int) -> None:
     production.chmod(mode)
     with pytest.raises(KeyFileError, match=f"mode 0600.*got {mode:04o}"):
         keyfile.FileKeys(production)
@@ -65,7 +66,7 @@ def test_a_key_file_that_others_can_reach_is_refused(production, mode):
         keyfile.pseudonym_key(production)
 
 
-def test_the_three_keys_are_unrelated_and_new_each_time(tmp_path, production, laboratory):
+def test_the_three_keys_are_unrelated_and_new_each_time(tmp_path: Path, production: Path, laboratory: Path) -> None:
     secrets = set()
     for path in (production, laboratory):
         document = json.loads(path.read_text())
@@ -73,7 +74,7 @@ def test_the_three_keys_are_unrelated_and_new_each_time(tmp_path, production, la
     assert len(secrets - {"None"}) == 8
 
 
-def test_a_production_key_begins_with_the_first_day_asked_for(production):
+def test_a_production_key_begins_with_the_first_day_asked_for(production: Path) -> None:
     keys = keyfile.FileKeys(production)
     first = keys.day(20_000)
     assert json.loads(production.read_text())["noise"] == {"day": 20_000, "key": first.hex()}
@@ -82,7 +83,7 @@ def test_a_production_key_begins_with_the_first_day_asked_for(production):
         keyfile.FileKeys(production).day(19_999)
 
 
-def test_a_production_key_steps_forward_and_never_back(production):
+def test_a_production_key_steps_forward_and_never_back(production: Path) -> None:
     keys = keyfile.FileKeys(production)
     gone, kept = keys.day(20_000), keys.day(20_001)
     keys.forget_before(20_001)
@@ -96,7 +97,7 @@ def test_a_production_key_steps_forward_and_never_back(production):
     assert keyfile.FileKeys(production).day(20_001) == kept
 
 
-def test_a_process_that_lags_behind_does_not_bring_a_destroyed_day_back(production):
+def test_a_process_that_lags_behind_does_not_bring_a_destroyed_day_back(production: Path) -> None:
     keyfile.FileKeys(production).day(20_000)
     ahead, behind = keyfile.FileKeys(production), keyfile.FileKeys(production)
     ahead.forget_before(20_005)
@@ -105,14 +106,14 @@ def test_a_process_that_lags_behind_does_not_bring_a_destroyed_day_back(producti
     assert behind.day(20_005) == ahead.day(20_005)
 
 
-def test_two_processes_that_begin_at_once_agree_on_the_first_day(production):
+def test_two_processes_that_begin_at_once_agree_on_the_first_day(production: Path) -> None:
     one, other = keyfile.FileKeys(production), keyfile.FileKeys(production)
     first = one.day(20_000)
     assert other.day(20_001) == one.day(20_001) == ratchet(first)
     assert json.loads(production.read_text())["noise"]["day"] == 20_000
 
 
-def test_a_laboratory_key_keeps_every_day(laboratory):
+def test_a_laboratory_key_keeps_every_day(laboratory: Path) -> None:
     keys = keyfile.FileKeys(laboratory)
     before = keys.day(20_000)
     keys.forget_before(30_000)
@@ -121,12 +122,12 @@ def test_a_laboratory_key_keeps_every_day(laboratory):
     assert keyfile.laboratory_keys(laboratory).day(20_000) == before
 
 
-def test_replaying_needs_a_laboratory_key(production):
+def test_replaying_needs_a_laboratory_key(production: Path) -> None:
     with pytest.raises(KeyFileError, match="must be a laboratory key"):
         keyfile.laboratory_keys(production)
 
 
-def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path, production):
+def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path: Path, production: Path) -> None:
     with pytest.raises(KeyFileError, match="must know its first day before it is copied"):
         keyfile.export(production, "worker", tmp_path / "worker")
     keyfile.FileKeys(production).day(20_000)
@@ -134,7 +135,7 @@ def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path, p
     assert keyfile.FileKeys(tmp_path / "worker").day(20_001) == keyfile.FileKeys(production).day(20_001)
 
 
-def test_an_exported_part_holds_that_part_alone(tmp_path):
+def test_an_exported_part_holds_that_part_alone(tmp_path: Path) -> None:
     production = tmp_path / "key"
     keyfile.create(production, laboratory=False, first_day=20_000)
     keyfile.export(production, "ingest", tmp_path / "ingest")
@@ -157,7 +158,7 @@ def test_an_exported_part_holds_that_part_alone(tmp_path):
        for day in ('"a"', "1.5", "true", "-1", "99999999999", "[]")),
      '{"tacet_key": 1, "audit": "00", "noise": "n", "ledger": "x", "laboratory": false}', "[" * 100_000],
 )  # fmt: skip
-def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path, text):
+def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path: Path, text: str) -> None:
     path = tmp_path / "key"
     handle = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
     os.write(handle, text.encode())
@@ -169,14 +170,14 @@ def test_a_damaged_key_file_is_refused_without_showing_it(tmp_path, text):
         keyfile.export(path, "worker", tmp_path / "copy")
 
 
-def test_a_damaged_pseudonym_key_is_refused(tmp_path, production):
+def test_a_damaged_pseudonym_key_is_refused(tmp_path: Path, production: Path) -> None:
     document = json.loads(production.read_text()) | {"pseudonym": "zz"}
     production.write_text(json.dumps(document))
     with pytest.raises(KeyFileError, match="a part of it is damaged"):
         keyfile.pseudonym_key(production)
 
 
-def test_no_key_shows_itself(production, laboratory):
+def test_no_key_shows_itself(production: Path, laboratory: Path) -> None:
     unpinned, lab, pinned = (keyfile.FileKeys(path) for path in (production, laboratory, production))
     pinned.day(20_000)
     for keys in (unpinned, lab, pinned):

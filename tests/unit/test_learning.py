@@ -7,6 +7,8 @@ import json
 import os
 import random
 from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +39,11 @@ def local(day: int, clock: str) -> Micros:
     return parse_time(f"{(date(2026, 1, 5) + timedelta(days=day)).isoformat()}T{clock}:00-08:00")
 
 
-def write_history(folder, days, stays=()):
+def write_history(
+    folder: Path,
+    days: list[tuple[tuple[str, int], tuple[str, int]]],
+    stays: list[tuple[str, str, int, int]] | tuple[Any, ...] = (),
+) -> Path:
     """Write counts in which office x and y have these (arrival, occupied ticks) on each day, and stays."""
     first = local(0, "00:00")
     occupied = {"x": set(), "y": set()}
@@ -59,11 +65,11 @@ def write_history(folder, days, stays=()):
     return folder
 
 
-def drawn(days, seed, *, flip=False):
+def drawn(days: int, seed: int, *, flip: bool = False) -> list[tuple[tuple[str, int], tuple[str, int]]]:
     """Draw days on which an early arrival mostly means a long one; ``flip``: a short one."""
     rng = random.Random(seed)
 
-    def office():
+    def office() -> tuple[str, int]:
         early = rng.random() < 0.5
         long = (rng.random() < 0.9) == (early != flip)
         return (EARLY if early else LATE, LONG if long else SHORT)
@@ -71,16 +77,21 @@ def drawn(days, seed, *, flip=False):
     return [(office(), office()) for _ in range(days)]
 
 
-def learnt(folder, days, stays=(), **options):
+def learnt(
+    folder: Path,
+    days: list[tuple[tuple[str, int], tuple[str, int]]],
+    stays: list[tuple[str, str, int, int]] | tuple[Any, ...] = (),
+    **options: Any,
+) -> dict[str, Any]:
     policy = load_policy(TEXT)
     return report_of(policy, read_history(write_history(folder, days, stays), policy), **options)
 
 
-def pattern(office):
+def pattern(office: tuple[str, int]) -> str:
     return f"{int(office[0] == EARLY)}{int(office[1] == LONG)}"
 
 
-def test_attributes_of_every_zone_and_day_are_those_that_would_be_released(tmp_path):
+def test_attributes_of_every_zone_and_day_are_those_that_would_be_released(tmp_path: Path) -> None:
     days = drawn(6, 1)
     policy = load_policy(TEXT)
     found = day_attributes(policy, policy.release[3], read_history(write_history(tmp_path / "h", days), policy))
@@ -90,7 +101,7 @@ def test_attributes_of_every_zone_and_day_are_those_that_would_be_released(tmp_p
     ]
 
 
-def test_the_joint_is_counts_and_pseudo_counts(tmp_path):
+def test_the_joint_is_counts_and_pseudo_counts(tmp_path: Path) -> None:
     days = drawn(20, 2)
     report = learnt(tmp_path / "h", days)["attributes"]["office-day"]
     seen = [pattern(office) for offices in days for office in offices]
@@ -100,7 +111,7 @@ def test_the_joint_is_counts_and_pseudo_counts(tmp_path):
     }  # fmt: skip
 
 
-def test_a_day_that_is_not_covered_whole_is_not_learnt_from(tmp_path):
+def test_a_day_that_is_not_covered_whole_is_not_learnt_from(tmp_path: Path) -> None:
     folder = write_history(tmp_path / "h", drawn(4, 3))
     lines = (folder / "occupancy.csv").read_text().splitlines(keepends=True)
     second_day = 1 + len(ZONES) * (96 + 40)
@@ -110,7 +121,7 @@ def test_a_day_that_is_not_covered_whole_is_not_learnt_from(tmp_path):
     assert list(found) == ["2026-01-05", "2026-01-07", "2026-01-08"]
 
 
-def test_figures_are_those_of_the_learnt_joint(tmp_path):
+def test_figures_are_those_of_the_learnt_joint(tmp_path: Path) -> None:
     report = learnt(tmp_path / "h", drawn(20, 2))["attributes"]["office-day"]
     joint, everybody = report["joint"], report["readers"]["all"]
     asked = leakage.osdp(joint=joint, epsilon=[1, 1], released=[0, 0])
@@ -127,7 +138,7 @@ def test_figures_are_those_of_the_learnt_joint(tmp_path):
     assert "board" not in report["readers"]
 
 
-def test_the_optimiser_meets_the_information_target(tmp_path):
+def test_the_optimiser_meets_the_information_target(tmp_path: Path) -> None:
     best = learnt(tmp_path / "h", drawn(20, 2))["attributes"]["office-day"]["optimal"]
     assert best["target_bits"] == 0.2
     for objective in ("releases", "epsilon"):
@@ -135,7 +146,7 @@ def test_the_optimiser_meets_the_information_target(tmp_path):
         assert best[objective]["objective"] <= best[objective]["upper_bound"] * (1 + 1e-9)
 
 
-def test_guard_decisions_are_those_of_the_learnt_joint_and_the_policys_cap(tmp_path):
+def test_guard_decisions_are_those_of_the_learnt_joint_and_the_policys_cap(tmp_path: Path) -> None:
     guard = learnt(tmp_path / "h", drawn(20, 2))["attributes"]["office-day"]["guard"]
     assert guard["cap"] == 1.4
     assert guard["static"] == ["arrival"]
@@ -145,7 +156,7 @@ def test_guard_decisions_are_those_of_the_learnt_joint_and_the_policys_cap(tmp_p
     assert [d["allowed"] for d in guard["adaptive"]] == [True, False, True]
 
 
-def test_what_was_learnt_before_dependencies_changed_is_dropped(tmp_path):
+def test_what_was_learnt_before_dependencies_changed_is_dropped(tmp_path: Path) -> None:
     same = learnt(tmp_path / "same", drawn(60, 4))["attributes"]["office-day"]
     assert same["revision"]["changed"] is False
     assert same["records"] == 120
@@ -158,13 +169,13 @@ def test_what_was_learnt_before_dependencies_changed_is_dropped(tmp_path):
     assert other["joint"]["01"] == pytest.approx((seen.count("01") + 0.5) / 62)
 
 
-def test_one_day_is_learnt_from_and_compared_with_nothing(tmp_path):
+def test_one_day_is_learnt_from_and_compared_with_nothing(tmp_path: Path) -> None:
     report = learnt(tmp_path / "h", drawn(1, 7))["attributes"]["office-day"]
     assert report["records"] == 2
     assert report["revision"]["changed"] is None
 
 
-def test_moves_are_counted_tick_by_tick_outside_included(tmp_path):
+def test_moves_are_counted_tick_by_tick_outside_included(tmp_path: Path) -> None:
     start = parse_time("2026-01-06T10:00:00Z")
     stays = [
         ("d1", "a", start, start + 3 * TICK),  # three ticks on floor 1
@@ -182,7 +193,7 @@ def test_moves_are_counted_tick_by_tick_outside_included(tmp_path):
     assert fine[zones.index("a"), zones.index("c")] == 1
 
 
-def test_suprema_are_those_of_the_learnt_matrix_at_the_policys_epsilons(tmp_path):
+def test_suprema_are_those_of_the_learnt_matrix_at_the_policys_epsilons(tmp_path: Path) -> None:
     start = parse_time("2026-01-06T10:00:00Z")
     stays = [(f"d{n}", "abcd"[n % 4], start + n * TICK, start + (n + 3) * TICK) for n in range(20)]
     made = learnt(tmp_path / "h", drawn(2, 9), stays)["mobility"][SITE]
@@ -197,7 +208,7 @@ def test_suprema_are_those_of_the_learnt_matrix_at_the_policys_epsilons(tmp_path
     assert made["supremum"]["all"]["epsilon"] == pytest.approx(0.82 + 0.2 + 0.5 + 0.5)
 
 
-def test_the_report_is_marked_and_its_owners_alone(tmp_path):
+def test_the_report_is_marked_and_its_owners_alone(tmp_path: Path) -> None:
     folder = write_history(tmp_path / "h", drawn(4, 3))
     (tmp_path / "policy.toml").write_text(TEXT)
     (tmp_path / "open").mkdir(mode=0o777)
@@ -220,7 +231,7 @@ def test_the_report_is_marked_and_its_owners_alone(tmp_path):
         assert shown not in done.output
 
 
-def test_the_screen_shows_no_figure_as_json_either(tmp_path):
+def test_the_screen_shows_no_figure_as_json_either(tmp_path: Path) -> None:
     folder = write_history(tmp_path / "h", drawn(4, 3))
     (tmp_path / "policy.toml").write_text(TEXT)
     done = CliRunner().invoke(verb, [str(folder), "--policy", str(tmp_path / "policy.toml"), "--json"])
@@ -231,10 +242,12 @@ def test_the_screen_shows_no_figure_as_json_either(tmp_path):
     }
 
 
-def test_a_file_system_that_cannot_keep_it_private_gets_nothing(tmp_path, monkeypatch):
+def test_a_file_system_that_cannot_keep_it_private_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.fstat
 
-    def loose(handle):
+    def loose(handle: int) -> os.stat_result:
         mode, *rest = real(handle)
         return os.stat_result((mode | 0o044, *rest))
 
@@ -244,7 +257,7 @@ def test_a_file_system_that_cannot_keep_it_private_gets_nothing(tmp_path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere.*cannot be written"):
         write_report({}, tmp_path / "nowhere" / "report.json")
 
@@ -261,7 +274,9 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
         ("presence.csv", "10:15:00Z", "09:15:00Z", "line 2: end must be after start"),
     ],
 )
-def test_a_bad_field_is_named_by_line_and_not_shown(tmp_path, file, old, new, problem):
+def test_a_bad_field_is_named_by_line_and_not_shown(
+    tmp_path: Path, file: str, old: str, new: str, problem: str
+) -> None:
     start = parse_time("2026-01-06T10:00:00Z")
     folder = write_history(tmp_path / "h", drawn(1, 1), [("d1", "a", start, start + TICK)])
     text = (folder / file).read_text()
@@ -274,6 +289,6 @@ def test_a_bad_field_is_named_by_line_and_not_shown(tmp_path, file, old, new, pr
     assert "early" not in str(refused.value)
 
 
-def test_a_missing_history_says_how_to_make_one(tmp_path):
+def test_a_missing_history_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="include-restricted"):
         read_history(tmp_path, load_policy(TEXT))

@@ -80,7 +80,7 @@ def released(policy: Policy, items: list[OccupancyWindow], seed: int = 1) -> tup
 # --- charges ------------------------------------------------------------------------------------------
 
 
-def test_every_record_has_one_entry_that_comes_before_it_and_no_entry_is_without_a_record():
+def test_every_record_has_one_entry_that_comes_before_it_and_no_entry_is_without_a_record() -> None:
     charged: Counter[str] = Counter()
     records = []
     for out in OUTPUTS:
@@ -99,7 +99,7 @@ def out_id(out: Published) -> str:
     return f"{body['release_id']}"
 
 
-def test_an_entry_charges_what_its_record_says_in_whole_nano_epsilons():
+def test_an_entry_charges_what_its_record_says_in_whole_nano_epsilons() -> None:
     records = {body["release_id"]: body for body in bodies(OUTPUTS, "private")}
     for entry in ENTRIES:
         body = records[entry["release_id"]]
@@ -111,13 +111,13 @@ def test_an_entry_charges_what_its_record_says_in_whole_nano_epsilons():
         assert (entry["outcome"] == "released") == (body["spend"] != "0")
 
 
-def test_a_billionth_of_an_epsilon_is_charged_exactly():
+def test_a_billionth_of_an_epsilon_is_charged_exactly() -> None:
     policy = counts_policy("laplace", 'board = "0.123456789"', 'board = "0.370370367"')
     _, _, outputs = released(policy, windows(policy, [(1, 2, 3)] * 4, 20_000 * DAY + 15 * MINUTE))
     assert [entry["nano"] for entry in audit_of(outputs)] == [123456789, 123456789, 123456789, 0]
 
 
-def test_a_refusal_is_entered_and_charges_nothing():
+def test_a_refusal_is_entered_and_charges_nothing() -> None:
     books = Ledger(SITE, "ledger1", bytes(32), "v", laboratory=True)
     state, entry = books.enter(
         LedgerState(),
@@ -134,7 +134,7 @@ def test_a_refusal_is_entered_and_charges_nothing():
     )
 
 
-def test_the_chain_holds_and_is_signed():
+def test_the_chain_holds_and_is_signed() -> None:
     verify_chain(ENTRIES, laboratory().audit)
     assert ENTRIES[0]["previous"] == GENESIS
     assert [entry["sequence"] for entry in ENTRIES] == list(range(len(ENTRIES)))
@@ -145,7 +145,7 @@ def test_the_chain_holds_and_is_signed():
     "field", ["sequence", "previous", "ledger", "site", "release_id", "attempt", "audience", "release", "window_end",
               "epsilon", "nano", "outcome", "policy_version", "commitment", "laboratory"],
 )  # fmt: skip
-def test_any_change_of_an_entry_is_found(field):
+def test_any_change_of_an_entry_is_found(field: str) -> None:
     entries = copy.deepcopy(ENTRIES[:10])
     old = entries[4][field]
     entries[4][field] = not old if isinstance(old, bool) else old + 1 if isinstance(old, int) else old + "0"
@@ -154,24 +154,24 @@ def test_any_change_of_an_entry_is_found(field):
         verify_chain(entries)
 
 
-def made_to_fit(entries):
+def made_to_fit(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Entries whose hashes fit what they say now, as one without the audit key can make them."""
     return [entry | {"hash": chain_hash(entry)} for entry in entries]
 
 
-def test_an_entry_that_fits_itself_but_names_another_before_it_is_found():
+def test_an_entry_that_fits_itself_but_names_another_before_it_is_found() -> None:
     first, second = ENTRIES[:2]
     with pytest.raises(AuditError, match="entry 1 must be there and follow"):
         verify_chain([first, *made_to_fit([second | {"previous": "0" * 64}])])
 
 
-def test_entries_linked_over_one_that_was_taken_out_are_found():
+def test_entries_linked_over_one_that_was_taken_out_are_found() -> None:
     first, _, third = ENTRIES[:3]
     with pytest.raises(AuditError, match="entry 1 must be there"):
         verify_chain([first, *made_to_fit([third | {"previous": first["hash"]}])])
 
 
-def test_entries_taken_out_put_in_swapped_or_made_up_are_found():
+def test_entries_taken_out_put_in_swapped_or_made_up_are_found() -> None:
     for wrong in (ENTRIES[1:5], ENTRIES[:2] + ENTRIES[3:6], [ENTRIES[0], ENTRIES[2], ENTRIES[1]], ENTRIES[:2] * 2):
         with pytest.raises(AuditError, match="must be there and follow"):
             verify_chain(wrong)
@@ -183,7 +183,7 @@ def test_entries_taken_out_put_in_swapped_or_made_up_are_found():
         verify_chain(forged, laboratory().audit)
 
 
-def test_a_commitment_is_keyed_by_its_day_and_no_digest_of_the_counts():
+def test_a_commitment_is_keyed_by_its_day_and_no_digest_of_the_counts() -> None:
     """Equal counts in two windows, and one window under two keys, have unrelated commitments."""
     policy = counts_policy("laplace", 'board = "1"', 'board = "100"')
     items = windows(policy, [(1, 2, 3)] * 3, 20_000 * DAY + 15 * MINUTE)
@@ -195,7 +195,7 @@ def test_a_commitment_is_keyed_by_its_day_and_no_digest_of_the_counts():
     assert all(re.fullmatch("[0-9a-f]{32}", commitment) for commitment in one)
 
 
-def test_commitments_do_not_tell_whether_a_second_attempt_read_the_same():
+def test_commitments_do_not_tell_whether_a_second_attempt_read_the_same() -> None:
     policy = counts_policy("laplace", 'board = "1"', 'board = "100"')
     [window] = windows(policy, [(1, 2, 3)], 20_000 * DAY + 15 * MINUTE)
     made = set()
@@ -205,14 +205,14 @@ def test_commitments_do_not_tell_whether_a_second_attempt_read_the_same():
     assert len(made) == 3
 
 
-def test_the_same_log_gives_the_same_entries_and_nothing_is_charged_twice():
+def test_the_same_log_gives_the_same_entries_and_nothing_is_charged_twice() -> None:
     assert audit_of(outputs_of(building(), SEEN)) == ENTRIES
     policy = counts_policy("laplace", 'board = "1"', 'board = "100"')
     items = windows(policy, [(1, 2, 3)] * 3, 20_000 * DAY + 15 * MINUTE)
     assert audit_of(released(policy, items + items)[2]) == audit_of(released(policy, items)[2])
 
 
-def test_an_entry_that_would_come_out_differently_is_refused():
+def test_an_entry_that_would_come_out_differently_is_refused() -> None:
     refuse_other(b'{"sequence":3}', b'{"sequence":3}', SITE)
     with pytest.raises(FinalityError, match="site dbh: ledger entry 3 was published and would now differ"):
         refuse_other(b'{"sequence":3}', b'{"sequence":3,"nano":1}', SITE)
@@ -221,7 +221,7 @@ def test_an_entry_that_would_come_out_differently_is_refused():
 # --- a second attempt -----------------------------------------------------------------------------------
 
 
-def test_a_second_attempt_is_charged_again_under_its_own_ids_with_fresh_noise():
+def test_a_second_attempt_is_charged_again_under_its_own_ids_with_fresh_noise() -> None:
     second = outputs_of(building(), SEEN, attempt=2)
     entries = audit_of(second)
     counts = [entry for entry in ENTRIES if entry["release"] != "office-day"]
@@ -235,7 +235,7 @@ def test_a_second_attempt_is_charged_again_under_its_own_ids_with_fresh_noise():
     assert all(body["release_id"].endswith("#2") for body in bodies(second, "private"))
 
 
-def test_a_second_attempt_asks_no_attributes():
+def test_a_second_attempt_asks_no_attributes() -> None:
     """It might hold another reading of the day, for which the permanent coin was not tossed."""
     assert any("attribute" in body for body in bodies(OUTPUTS, "private"))
     second = bodies(outputs_of(building(), SEEN, attempt=2), "private")
@@ -246,7 +246,7 @@ def test_a_second_attempt_asks_no_attributes():
 # --- refusals ----------------------------------------------------------------------------------------
 
 
-def test_budgets_run_on_utc_days_of_the_windows_start():
+def test_budgets_run_on_utc_days_of_the_windows_start() -> None:
     """11 windows a day are paid; the window that ends at midnight belongs to the day it began in."""
     policy = counts_policy("laplace", 'board = "1"', 'board = "11"')
     first = 20_000 * DAY - 15 * 15 * MINUTE
@@ -257,7 +257,7 @@ def test_budgets_run_on_utc_days_of_the_windows_start():
     assert paid == [True] * 11 + [False] * 5 + [True] * 11 + [False] * 13
 
 
-def test_a_refusal_has_the_shape_of_a_release_and_comes_at_the_same_time():
+def test_a_refusal_has_the_shape_of_a_release_and_comes_at_the_same_time() -> None:
     records = [
         body for body in bodies(OUTPUTS, "private") if body["release"] == "plain" and body["audience"] == "board"
     ]
@@ -276,7 +276,7 @@ def test_a_refusal_has_the_shape_of_a_release_and_comes_at_the_same_time():
     assert len(report) == len(refused)
 
 
-def test_refusals_depend_on_ledger_and_policy_only():
+def test_refusals_depend_on_ledger_and_policy_only() -> None:
     nobody = [Seen(EVENING + 1_000, mac(0), access_point("a")), SEEN[-1]]
     crowd = people(9, devices=60)
     first, last = SEEN[0], SEEN[-1]
@@ -287,7 +287,7 @@ def test_refusals_depend_on_ledger_and_policy_only():
     assert len(outcomes) == 1
 
 
-def test_a_refusal_closes_the_open_groups_and_the_refused_count_enters_none():
+def test_a_refusal_closes_the_open_groups_and_the_refused_count_enters_none() -> None:
     policy = counts_policy("pegasus", 'board = "1"', 'board = "3"', tick="1h")
     first = 20_000 * DAY + 60 * MINUTE
     held = [released(policy, windows(policy, [(5, 5, 5)] * 3, first), seed)[1].smoothing["r/1"] for seed in range(9)]
@@ -299,7 +299,7 @@ def test_a_refusal_closes_the_open_groups_and_the_refused_count_enters_none():
         assert not state.smoothing["r/1"].counts.any()
 
 
-def test_values_after_a_refusal_do_not_depend_on_what_was_refused():
+def test_values_after_a_refusal_do_not_depend_on_what_was_refused() -> None:
     policy = counts_policy("pegasus", 'board = "1"', 'board = "3"', tick="1h")
     first = 20_000 * DAY + 60 * MINUTE
     quiet = [(5, 5, 5)] * 60
@@ -309,7 +309,7 @@ def test_values_after_a_refusal_do_not_depend_on_what_was_refused():
     assert Counter(body["released"] for body in made[0]) == {True: 9, False: 51}
 
 
-def test_groups_close_at_the_end_of_the_key_day():
+def test_groups_close_at_the_end_of_the_key_day() -> None:
     policy = counts_policy("pegasus", 'board = "9"', 'board = "900"', tick="1h")
     first = 20_000 * DAY - 5 * 60 * MINUTE
     assert windows(policy, [(5, 5, 5)] * 6, first)[-1].window_end == 20_000 * DAY, "this window began before midnight"
@@ -321,7 +321,7 @@ def test_groups_close_at_the_end_of_the_key_day():
     assert longest[7] == 1, "the first window of the next day opens new groups"
 
 
-def test_audiences_of_equal_epsilon_get_a_window_together_or_not_at_all():
+def test_audiences_of_equal_epsilon_get_a_window_together_or_not_at_all() -> None:
     """They share groups: what one of them got later would hold the window that the other had not paid for."""
     policy = counts_policy("pegasus", 'board = "1", public = "1", facilities = "2"', 'board = "3"', tick="1h")
     _, _, outputs = released(policy, windows(policy, [(5, 5, 5)] * 5, 20_000 * DAY + 60 * MINUTE))
@@ -332,7 +332,7 @@ def test_audiences_of_equal_epsilon_get_a_window_together_or_not_at_all():
     assert by_audience["facilities"] == [True] * 5
 
 
-def test_the_ledger_goes_on_over_its_byte_form():
+def test_the_ledger_goes_on_over_its_byte_form() -> None:
     policy = counts_policy("laplace", 'board = "1"', 'board = "3"', tick="1h")
     items = windows(policy, [(1, 2, 3)] * 50, 20_000 * DAY - 60 * MINUTE)
     stage, state, wanted = released(policy, items)
@@ -345,7 +345,7 @@ def test_the_ledger_goes_on_over_its_byte_form():
     assert len(stage.encode(state)) < 1_000, "books of days that are over are let go"
 
 
-def test_pipelines_of_several_sites_have_chains_of_their_own():
+def test_pipelines_of_several_sites_have_chains_of_their_own() -> None:
     policy = building(sites=(SITE, "dbh1"))
     for site in policy.site:
         made = Pipeline(policy, site, laboratory(), Options())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import stat
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,23 +16,23 @@ from stream.errors import KeyFileError, UsageError
 
 
 @pytest.fixture
-def key(tmp_path):
+def key(tmp_path: Path) -> Any:
     path = tmp_path / "key"
     path.write_text("{}")
     return path
 
 
-def stores(key):
+def stores(key: Any) -> Any:
     return json.loads(key.with_name("key.mark").read_text())["stores"]
 
 
-def test_a_mark_lies_beside_its_key_for_its_owner_only(key):
+def test_a_mark_lies_beside_its_key_for_its_owner_only(key: Any) -> None:
     MarkFile(key, "s", laboratory=True).advance({"dbh": (3, "abc")})
     assert stat.S_IMODE(key.with_name("key.mark").stat().st_mode) == 0o600
     assert MarkFile(key, "s", laboratory=True).read() == {"dbh": (3, "abc")}
 
 
-def test_a_mark_only_moves_forward(key):
+def test_a_mark_only_moves_forward(key: Any) -> None:
     mark = MarkFile(key, "s", laboratory=True)
     mark.advance({"dbh": (3, "abc"), "other": (1, "x")})
     mark.advance({"dbh": (2, "older"), "other": (2, "y")})
@@ -38,7 +40,7 @@ def test_a_mark_only_moves_forward(key):
     assert MarkFile(key, "s", laboratory=True).read() == {"dbh": (3, "abc"), "other": (2, "y")} == mark.read()
 
 
-def test_a_mark_that_has_not_moved_is_not_written(key):
+def test_a_mark_that_has_not_moved_is_not_written(key: Any) -> None:
     mark = MarkFile(key, "s", laboratory=True)
     mark.advance({"dbh": (3, "abc")})
     before = key.with_name("key.mark").stat().st_ino
@@ -46,7 +48,7 @@ def test_a_mark_that_has_not_moved_is_not_written(key):
     assert key.with_name("key.mark").stat().st_ino == before
 
 
-def test_stores_of_a_laboratory_key_keep_their_marks_apart_also_at_once(key):
+def test_stores_of_a_laboratory_key_keep_their_marks_apart_also_at_once(key: Any) -> None:
     one, other = MarkFile(key, "one", laboratory=True), MarkFile(key, "other", laboratory=True)
     one.advance({"dbh": (5, "a")})
     other.advance({"dbh": (2, "b")})
@@ -58,20 +60,20 @@ def test_stores_of_a_laboratory_key_keep_their_marks_apart_also_at_once(key):
 
 
 @pytest.fixture
-def production(tmp_path):
+def production(tmp_path: Path) -> Any:
     (tmp_path / "safe").mkdir()
     keyfile.create(tmp_path / "safe" / "key", laboratory=False)
     return tmp_path / "safe" / "key"
 
 
-def copied(key, folder, *, mark=False):
+def copied(key: Any, folder: Any, *, mark: bool = False) -> Any:
     folder.mkdir()
     for path in (key, mark_path(key))[: 1 + mark]:
         shutil.copy2(path, folder)
     return folder / key.name
 
 
-def test_a_production_key_belongs_to_the_store_that_first_opens_it_even_before_any_release(production):
+def test_a_production_key_belongs_to_the_store_that_first_opens_it_even_before_any_release(production: Any) -> None:
     MarkFile(production, "one", laboratory=False)
     with pytest.raises(UsageError, match=r"key: this production key belongs to store one, got store other"):
         MarkFile(production, "other", laboratory=False)
@@ -80,7 +82,7 @@ def test_a_production_key_belongs_to_the_store_that_first_opens_it_even_before_a
 
 
 @pytest.mark.parametrize("mark", [False, True])
-def test_a_copy_of_a_used_key_serves_no_other_store(production, tmp_path, mark):
+def test_a_copy_of_a_used_key_serves_no_other_store(production: Any, tmp_path: Path, mark: Any) -> None:
     """A copied key served a second store with fresh noise, under ids that were taken."""
     MarkFile(production, "one", laboratory=False)
     copy = copied(production, tmp_path / "elsewhere", mark=mark)
@@ -88,7 +90,7 @@ def test_a_copy_of_a_used_key_serves_no_other_store(production, tmp_path, mark):
         MarkFile(copy, "other", laboratory=False)
 
 
-def test_a_used_key_whose_mark_is_gone_is_refused(production, tmp_path):
+def test_a_used_key_whose_mark_is_gone_is_refused(production: Any, tmp_path: Path) -> None:
     MarkFile(production, "one", laboratory=False).advance({"dbh": (1, "a")})
     copy = copied(production, tmp_path / "elsewhere")
     mark_path(production).unlink()
@@ -97,14 +99,14 @@ def test_a_used_key_whose_mark_is_gone_is_refused(production, tmp_path):
             MarkFile(key, "one", laboratory=False)
 
 
-def test_a_copy_made_before_the_first_use_cannot_be_told_from_its_original(production, tmp_path):
+def test_a_copy_made_before_the_first_use_cannot_be_told_from_its_original(production: Any, tmp_path: Path) -> None:
     """The limit: what two copies do afterwards, neither file can know. README, Not protected."""
     copy = copied(production, tmp_path / "elsewhere")
     MarkFile(production, "one", laboratory=False)
     MarkFile(copy, "other", laboratory=False)
 
 
-def test_a_key_serves_one_home_be_it_a_store_or_a_cluster(production, tmp_path):
+def test_a_key_serves_one_home_be_it_a_store_or_a_cluster(production: Any, tmp_path: Path) -> None:
     """A second home would be a second ledger, with fresh noise for the same ids."""
     unused = copied(production, tmp_path / "elsewhere")
     MarkFile(production, "one", laboratory=False)
@@ -118,7 +120,7 @@ def test_a_key_serves_one_home_be_it_a_store_or_a_cluster(production, tmp_path):
         MarkFile(unused, "one", laboratory=False)
 
 
-def older(key, day):
+def older(key: Any, day: Any) -> None:
     """Make a key what keys were before they knew their store."""
     document = json.loads(key.read_text())
     del document["store"]
@@ -126,14 +128,14 @@ def older(key, day):
     keyfile.replace(key, document)
 
 
-def test_an_older_key_learns_its_store_from_its_mark(production, tmp_path):
+def test_an_older_key_learns_its_store_from_its_mark(production: Any, tmp_path: Path) -> None:
     older(production, 20_000)
     keyfile.replace(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
     assert MarkFile(production, "one", laboratory=False).read() == {"dbh": (1, "a")}
     assert keyfile.store_of(production) == "one"
 
 
-def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production):
+def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production: Any) -> None:
     older(production, None)
     assert keyfile.store_of(production) is None
     older_again = json.loads(production.read_text()) | {"noise": {"day": 20_000, "key": "00" * 32}}
@@ -146,7 +148,7 @@ def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"stores": {"s": {"dbh": 3}}}', '{"stores": 5}'])
-def test_a_damaged_mark_is_not_taken_for_an_empty_one(key, text):
+def test_a_damaged_mark_is_not_taken_for_an_empty_one(key: Any, text: Any) -> None:
     key.with_name("key.mark").write_text(text)
     with pytest.raises(UsageError, match="must be the mark that 'tacet run' wrote"):
         MarkFile(key, "s", laboratory=True)

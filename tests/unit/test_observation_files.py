@@ -64,7 +64,7 @@ LATER = f"{rfc3339(EVENING + MINUTE)},{mac(2)},{access_point('b')},{SITE}"
 # --- time ----------------------------------------------------------------------------------------------
 
 
-def test_every_source_of_every_site_beats_at_each_tick_and_once_at_each_end(tmp_path):
+def test_every_source_of_every_site_beats_at_each_tick_and_once_at_each_end(tmp_path: Path) -> None:
     policy = building(sites=(SITE, "dbh1"))
     first, last = EVENING + 100 * SECOND, EVENING + 50 * MINUTE
     _, made = read(
@@ -79,7 +79,7 @@ def test_every_source_of_every_site_beats_at_each_tick_and_once_at_each_end(tmp_
             assert marks == [100 * SECOND, 15 * MINUTE, 30 * MINUTE, 45 * MINUTE, 60 * MINUTE, end]
 
 
-def test_rows_come_before_the_heartbeat_of_their_tick_and_not_before_the_last_one(tmp_path):
+def test_rows_come_before_the_heartbeat_of_their_tick_and_not_before_the_last_one(tmp_path: Path) -> None:
     seen = people(hours=14)
     _, made = read(write_csv(tmp_path / "o.csv", seen))
     mark = 0
@@ -91,7 +91,7 @@ def test_rows_come_before_the_heartbeat_of_their_tick_and_not_before_the_last_on
 
 
 @pytest.mark.parametrize(("offset", "first"), [(0, 0), (6 * MINUTE, TICK), (TICK - 1, TICK), (TICK, TICK)])
-def test_the_first_window_is_the_first_tick_at_or_after_the_first_row(tmp_path, offset, first):
+def test_the_first_window_is_the_first_tick_at_or_after_the_first_row(tmp_path: Path, offset: Any, first: Any) -> None:
     path = write_csv(tmp_path / "o.csv", [Seen(EVENING + offset, mac(1), access_point("a"))])
     made = Pipeline(POLICY, SITE, laboratory())
     states, outputs = made.initial(), []
@@ -104,7 +104,7 @@ def test_the_first_window_is_the_first_tick_at_or_after_the_first_row(tmp_path, 
     assert ends == list(range(ends[0], EVENING + offset + V, TICK))
 
 
-def test_at_the_end_nobody_is_left(tmp_path):
+def test_at_the_end_nobody_is_left(tmp_path: Path) -> None:
     seen = people(hours=14)
     path = write_csv(tmp_path / "o.csv", seen)
     made = Pipeline(building(tick="5min"), SITE, laboratory(), Options(occupancy=True))
@@ -119,7 +119,7 @@ def test_at_the_end_nobody_is_left(tmp_path):
     assert {window["coverage"] for window in windows} == {1.0}
 
 
-def test_the_same_file_gives_the_same_messages_and_its_session_is_its_first_row(tmp_path):
+def test_the_same_file_gives_the_same_messages_and_its_session_is_its_first_row(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "o.csv", people(hours=14))
     one, other = read(path)[1], read(path)[1]
     assert one == other
@@ -128,14 +128,14 @@ def test_the_same_file_gives_the_same_messages_and_its_session_is_its_first_row(
     assert sequences == list(range(len(sequences)))
 
 
-def test_no_batch_holds_more_than_a_thousand_rows(tmp_path):
+def test_no_batch_holds_more_than_a_thousand_rows(tmp_path: Path) -> None:
     seen = [Seen(EVENING + n, mac(n), access_point("a")) for n in range(5000)]
     batches = [item for item in read(write_csv(tmp_path / "o.csv", seen))[1] if isinstance(item, ObservationBatch)]
     assert max(len(batch.rows) for batch in batches) <= 1000
     assert len(rows_of(batches)) == 5000
 
 
-def test_a_gap_of_a_night_is_closed_window_by_window(tmp_path):
+def test_a_gap_of_a_night_is_closed_window_by_window(tmp_path: Path) -> None:
     path = write_csv(
         tmp_path / "o.csv", [Seen(EVENING, mac(1), access_point("a")), Seen(EVENING + DAY, mac(1), access_point("a"))]
     )
@@ -146,7 +146,7 @@ def test_a_gap_of_a_night_is_closed_window_by_window(tmp_path):
 # --- names ---------------------------------------------------------------------------------------------
 
 
-def test_devices_are_named_and_addresses_do_not_pass(tmp_path):
+def test_devices_are_named_and_addresses_do_not_pass(tmp_path: Path) -> None:
     _, made = read(write_csv(tmp_path / "o.csv", people(hours=14)))
     names = {row.device for row in rows_of(made)}
     assert all(len(name) == 16 and set(name) <= set("0123456789abcdef") for name in names)
@@ -154,7 +154,7 @@ def test_devices_are_named_and_addresses_do_not_pass(tmp_path):
     assert "a40000" not in repr(made)
 
 
-def test_at_midnight_utc_the_old_name_ends_where_the_new_one_begins(tmp_path):
+def test_at_midnight_utc_the_old_name_ends_where_the_new_one_begins(tmp_path: Path) -> None:
     midnight = parse_time("2026-03-03T00:00:00Z")
     seen = [Seen(midnight - MINUTE, mac(1), access_point("a")), Seen(midnight + MINUTE, mac(1), access_point("b"))]
     names = Pseudonyms.daily(KEY)
@@ -170,7 +170,7 @@ def test_at_midnight_utc_the_old_name_ends_where_the_new_one_begins(tmp_path):
     assert len(rows_of(read(write_csv(tmp_path / "o.csv", late))[1])) == 2, "its presence has ended by itself"
 
 
-def test_a_name_ends_at_the_site_where_it_was_seen(tmp_path):
+def test_a_name_ends_at_the_site_where_it_was_seen(tmp_path: Path) -> None:
     """Seen at two sites around midnight: at neither of them is the device there under two names."""
     policy = building(sites=(SITE, "dbh1"))
     midnight = parse_time("2026-03-03T00:00:00Z")
@@ -214,7 +214,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "rule"), BAD, ids=range(len(BAD)))
-def test_a_bad_row_loses_only_itself_and_is_named_by_line_and_rule(tmp_path, line, rule):
+def test_a_bad_row_loses_only_itself_and_is_named_by_line_and_rule(tmp_path: Path, line: Any, rule: Any) -> None:
     file, made = read(text(tmp_path, GOOD, line, LATER))
     assert (file.tally.rows, file.tally.bad, file.tally.problems) == (3, 1, [f"line 3: {rule}"])
     assert [row.time for row in rows_of(made)] == [EVENING, EVENING + MINUTE]
@@ -222,7 +222,7 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_line_and_rule(tmp_path, lin
     assert problem == f"1 bad row was left out:\n  line 3: {rule}"
 
 
-def test_many_bad_rows_are_told_once_for_each_rule_with_the_first_line_and_their_number(tmp_path):
+def test_many_bad_rows_are_told_once_for_each_rule_with_the_first_line_and_their_number(tmp_path: Path) -> None:
     wrong = f"yesterday,{mac(1)},{access_point('a')},{SITE}"
     file, _ = read(text(tmp_path, *["bad"] * 5001, wrong, GOOD, "bad"))
     assert str(shortfall(file.tally)) == (
@@ -231,7 +231,7 @@ def test_many_bad_rows_are_told_once_for_each_rule_with_the_first_line_and_their
     assert shortfall(read(text(tmp_path, GOOD))[0].tally) is None
 
 
-def test_a_site_that_closed_is_told_however_few_rows_came_after(tmp_path):
+def test_a_site_that_closed_is_told_however_few_rows_came_after(tmp_path: Path) -> None:
     tally = read(text(tmp_path, *[GOOD] * 500))[0].tally
     assert shortfall(tally, {"late": 1}) is None
     problem = str(shortfall(tally, {"site_shut": 1}))
@@ -240,7 +240,7 @@ def test_a_site_that_closed_is_told_however_few_rows_came_after(tmp_path):
 
 @pytest.mark.parametrize("value", ["[1]", "5", "null", "{}", '"x"', "true", "1e400", "{"])
 @pytest.mark.parametrize("field", COLUMNS)
-def test_a_bad_value_in_json_lines_loses_only_its_row(tmp_path, field, value):
+def test_a_bad_value_in_json_lines_loses_only_its_row(tmp_path: Path, field: Any, value: Any) -> None:
     good = {"time": rfc3339(EVENING), "device": mac(1), "access_point": access_point("a"), "site": SITE}
     bad = json.dumps(good | {field: "@"}).replace('"@"', value)
     path = tmp_path / "o.jsonl"
@@ -251,7 +251,7 @@ def test_a_bad_value_in_json_lines_loses_only_its_row(tmp_path, field, value):
     assert file.tally.problems[0].startswith("line 3: ")
 
 
-def test_an_access_point_of_another_site_is_a_bad_row_and_an_unlisted_one_is_counted(tmp_path):
+def test_an_access_point_of_another_site_is_a_bad_row_and_an_unlisted_one_is_counted(tmp_path: Path) -> None:
     policy = building(sites=(SITE, "dbh1"))
     foreign = f"{rfc3339(EVENING)},{mac(1)},{access_point('a', 1)},{SITE}"
     unlisted = f"{rfc3339(EVENING)},{mac(1)},02:ff:ff:ff:ff:ff,{SITE}"
@@ -273,7 +273,9 @@ YEAR = 365 * DAY
 
 @pytest.mark.parametrize("wrong", [YEAR, 200 * YEAR, 7 * DAY + 60 * MINUTE])
 @pytest.mark.parametrize("place", [0, 1, 12, 30, 60])
-def test_a_row_more_than_a_week_ahead_loses_only_itself_wherever_it_stands(tmp_path, wrong, place):
+def test_a_row_more_than_a_week_ahead_loses_only_itself_wherever_it_stands(
+    tmp_path: Path, wrong: Any, place: Any
+) -> None:
     file, made = read(sightings(tmp_path, *DENSE[:place], wrong, *DENSE[place:]))
     assert file.tally.problems == [f"line {place + 2}: {STRAY}"]
     assert [row.time - EVENING for row in rows_of(made)] == list(DENSE)
@@ -282,17 +284,17 @@ def test_a_row_more_than_a_week_ahead_loses_only_itself_wherever_it_stands(tmp_p
 
 
 @pytest.mark.parametrize("place", [0, 1, 12])
-def test_a_first_row_of_last_year_does_not_begin_the_recording(tmp_path, place):
+def test_a_first_row_of_last_year_does_not_begin_the_recording(tmp_path: Path, place: Any) -> None:
     file, made = read(sightings(tmp_path, *DENSE[:place], -YEAR, *DENSE[place:]))
     assert (file.first, file.tally.strays, len(rows_of(made))) == (EVENING, 1, len(DENSE))
 
 
-def test_a_gap_of_a_week_is_a_gap(tmp_path):
+def test_a_gap_of_a_week_is_a_gap(tmp_path: Path) -> None:
     file, made = read(sightings(tmp_path, *DENSE, DENSE[-1] + 7 * DAY))
     assert (file.tally.bad, len(rows_of(made))) == (0, len(DENSE) + 1)
 
 
-def test_a_longer_gap_is_told_with_its_way_out_and_believed_where_until_covers_it(tmp_path):
+def test_a_longer_gap_is_told_with_its_way_out_and_believed_where_until_covers_it(tmp_path: Path) -> None:
     after = tuple(10 * DAY + offset for offset in DENSE)
     path = sightings(tmp_path, *DENSE, *after, 30 * DAY)
     file, made = read(path)
@@ -306,7 +308,7 @@ def test_a_longer_gap_is_told_with_its_way_out_and_believed_where_until_covers_i
     assert (until.tally.bad, until.tally.outside) == (0, 1)
 
 
-def test_a_file_that_is_taken_from_a_time_on_begins_there(tmp_path):
+def test_a_file_that_is_taken_from_a_time_on_begins_there(tmp_path: Path) -> None:
     path = sightings(tmp_path, *DENSE)
     late = ObservationFile(path, POLICY, KEY, since=EVENING + 2 * TICK)
     assert late.begin() == EVENING + 2 * TICK
@@ -315,7 +317,7 @@ def test_a_file_that_is_taken_from_a_time_on_begins_there(tmp_path):
     assert min(item.watermark for item in made if isinstance(item, Heartbeat)) == EVENING + 2 * TICK
 
 
-def test_a_file_of_bad_rows_gives_its_reader_pauses(tmp_path):
+def test_a_file_of_bad_rows_gives_its_reader_pauses(tmp_path: Path) -> None:
     path = text(tmp_path, *[GOOD] * 30, *["bad"] * 10_000, GOOD)
     steps = list(ObservationFile(path, POLICY, KEY).steps())
     assert steps.count(None) > 20
@@ -324,7 +326,7 @@ def test_a_file_of_bad_rows_gives_its_reader_pauses(tmp_path):
 # --- forms ------------------------------------------------------------------------------------------------
 
 
-def test_columns_may_come_in_any_order_quoted_with_others_and_in_any_case(tmp_path):
+def test_columns_may_come_in_any_order_quoted_with_others_and_in_any_case(tmp_path: Path) -> None:
     path = text(
         tmp_path, f'"x","{SITE}","{access_point("a").upper()}",{mac(1).upper()},{rfc3339(EVENING)}',
         header="note,site,access_point,device,time",
@@ -333,14 +335,14 @@ def test_columns_may_come_in_any_order_quoted_with_others_and_in_any_case(tmp_pa
 
 
 @pytest.mark.parametrize("prefix", ["\ufeff", ""])
-def test_marks_and_line_ends_of_other_systems_are_read(tmp_path, prefix):
+def test_marks_and_line_ends_of_other_systems_are_read(tmp_path: Path, prefix: str) -> None:
     path = tmp_path / "o.csv"
     path.write_bytes((prefix + "time,device,access_point,site\r\n" + GOOD + "\r\n\r\n" + LATER).encode())
     file, made = read(path)
     assert (len(rows_of(made)), file.tally.bad) == (2, 0)
 
 
-def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path):
+def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path: Path) -> None:
     plain = write_csv(tmp_path / "o.csv", people(hours=14))
     packed = tmp_path / "o.csv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
@@ -355,7 +357,9 @@ def test_a_packed_file_is_read_and_a_damaged_one_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["o.csv.gz", "o.jsonl.gz"])
-def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(tmp_path, name, monkeypatch):
+def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(
+    tmp_path: Path, name: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hundred kilobytes of it unpack to a hundred megabytes."""
     good = {"time": rfc3339(EVENING), "device": mac(1), "access_point": access_point("a"), "site": SITE}
     lines = [json.dumps(good)] if "jsonl" in name else ["time,device,access_point,site", GOOD]
@@ -378,7 +382,7 @@ def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(t
     assert max(map(len, held)) <= (1 << 20) + 1
 
 
-def test_a_missing_column_or_file_is_refused(tmp_path):
+def test_a_missing_column_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="must name the columns time, device, access_point, site; device is missing"):
         read(text(tmp_path, header="time,mac,access_point,site"))
     with pytest.raises(UsageError, match="cannot be read"):
@@ -386,7 +390,7 @@ def test_a_missing_column_or_file_is_refused(tmp_path):
     assert read(text(tmp_path))[1] == []
 
 
-def test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done(tmp_path):
+def test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done(tmp_path: Path) -> None:
     path = text(tmp_path, GOOD, "nonsense,a4:5e:60:c0:ff:ee,x,y", LATER)
     (tmp_path / "p.toml").write_text(policy_text())
     tacet = [sys.executable, "-m", "connectors"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -56,7 +58,7 @@ def snapshot() -> bytes:
     return partition.snapshot(CUT, 17)
 
 
-def test_of_each_message_the_charges_come_before_the_records_they_pay_for():
+def test_of_each_message_the_charges_come_before_the_records_they_pay_for() -> None:
     partition, closed = Partition(POLICY, laboratory()), 0
     for offset, value in enumerate(LOG[:CUT]):
         topics = [out.topic == AUDIT for out in partition.feed(offset, None, value)]
@@ -68,7 +70,7 @@ def test_of_each_message_the_charges_come_before_the_records_they_pay_for():
 # --- restart -------------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_brings_back_position_and_state(snapshot):
+def test_a_snapshot_brings_back_position_and_state(snapshot: Any) -> None:
     straight = STRAIGHT
     partition = Partition(POLICY, laboratory())
     assert partition.restore(snapshot) == CUT
@@ -78,7 +80,7 @@ def test_a_snapshot_brings_back_position_and_state(snapshot):
     assert len(rest) > 100
 
 
-def test_no_snapshot_is_a_beginning():
+def test_no_snapshot_is_a_beginning() -> None:
     partition = Partition(POLICY, laboratory())
     fed(partition, LOG[:50])
     assert partition.restore(None) is None
@@ -90,14 +92,14 @@ def test_no_snapshot_is_a_beginning():
     [('public = "0.5"', 'public = "0.6"'), ('board = "10"', 'board = "11"'), ('lateness = "30s"', 'lateness = "31s"'),
      ('after = "10:00"', 'after = "11:00"'), ('mechanism = "filter"', 'mechanism = "laplace"')],
 )  # fmt: skip
-def test_a_changed_policy_is_refused_with_both_versions(snapshot, old, new):
+def test_a_changed_policy_is_refused_with_both_versions(snapshot: Any, old: Any, new: Any) -> None:
     assert old in policy_text()
     other = load_policy(policy_text().replace(old, new))
     with pytest.raises(UsageError, match=f"version {POLICY.version}.*got {other.version}; --accept-policy"):
         Partition(other, laboratory()).restore(snapshot)
 
 
-def test_another_mechanism_version_is_refused(snapshot, monkeypatch):
+def test_another_mechanism_version_is_refused(snapshot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
     with pytest.raises(UsageError, match=r"mechanism version: must be 2, .*got other; .tacet store upgrade"):
         Partition(POLICY, laboratory(), accept_policy=True).restore(snapshot)
@@ -107,12 +109,12 @@ def test_another_mechanism_version_is_refused(snapshot, monkeypatch):
     "keys", [laboratory(2), LaboratoryKeys(bytes([1]) * 32, "other", bytes([101]) * 32),
              ForwardKeys(0, bytes(32), "ledger1", bytes([102]) * 32)],
 )  # fmt: skip
-def test_another_key_is_refused(snapshot, keys):
+def test_another_key_is_refused(snapshot: Any, keys: Any) -> None:
     with pytest.raises(UsageError, match="key: must be the one this state was made with"):
         Partition(POLICY, keys, accept_policy=True).restore(snapshot)
 
 
-def test_an_accepted_policy_goes_on_with_the_books(snapshot):
+def test_an_accepted_policy_goes_on_with_the_books(snapshot: Any) -> None:
     other = load_policy(policy_text().replace('public = "0.5"', 'public = "0.6"'))
     partition = Partition(other, laboratory(), accept_policy=True)
     assert partition.restore(snapshot) == CUT
@@ -128,7 +130,7 @@ def test_an_accepted_policy_goes_on_with_the_books(snapshot):
     assert sum(nano for nano in board if nano) <= 2 * 10 * 10**9
 
 
-def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books():
+def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books() -> None:
     two = building(sites=(SITE, "dbh1"))
     partition = Partition(two, laboratory())
     one_more = [encode_message(item) for item in messages_of("dbh1", two)]
@@ -149,7 +151,7 @@ def messages_of(site: str, policy: Policy) -> list[ObservationBatch | Heartbeat]
     return [Heartbeat(site, source, 1, first + n * tick, 0) for n in range(8) for source in SOURCES]
 
 
-def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid():
+def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid() -> None:
     """From 15 to 30 minutes: the next window is the first of the new grid after the last one released."""
     for cut in range(40, 56, 3):
         partition = Partition(POLICY, laboratory())
@@ -164,7 +166,7 @@ def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid():
         assert len(ends[1]) > 10
 
 
-def test_a_loss_gives_windows_of_coverage_0_until_the_next_heartbeat(snapshot):
+def test_a_loss_gives_windows_of_coverage_0_until_the_next_heartbeat(snapshot: Any) -> None:
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)
     partition.resume_after_loss(CUT + 40)
@@ -178,7 +180,7 @@ def test_a_loss_gives_windows_of_coverage_0_until_the_next_heartbeat(snapshot):
 # --- finality --------------------------------------------------------------------------------------------
 
 
-def test_entries_that_come_out_again_alike_are_let_out(snapshot):
+def test_entries_that_come_out_again_alike_are_let_out(snapshot: Any) -> None:
     straight = STRAIGHT
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)
@@ -202,7 +204,7 @@ def changed_log() -> list[bytes]:
     return log
 
 
-def test_other_observations_for_a_published_window_let_nothing_out(snapshot):
+def test_other_observations_for_a_published_window_let_nothing_out(snapshot: Any) -> None:
     straight = STRAIGHT
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)
@@ -217,7 +219,7 @@ def test_other_observations_for_a_published_window_let_nothing_out(snapshot):
     assert all(parse_record(value)["sequence"] >= first for value in audit(made))
 
 
-def test_two_different_published_entries_of_one_number_are_refused(snapshot):
+def test_two_different_published_entries_of_one_number_are_refused(snapshot: Any) -> None:
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)
     number = partition.chains()[SITE][0]
@@ -229,7 +231,7 @@ def test_two_different_published_entries_of_one_number_are_refused(snapshot):
 # --- keys -----------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_for_it():
+def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_for_it() -> None:
     with_days, without = building(), building(releases=COUNTS)
     needed = []
     for policy in (with_days, without):
@@ -270,7 +272,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize(("value", "reason"), UNREADABLE, ids=range(len(UNREADABLE)))
-def test_what_cannot_be_read_goes_to_quarantine_and_the_stream_goes_on(value, reason):
+def test_what_cannot_be_read_goes_to_quarantine_and_the_stream_goes_on(value: Any, reason: Any) -> None:
     partition = Partition(POLICY, laboratory())
     emitted = fed(partition, LOG[:120])
     [out] = partition.feed(120, None, value)
@@ -285,7 +287,7 @@ def test_what_cannot_be_read_goes_to_quarantine_and_the_stream_goes_on(value, re
     assert emitted == STRAIGHT[: len(emitted)]
 
 
-def test_a_bad_row_loses_only_itself_and_is_named_by_place():
+def test_a_bad_row_loses_only_itself_and_is_named_by_place() -> None:
     row = ["0" * 16, access_point("a"), EVENING + SECOND]
     bad = [
         ["", row[1], row[2]],
@@ -304,7 +306,7 @@ def test_a_bad_row_loses_only_itself_and_is_named_by_place():
     assert partition.counters.rows == 2
 
 
-def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_their_content():
+def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_their_content() -> None:
     partition = Partition(POLICY, laboratory())
     fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     rows = (Row("0" * 16, "02:de:ad:be:ef:00", EVENING), Row("1" * 16, access_point("a"), EVENING + DAY))
@@ -316,14 +318,14 @@ def test_rows_at_unknown_access_points_or_far_ahead_are_quarantined_without_thei
     assert "02:de:ad" not in b"".join(out.value for out in emitted).decode()
 
 
-def test_quarantine_has_the_time_of_the_sites_and_none_before_any_has_come_anywhere():
+def test_quarantine_has_the_time_of_the_sites_and_none_before_any_has_come_anywhere() -> None:
     partition = Partition(POLICY, laboratory())
     assert [out.timestamp_ms for out in partition.feed(0, None, b"{}")] == [0]
     fed(partition, [encode_message(Heartbeat(SITE, source, 1, EVENING, 0)) for source in SOURCES])
     assert [out.timestamp_ms for out in partition.feed(2, None, b"{}")] == [EVENING // 1000]
 
 
-def test_the_digest_of_a_quarantined_message_is_keyed():
+def test_the_digest_of_a_quarantined_message_is_keyed() -> None:
     values = [parse_record(Partition(POLICY, laboratory(seed)).feed(0, None, b"{}")[0].value) for seed in (1, 2)]
     assert values[0]["digest"] != values[1]["digest"]
 
@@ -331,7 +333,7 @@ def test_the_digest_of_a_quarantined_message_is_keyed():
 # --- sense, as the pipeline sets it up ----------------------------------------------------------------------
 
 
-def test_late_rows_are_dropped_and_counted_and_change_nothing():
+def test_late_rows_are_dropped_and_counted_and_change_nothing() -> None:
     partition = Partition(POLICY, laboratory())
     late = ObservationBatch(SITE, SOURCES[0], 2, 0, (Row("f" * 16, access_point("a"), SEEN[0].time),))
     wanted = STRAIGHT
@@ -343,7 +345,7 @@ def test_late_rows_are_dropped_and_counted_and_change_nothing():
     assert counters["rows"] == counters["accepted"] + counters["late"] == len(SEEN) + 1
 
 
-def test_windows_come_in_order_without_a_gap_from_the_first_tick_on():
+def test_windows_come_in_order_without_a_gap_from_the_first_tick_on() -> None:
     ends = [end_of(value) for value in audit(STRAIGHT)]
     tick = POLICY.site[SITE].tick
     windows = sorted(set(ends))
@@ -351,7 +353,7 @@ def test_windows_come_in_order_without_a_gap_from_the_first_tick_on():
     assert windows == list(range(-(-SEEN[0].time // tick) * tick, windows[-1] + 1, tick))
 
 
-def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_and_others_go_on():
+def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_and_others_go_on() -> None:
     two = building(site="max_devices = 5", sites=(SITE, "dbh1"))
     report: list[str] = []
     partition = Partition(two, laboratory(), alarm=report.append)
@@ -369,7 +371,7 @@ def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_
     assert audit(fed(again, [encode_message(item) for item in messages_of("dbh1", two)]))
 
 
-def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_missed():
+def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_missed() -> None:
     small = building(site="max_devices = 5", releases=COUNTS)
     partition = Partition(small, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, small)])
@@ -389,7 +391,7 @@ def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_
 
 
 @pytest.mark.parametrize("tick", ["5min", "15min", "1h"])
-def test_no_row_between_two_ticks_is_taken_to_be_ahead_of_its_time(tick):
+def test_no_row_between_two_ticks_is_taken_to_be_ahead_of_its_time(tick: Any) -> None:
     policy = building(tick=tick, releases=COUNTS)
     partition = Partition(policy, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, policy)])
@@ -397,7 +399,7 @@ def test_no_row_between_two_ticks_is_taken_to_be_ahead_of_its_time(tick):
     assert counters["accepted"] == counters["rows"] == len(SEEN)
 
 
-def test_a_beginning_with_one_person_is_no_different_from_one_with_many():
+def test_a_beginning_with_one_person_is_no_different_from_one_with_many() -> None:
     one = [Seen(EVENING + 1_000, mac(0), access_point("a")), SEEN[-1]]
     ends = []
     for seen in (one, SEEN):

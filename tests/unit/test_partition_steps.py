@@ -26,7 +26,7 @@ def begun() -> tuple[Partition, int]:
     return partition, reached
 
 
-def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps():
+def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps() -> None:
     partition, reached = begun()
     value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 2 * DAY, 0))
     steps = list(partition.fold(40, None, value, None))
@@ -36,7 +36,7 @@ def test_a_heartbeat_after_a_long_outage_is_folded_in_by_small_steps():
     assert [last for _, last in steps] == [False] * (len(steps) - 1) + [True]
 
 
-def test_after_any_step_a_snapshot_goes_on_where_it_was_made():
+def test_after_any_step_a_snapshot_goes_on_where_it_was_made() -> None:
     straight, reached = begun()
     value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + DAY // 2, 0))
     wanted = straight.feed(40, None, value)
@@ -55,7 +55,7 @@ def test_after_any_step_a_snapshot_goes_on_where_it_was_made():
     assert partition.snapshot(41, 0) == straight.snapshot(41, 0)
 
 
-def test_a_heartbeat_35_days_ahead_of_its_stamp_closes_nothing_and_goes_to_quarantine_at_every_replay():
+def test_a_heartbeat_35_days_ahead_of_its_stamp_closes_nothing_and_goes_to_quarantine_at_every_replay() -> None:
     partition, reached = begun()
     value = encode_message(Heartbeat(SITE, SOURCES[0], SESSION, reached + 35 * DAY, 0))
     _, sites = open_snapshot(partition.snapshot(40, 0))
@@ -69,7 +69,7 @@ def test_a_heartbeat_35_days_ahead_of_its_stamp_closes_nothing_and_goes_to_quara
     assert open_snapshot(partition.snapshot(40, 0))[1] == sites
 
 
-def test_a_heartbeat_within_five_minutes_of_its_stamp_counts():
+def test_a_heartbeat_within_five_minutes_of_its_stamp_counts() -> None:
     partition, reached = begun()
     for source in SOURCES:
         value = encode_message(Heartbeat(SITE, source, SESSION, reached + DAY + 5 * MINUTE, 0))

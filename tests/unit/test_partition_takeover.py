@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from stream.accounting.audit import verify_chain
@@ -56,13 +58,13 @@ def taken(policy: Policy, published: list[bytes], *, accepted: list[Policy] | No
     return partition
 
 
-def test_an_accepted_policy_begins_at_once_where_nothing_was_begun_under_the_one_before():
+def test_an_accepted_policy_begins_at_once_where_nothing_was_begun_under_the_one_before() -> None:
     partition = taken(NEW, GROUND.committed)
     assert versions(entries(fed(partition, CUT, len(LOG)))) == [NEW.version]
 
 
 @pytest.mark.parametrize("left", range(1, len(GROUND.begun) + 1))
-def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_the_new_one_begin(left):
+def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_the_new_one_begin(left: Any) -> None:
     """However many of the window's entries were published before the crash, the chain goes on without a break."""
     partition = taken(NEW, GROUND.committed + GROUND.begun[:left])
     after = entries(fed(partition, CUT, len(LOG)))
@@ -75,7 +77,7 @@ def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_t
     assert not ends & {entry["window_end"] for entry in whole if entry["policy_version"] == NEW.version}
 
 
-def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_after_one_more_change_of_owner():
+def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_after_one_more_change_of_owner() -> None:
     first = taken(NEW, GROUND.begun)
     out = entries(fed(first, CUT, GROUND.end - 1))
     second = Partition(NEWEST, laboratory(), accepted=[OLD, NEW, NEWEST])
@@ -87,7 +89,7 @@ def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_af
     verify_chain([parse_record(value) for value in GROUND.committed + after], laboratory().audit)
 
 
-def test_windows_begun_under_two_policies_are_finished_under_each_in_turn():
+def test_windows_begun_under_two_policies_are_finished_under_each_in_turn() -> None:
     between = entries(fed(taken(NEW, GROUND.begun), CUT, len(LOG)))
     mixed = between[: between.index(next(v for v in between if parse_record(v)["policy_version"] == NEW.version)) + 2]
     after = entries(fed(taken(NEWEST, mixed), CUT, len(LOG)))
@@ -95,12 +97,12 @@ def test_windows_begun_under_two_policies_are_finished_under_each_in_turn():
     assert versions(after) == [OLD.version, NEW.version, NEWEST.version]
 
 
-def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out():
+def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out() -> None:
     with pytest.raises(UsageError, match=f"policy: {OLD.version} must be known, .*start a worker with that policy"):
         Partition(NEW, laboratory(), accept_policy=True).published(GROUND.begun)
 
 
-def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused():
+def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> None:
     forged = [GROUND.begun[0].replace(b'"nano":', b'"nano":1')]
     with pytest.raises(FinalityError):
         fed(taken(NEW, forged), CUT, len(LOG))
@@ -109,7 +111,7 @@ def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused():
 # --- whose a message is -----------------------------------------------------------------------------------
 
 
-def test_a_message_of_a_site_of_another_partition_goes_to_quarantine_and_opens_no_books():
+def test_a_message_of_a_site_of_another_partition_goes_to_quarantine_and_opens_no_books() -> None:
     partition = Partition(OLD, laboratory(), owns=lambda site: site != SITE)
     emitted = fed(partition, 0, len(LOG))
     assert {out.topic for out in emitted} == {QUARANTINE}
@@ -120,7 +122,7 @@ def test_a_message_of_a_site_of_another_partition_goes_to_quarantine_and_opens_n
 # --- whether the log is still the same --------------------------------------------------------------------
 
 
-def test_the_state_recognises_the_last_message_it_holds_and_no_other():
+def test_the_state_recognises_the_last_message_it_holds_and_no_other() -> None:
     partition = Partition(OLD, laboratory())
     fed(partition, 0, CUT)
     again = Partition(OLD, laboratory())
@@ -133,5 +135,5 @@ def test_the_state_recognises_the_last_message_it_holds_and_no_other():
     assert LOG[CUT - 1] not in last, "its digest alone is kept"
 
 
-def test_a_state_that_has_read_nothing_recognises_anything():
+def test_a_state_that_has_read_nothing_recognises_anything() -> None:
     assert Partition(OLD, laboratory()).last_read() is None

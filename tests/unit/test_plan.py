@@ -7,6 +7,8 @@ import math
 from collections import Counter, defaultdict
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -28,7 +30,7 @@ from stream.simulator.events import SimulatorConfig, simulate
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 
 
-def count_release(mechanism="laplace", epsilon="1", more="", name="r"):
+def count_release(mechanism: str = "laplace", epsilon: str = "1", more: str = "", name: str = "r") -> Any:
     return f"""
 [[release]]
 name = "{name}"
@@ -40,12 +42,12 @@ epsilon = {{ facilities = "{epsilon}" }}
 """
 
 
-def row(release, **changes):
+def row(release: Any, **changes: Any) -> Any:
     [found] = plan(building(releases=release, **changes))["counts"]
     return found
 
 
-def test_every_release_and_audience_has_a_row_with_every_field():
+def test_every_release_and_audience_has_a_row_with_every_field() -> None:
     report = plan(building())
     assert [(r["site"], r["release"], r["audience"]) for r in report["counts"]] == [
         ("dbh", "grouped", "board"), ("dbh", "grouped", "facilities"), ("dbh", "grouped", "public"),
@@ -67,7 +69,7 @@ def test_every_release_and_audience_has_a_row_with_every_field():
 
 
 @pytest.mark.parametrize("epsilon", ["0.1", "0.5", "1"])
-def test_laplace_errs_by_the_mean_of_its_noise(epsilon):
+def test_laplace_errs_by_the_mean_of_its_noise(epsilon: Any) -> None:
     """E|DLap| = 2a / (1 - a^2), a = e^-epsilon; 96 x 4 draws: six standard errors on both sides."""
     found = row(count_release("laplace", epsilon))["expected_mean_absolute_error"]
     a = math.exp(-float(epsilon))
@@ -75,7 +77,7 @@ def test_laplace_errs_by_the_mean_of_its_noise(epsilon):
     assert found == pytest.approx(mean, abs=6 * math.sqrt((second - mean**2) / (96 * 4)))
 
 
-def test_smoothing_mechanisms_err_less_than_laplace_where_noise_is_large():
+def test_smoothing_mechanisms_err_less_than_laplace_where_noise_is_large() -> None:
     errors = {
         mechanism: row(count_release(mechanism, "0.1"))["expected_mean_absolute_error"]
         for mechanism in ("laplace", "pegasus", "filter")
@@ -84,7 +86,7 @@ def test_smoothing_mechanisms_err_less_than_laplace_where_noise_is_large():
     assert errors["filter"] < errors["pegasus"]
 
 
-def test_the_simulated_day_is_a_whole_day_of_every_zone():
+def test_the_simulated_day_is_a_whole_day_of_every_zone() -> None:
     day = simulated_day()
     assert len(day.times) == 288
     assert day.counts.shape == (288, len(day.zones)) == (288, len(day.kinds))
@@ -93,11 +95,11 @@ def test_the_simulated_day_is_a_whole_day_of_every_zone():
     assert len(simulated_day(15 * MINUTE).times) == 96
 
 
-def zone(name, kind):
+def zone(name: Any, kind: Any) -> Any:
     return Zone(id=name, kind=kind, capacity=1, access_points=("02:00:00:00:00:01",))
 
 
-def test_a_zone_stands_for_its_namesake_else_for_the_next_of_its_kind_else_for_the_next_public_one():
+def test_a_zone_stands_for_its_namesake_else_for_the_next_of_its_kind_else_for_the_next_public_one() -> None:
     names, kinds = ("1", "2", "3", "4"), ("office", "hall", "office", "hall")
     wanted = {
         "namesakes": ([zone("4", "hall"), zone("1", "office")], [3, 0]),
@@ -119,7 +121,7 @@ BY_KIND = {
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory):
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What ``tacet simulate --seed 1`` writes and ``tacet replay`` makes of it, under the plan's public key."""
     folder, made = tmp_path_factory.mktemp("simulated"), simulate(SimulatorConfig(seed=1))
     releases = [
@@ -135,7 +137,7 @@ def simulated(tmp_path_factory):
     return policy, folder / "out"
 
 
-def errors_of(out, audience, release, policy=None):
+def errors_of(out: Any, audience: Any, release: Any, policy: Any = None) -> Any:
     """Return the absolute errors of a replayed release, by window and zone, over the simulated day."""
     truth = defaultdict(dict)
     with (out / "occupancy.csv").open() as file:
@@ -152,7 +154,7 @@ def errors_of(out, audience, release, policy=None):
     ][:288]
 
 
-def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simulated):
+def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simulated: Any) -> None:
     """The plan draws the replay's own noise where a release has one audience, so there they are equal."""
     policy, out = simulated
     report = {(r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy)["counts"]}
@@ -163,7 +165,7 @@ def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simu
         assert report[release, audience] == pytest.approx(found, rel=0.1)
 
 
-def test_a_release_that_tells_less_than_the_number_0_is_marked():
+def test_a_release_that_tells_less_than_the_number_0_is_marked() -> None:
     """Laplace noise of scale 1/e errs by about 1/e in the mean, and the simulated halls hold about 3 people."""
     found = {epsilon: row(count_release(epsilon=epsilon)) for epsilon in ("0.1", "2")}
     assert found["0.1"]["worse_than_zero"]
@@ -187,7 +189,7 @@ def test_a_release_that_tells_less_than_the_number_0_is_marked():
         ('w_budget = { facilities = "3" }\ndaily_budget = { facilities = "20" }', 20),
     ],
 )
-def test_releases_that_fit_are_what_the_budgets_pay_on_a_day_that_begins_with_them_whole(more, fit):
+def test_releases_that_fit_are_what_the_budgets_pay_on_a_day_that_begins_with_them_whole(more: Any, fit: Any) -> None:
     found = row(count_release(more=more))
     assert found["windows_per_day"] == 96
     assert found["releases_that_fit"] == fit
@@ -214,7 +216,9 @@ epsilon = { facilities = "1", public = "1", board = "0.5" }
         ('daily_budget = { facilities = "20" }\nw_budget = { public = "3" }', 20, "3"),
     ],
 )
-def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_can_pay(budgets, fit, sliding):
+def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_can_pay(
+    budgets: Any, fit: Any, sliding: Any
+) -> None:
     policy = building(releases=SHARED + budgets)
     report = {r["audience"]: r for r in plan(policy)["counts"]}
     assert {name: r["releases_that_fit"] for name, r in report.items()} == released_in_a_day(policy)
@@ -224,7 +228,7 @@ def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_c
     assert (report["board"]["releases_that_fit"], report["board"]["cost"]["day"]) == (96, "48")
 
 
-def released_in_a_day(policy):
+def released_in_a_day(policy: Any) -> Any:
     """Count, per audience, the windows of a UTC day that the release stage itself gives out."""
     stage, counts = Releases(policy, SITE, laboratory()), (1,) * len(ZONES)
     state, given = stage.initial(), Counter()
@@ -235,7 +239,7 @@ def released_in_a_day(policy):
     return dict(given)
 
 
-def test_a_devices_day_reaches_over_both_its_edges_as_far_as_an_observation_counts():
+def test_a_devices_day_reaches_over_both_its_edges_as_far_as_an_observation_counts() -> None:
     found = row(count_release(), tick="5min")
     assert found["cost"]["day"] == "288"
     assert (found["cost"]["device_day"], found["cost"]["device_day_moved"]) == ("292", "584")
@@ -243,20 +247,20 @@ def test_a_devices_day_reaches_over_both_its_edges_as_far_as_an_observation_coun
     assert capped["cost"]["device_day"] == "14"
 
 
-def test_a_sliding_budget_bounds_the_w_event():
+def test_a_sliding_budget_bounds_the_w_event() -> None:
     found = row(count_release(more='w_budget = { facilities = "3" }'))["cost"]
     assert (found["device_w_event"], found["person_w_event"]) == ("3", "9")
     assert row(count_release())["cost"]["device_w_event"] == "12"
 
 
-def test_all_together_pay_for_separate_groupers():
+def test_all_together_pay_for_separate_groupers() -> None:
     report = {c["release"]: c["cost"] for c in plan(building())["coalitions"]}
     assert report["grouped"]["presence_tuple"] == "1.02"  # 0.8 x 1 + 0.2 (1 + 0.1)
     assert report["plain"]["presence_tuple"] == "0.5"
     assert Decimal(report["grouped"]["observation"]) == 2 * Decimal("1.02")
 
 
-def test_attributes_tell_their_factors_with_counts_and_model():
+def test_attributes_tell_their_factors_with_counts_and_model() -> None:
     model = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
     text = ATTRIBUTES.replace('zones = { kind = "office" }', model)
     report = {(a["attribute"], a["audience"]): a for a in plan(building(releases=COUNTS + text))["attributes"]}
@@ -269,13 +273,13 @@ def test_attributes_tell_their_factors_with_counts_and_model():
     assert report["arrival", "public"]["exact"] == pytest.approx(math.exp(0.2))  # the public sees no level
 
 
-def invoke(tmp_path, text, *arguments):
+def invoke(tmp_path: Path, text: Any, *arguments: Any) -> Any:
     path = tmp_path / "policy.toml"
     path.write_text(text)
     return CliRunner().invoke(policy_verbs, [*arguments, str(path)])
 
 
-def test_the_verb_prints_one_object_or_a_table(tmp_path):
+def test_the_verb_prints_one_object_or_a_table(tmp_path: Path) -> None:
     text = policy_text(count_release())
     report = orjson.loads(invoke(tmp_path, text, "plan", "--json").output)
     assert report == orjson.loads(orjson.dumps(plan(load_policy(text))))
@@ -284,7 +288,7 @@ def test_the_verb_prints_one_object_or_a_table(tmp_path):
     assert max(map(len, table.splitlines())) <= 80
 
 
-def test_the_plan_of_the_simulated_building_breaks_no_name_at_80_columns(tmp_path):
+def test_the_plan_of_the_simulated_building_breaks_no_name_at_80_columns(tmp_path: Path) -> None:
     done = invoke(tmp_path, simulated_policy(simulate(SimulatorConfig(seed=1))), "plan")
     for name in ("occupancy", "floors", "office-day", "facilities", "occupancy_level", "one person,"):
         assert f" {name} " in done.output, name
@@ -301,7 +305,7 @@ presence = 0.3
 """
 
 
-def test_show_tells_the_declared_models_and_what_they_leak(tmp_path):
+def test_show_tells_the_declared_models_and_what_they_leak(tmp_path: Path) -> None:
     release = ATTRIBUTES.replace(
         'zones = { kind = "office" }',
         'zones = { kind = "office" }\ncap = 1.05\ndays_per_month = 20\n'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -191,7 +192,9 @@ RULES = [
 
 
 @pytest.mark.parametrize(("old", "new", "place", "rule", "value"), RULES, ids=[rule[1][-40:] for rule in RULES])
-def test_a_broken_rule_is_refused_with_file_key_rule_and_value(old, new, place, rule, value):
+def test_a_broken_rule_is_refused_with_file_key_rule_and_value(
+    old: Any, new: Any, place: Any, rule: Any, value: Any
+) -> None:
     text = refusal(changed(old, new))
     assert text.startswith("building.toml: ")
     for part in (place, rule, value):
@@ -203,11 +206,11 @@ def test_a_broken_rule_is_refused_with_file_key_rule_and_value(old, new, place, 
     [("max_factor = inf", "privacy.max_factor"), ("max_factor = 1", "privacy.max_factor"),
      ("devices_per_person = 0", "privacy.devices_per_person"), ("ticks_per_attribute = 0", "ticks_per_attribute")],
 )  # fmt: skip
-def test_bounds_that_bound_nothing_are_refused(head, place):
+def test_bounds_that_bound_nothing_are_refused(head: Any, place: Any) -> None:
     assert place in refusal(policy_text(head=f"[privacy]\n{head}\n"))
 
 
-def test_an_attribute_of_a_zone_belongs_to_one_release():
+def test_an_attribute_of_a_zone_belongs_to_one_release() -> None:
     """Under two tests of what is sensitive, one release would show what the other withholds."""
     second = """
 [[release]]
@@ -225,7 +228,7 @@ sensitive = { before = "07:00" }
 @pytest.mark.parametrize(
     ("tick", "hours"), [("5min", ("08:01", "08:04")), ("1h", ("08:10", "08:50")), ("1d", ("08:00", "18:00"))]
 )
-def test_working_hours_of_which_a_level_is_told_hold_a_tick(tick, hours):
+def test_working_hours_of_which_a_level_is_told_hold_a_tick(tick: Any, hours: Any) -> None:
     site = f'working_hours = ["{hours[0]}", "{hours[1]}"]'
     assert f"site.dbh.working_hours: must hold a tick, which occupancy_level tells of, got {hours[0]} to" in refusal(
         policy_text(tick=tick, site=site)
@@ -233,14 +236,14 @@ def test_working_hours_of_which_a_level_is_told_hold_a_tick(tick, hours):
     load_policy(policy_text(COUNTS, tick=tick, site=site))
 
 
-def test_a_tick_at_the_end_of_working_hours_is_not_in_them():
+def test_a_tick_at_the_end_of_working_hours_is_not_in_them() -> None:
     hours = {("08:00", "18:00"): (96, 216), ("08:01", "08:06"): (97, 98), ("00:00", "24:00"): (0, 288)}
     for written, ticks in hours.items():
         site = policy_text(tick="5min", site=f'working_hours = ["{written[0]}", "{written[1]}"]')
         assert load_policy(site).site["dbh"].working_ticks == ticks
 
 
-def test_a_device_has_a_bounded_number_of_names_that_may_hold_presence():
+def test_a_device_has_a_bounded_number_of_names_that_may_hold_presence() -> None:
     """Each sighting ends them, also those that another connector gave."""
     load_policy(policy_text(head='[pseudonym]\nttl = "10s"\n'))
     text = refusal(policy_text(head='[pseudonym]\nttl = "9s"\n'))
@@ -248,22 +251,22 @@ def test_a_device_has_a_bounded_number_of_names_that_may_hold_presence():
         assert part in text
 
 
-def test_brackets_without_end_are_not_toml():
+def test_brackets_without_end_are_not_toml() -> None:
     assert refusal("a = " + "[" * 5000) == "building.toml: not TOML: brackets are nested too deeply"
 
 
-def test_what_is_not_toml_is_refused_with_its_line():
+def test_what_is_not_toml_is_refused_with_its_line() -> None:
     assert re.match(r"building.toml: not TOML: .*line 3", refusal("\n\n[site\n"))
 
 
-def test_a_policy_with_several_errors_tells_each_on_its_line():
+def test_a_policy_with_several_errors_tells_each_on_its_line() -> None:
     text = changed('tick = "15min"', 'tick = "7min"').replace('mechanism = "filter"', 'mechanism = "x"')
     lines = refusal(text).splitlines()
     assert len(lines) == 2
     assert all(line.startswith("building.toml: ") for line in lines)
 
 
-def test_a_policy_whose_only_release_is_wrong_tells_that_and_nothing_else():
+def test_a_policy_whose_only_release_is_wrong_tells_that_and_nothing_else() -> None:
     head = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\n'
     only = head + 'states = { s = [] }\nepsilon = { public = "1" }\n'
     assert (
@@ -273,7 +276,7 @@ def test_a_policy_whose_only_release_is_wrong_tells_that_and_nothing_else():
     assert "release: must have at least 1 in its list" in refusal(policy_text(head="release = []\n", releases=""))
 
 
-def test_the_version_is_the_meaning_not_the_writing():
+def test_the_version_is_the_meaning_not_the_writing() -> None:
     policy = load_policy(TEXT)
     assert load_policy("# a comment\n" + TEXT.replace('"0.5"', '"0.50"')).version == policy.version
     others = [
@@ -286,7 +289,7 @@ def test_the_version_is_the_meaning_not_the_writing():
     assert len({load_policy(text).version for text in [TEXT, *others]}) == 6
 
 
-def test_epsilons_are_kept_exactly():
+def test_epsilons_are_kept_exactly() -> None:
     policy = load_policy(TEXT.replace('"0.25"', '"0.123456789"').replace('board = "10"', 'board = "28.8"'))
     plain = policy.release[1]
     assert plain.epsilon["board"] == Fraction(123456789, 1_000_000_000)
@@ -295,23 +298,23 @@ def test_epsilons_are_kept_exactly():
     assert decimal_string(parse_epsilon("1e-9")) == "0.000000001"
 
 
-def test_durations_have_units():
+def test_durations_have_units() -> None:
     assert [parse_duration(text) for text in ("500ms", "30s", "5min", "1h", "1d")] == [
         500_000, 30 * SECOND, 5 * MINUTE, 60 * MINUTE, DAY,
     ]  # fmt: skip
 
 
-def test_addresses_of_access_points_are_read_in_any_case():
+def test_addresses_of_access_points_are_read_in_any_case() -> None:
     policy = load_policy(TEXT.replace("02:00:00:00:00:02", "02:AB:00:00:00:02"))
     assert policy.access_points()["02:ab:00:00:00:02"] == ("dbh", "b")
 
 
-def test_the_largest_count_is_ten_times_the_capacity_and_twenty():
+def test_the_largest_count_is_ten_times_the_capacity_and_twenty() -> None:
     policy = load_policy(TEXT.replace("capacity = 6", "capacity = 6\nmax_count = 33", 1))
     assert [zone.largest for zone in policy.site["dbh"].zones] == [33, 80, 80, 80, 30, 30]
 
 
-def test_the_simulated_building_comes_with_a_policy_that_keeps_its_promises():
+def test_the_simulated_building_comes_with_a_policy_that_keeps_its_promises() -> None:
     policy = load_policy(simulated_policy(simulate(SimulatorConfig(scale=0.05))))
     check_promises(policy)
 
@@ -331,7 +334,7 @@ epsilon = { a = "1" }
 """
 
 
-def test_a_base_radio_stands_for_all_addresses_that_share_its_first_bits():
+def test_a_base_radio_stands_for_all_addresses_that_share_its_first_bits() -> None:
     policy = load_policy(
         zones('base_radio = "24:DE:C6:CC:DD:E0/44"', 'access_points = ["24:de:c6:cc:dd:f0"]',
               'base_radio = ["24:de:c6:00:00:00/40", "24:de:c6:00:01:00/47"]')
@@ -349,7 +352,7 @@ def test_a_base_radio_stands_for_all_addresses_that_share_its_first_bits():
     "written",
     ["24:de:c6:cc:dd:e0", "24:de:c6:cc:dd:e1/44", "24:de:c6:cc:dd:e0/48", "24:de:c6:cc:dd:e0/24", "24:de:c6/44"],
 )
-def test_a_base_radio_is_an_address_with_zeros_behind_its_mask(written):
+def test_a_base_radio_is_an_address_with_zeros_behind_its_mask(written: Any) -> None:
     text = refusal(zones(f"base_radio = {json.dumps(written)}"))
     for part in ("site.dbh.zones[0].base_radio", "'24:de:c6:cc:dd:e0/44'", repr(written)):
         assert part in text
@@ -364,18 +367,18 @@ def test_a_base_radio_is_an_address_with_zeros_behind_its_mask(written):
         ('base_radio = "24:de:c6:cc:dd:e8/45"', 'base_radio = "24:de:c6:cc:dd:00/40"'),
     ],
 )
-def test_no_radio_address_can_mean_two_zones(one, two):
+def test_no_radio_address_can_mean_two_zones(one: Any, two: Any) -> None:
     for pair in ((one, two), (two, one)):
         assert "in one zone only" in refusal(zones(*pair))
 
 
-def test_a_zone_without_any_radio_address_is_refused():
+def test_a_zone_without_any_radio_address_is_refused() -> None:
     text = refusal(zones('access_point_names = ["lobby"]'))
     for part in ("site.dbh.zones[0]", "access_points or base_radio"):
         assert part in text
 
 
-def test_a_name_of_an_access_point_stands_for_one_zone_in_whatever_case():
+def test_a_name_of_an_access_point_stands_for_one_zone_in_whatever_case() -> None:
     one = 'access_points = ["02:00:00:00:00:01"]\naccess_point_names = ["Lobby"]'
     two = 'access_points = ["02:00:00:00:00:02"]\naccess_point_names = ["LOBBY"]'
     assert "access point's name" in refusal(zones(one, two))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -55,7 +57,7 @@ DOCUMENT = (
 )
 
 
-def test_the_document_writes_out_every_default():
+def test_the_document_writes_out_every_default() -> None:
     """A default that changes changes the meaning of stored versions: it needs a new mechanism version."""
     policy = load_policy(SMALL)
     assert policy.document().decode() == DOCUMENT.replace("VERSION", policy.version)
@@ -66,7 +68,7 @@ def test_the_document_writes_out_every_default():
     [SMALL, policy_text(), policy_text(site="max_devices = 200000\n"), simulated_policy(simulate(SimulatorConfig()))],
     ids=["small", "building", "a default written out", "example"],
 )
-def test_a_policy_is_the_same_when_read_back_from_its_document(text):
+def test_a_policy_is_the_same_when_read_back_from_its_document(text: Any) -> None:
     policy = load_policy(text)
     again = Policy.from_document(policy.document())
     assert again == policy
@@ -74,7 +76,7 @@ def test_a_policy_is_the_same_when_read_back_from_its_document(text):
     assert again.document() == policy.document()
 
 
-def test_the_order_of_attributes_survives():
+def test_the_order_of_attributes_survives() -> None:
     again = Policy.from_document(load_policy(SMALL).document())
     assert list(again.release[1].attributes) == ["departure", "arrival"]
 
@@ -98,7 +100,7 @@ ARRIVAL = '[release.attributes.arrival]\nepsilon = { public = "1" }\nsensitive =
 LEVEL = '[release.attributes.occupancy_level]\nepsilon = { public = "1" }\nsensitive = { below = 0.3 }\n'
 
 
-def test_an_order_that_has_a_meaning_is_part_of_the_version():
+def test_an_order_that_has_a_meaning_is_part_of_the_version() -> None:
     """A pattern of the model has its digits in the order of attributes; labels of noise name states in theirs."""
     versions = {
         load_policy(policy_text(ORDERED.format(states=states, attributes=attributes))).version
@@ -108,7 +110,7 @@ def test_an_order_that_has_a_meaning_is_part_of_the_version():
     assert len(versions) == 4
 
 
-def test_an_order_without_a_meaning_is_no_part_of_the_version():
+def test_an_order_without_a_meaning_is_no_part_of_the_version() -> None:
     text = policy_text()
     other = text.replace(
         'facilities = "1", public = "0.1", board = "0.1"', 'board = "0.1", public = "0.1", facilities = "1"'
@@ -125,16 +127,16 @@ def altered(**changes: object) -> bytes:
     "document",
     [b"", b"[]", b"{", altered(v=2), altered(version="0" * 16), altered(policy=None), altered(policy={"site": {}})],
 )
-def test_what_is_no_document_is_refused(document):
+def test_what_is_no_document_is_refused(document: Any) -> None:
     with pytest.raises(DataError, match="policy document: must be whole"):
         Policy.from_document(document)
 
 
-def test_a_document_with_another_epsilon_is_refused():
+def test_a_document_with_another_epsilon_is_refused() -> None:
     with pytest.raises(DataError):
         Policy.from_document(load_policy(SMALL).document().replace(b'"0.1"', b'"0.2"'))
 
 
-def test_the_policy_file_takes_no_numbers_for_durations():
+def test_the_policy_file_takes_no_numbers_for_durations() -> None:
     with pytest.raises(ValueError, match="must be a duration"):
         load_policy(SMALL.replace("[site.dbh]", "[site.dbh]\ntick = 300000000"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from click.testing import CliRunner
 
@@ -45,7 +48,7 @@ refresh = "7d"
 """
 
 
-def shown(tmp_path, text):
+def shown(tmp_path: Path, text: Any) -> Any:
     """Return the lines that the command prints on a terminal of 100 columns."""
     (tmp_path / "policy.toml").write_text(text)
     done = CliRunner(env={"COLUMNS": "100"}).invoke(policy_verbs, ["show", str(tmp_path / "policy.toml")])
@@ -55,7 +58,7 @@ def shown(tmp_path, text):
 
 
 @pytest.mark.parametrize("head", ["", PRIVACY])
-def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path, head):
+def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path: Path, head: Any) -> None:
     """Whoever is elsewhere instead costs twice as much in every unit, which is said once."""
     text = policy_text(COUNTS, head=head)
     lines, policy = shown(tmp_path, text), load_policy(text)
@@ -72,7 +75,7 @@ def test_every_count_release_tells_its_epsilon_in_every_unit(tmp_path, head):
     assert "elsewhere instead costs twice the epsilon" in heads
 
 
-def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path):
+def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_path: Path) -> None:
     lines = shown(tmp_path, policy_text(BUDGETED, head=PRIVACY))
     assert "entrance, w = 12 public 0.1 9.6 each day none" in lines
     assert "halls facilities 0.5 70 every 7 days 6" in lines
@@ -81,7 +84,7 @@ def test_budgets_tell_what_they_pay_for_how_long_and_over_how_many_windows(tmp_p
     assert "halls: audiences of equal epsilon get a window all together or not at all." in lines
 
 
-def test_declared_models_of_moves_and_meetings_are_told_with_what_they_leak(tmp_path):
+def test_declared_models_of_moves_and_meetings_are_told_with_what_they_leak(tmp_path: Path) -> None:
     lines = shown(tmp_path, policy_text(BUDGETED, head=PRIVACY))
     assert "0 0.9 0.1" in lines
     assert "1 0.2 0.8" in lines
@@ -91,7 +94,7 @@ def test_declared_models_of_moves_and_meetings_are_told_with_what_they_leak(tmp_
     assert not any("privacy.mobility" in line for line in shown(tmp_path, policy_text(BUDGETED)))
 
 
-def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exact_factors(tmp_path):
+def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exact_factors(tmp_path: Path) -> None:
     text = policy_text(MODELLED)
     lines = shown(tmp_path, text)
     for line in (
@@ -108,13 +111,13 @@ def test_a_declared_model_of_a_day_is_told_in_words_with_its_target_and_its_exac
     assert any(a.exact > a.factor for a in attribute_promises(load_policy(text)))
 
 
-def test_without_a_model_nothing_is_said_to_hold_under_one(tmp_path):
+def test_without_a_model_nothing_is_said_to_hold_under_one(tmp_path: Path) -> None:
     lines = shown(tmp_path, policy_text(ATTRIBUTES))
     assert "attribute reader epsilon alone counts 5 days 20 days" in lines
     assert not any("model.joint" in line or "with model" in line for line in lines)
 
 
-def test_a_large_model_is_cut_off_and_says_so(tmp_path):
+def test_a_large_model_is_cut_off_and_says_so(tmp_path: Path) -> None:
     digits = [f"{a}{b}" for a in range(3) for b in range(10)]
     joint = ", ".join(f'"{pattern}" = {1 / 30!r}' for pattern in digits)
     cuts = '{ arrival = ["09:00", "10:01"], occupancy_level = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9] }'
@@ -127,17 +130,17 @@ def test_a_large_model_is_cut_off_and_says_so(tmp_path):
     assert "10 states, see --json" in lines
 
 
-def test_restricted_topics_are_not_passed_over(tmp_path):
+def test_restricted_topics_are_not_passed_over(tmp_path: Path) -> None:
     lines = shown(tmp_path, policy_text(COUNTS, head="[restricted]\noccupancy = true\n"))
     assert any(line.startswith("Restricted topics hold the true counts") for line in lines)
 
 
-def test_a_release_that_tells_less_than_the_number_0_is_marked(tmp_path):
+def test_a_release_that_tells_less_than_the_number_0_is_marked(tmp_path: Path) -> None:
     text = " ".join(shown(tmp_path, policy_text(COUNTS)))
     assert "! grouped for board: the mean error, " in text
     assert "Always saying 0 would be nearer to the truth." in text
     assert "grouped for facilities: the mean error" not in text
 
 
-def test_units_have_the_words_of_the_account(tmp_path):
+def test_units_have_the_words_of_the_account(tmp_path: Path) -> None:
     assert "tuple" not in " ".join(shown(tmp_path, policy_text(COUNTS)))

@@ -1,6 +1,7 @@
 """Progress of commands whose standard error is no terminal."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,13 @@ from stream.policy.document import load_policy
 from stream.release.promises import count_promises
 
 
-def test_a_line_says_what_is_done_of_how_much_and_since_when():
+def test_a_line_says_what_is_done_of_how_much_and_since_when() -> None:
     assert Came("rows").line(10) == "tacet: rows: 10 s"
     assert Came("rows", None, 120_000).line(20.4) == "tacet: rows: 120,000, 20 s"
     assert Came("windows released", 288, 12).line(30) == "tacet: windows released: 12 of 288, 30 s"
 
 
-def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: pytest.MonkeyPatch):
+def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, came, enough = list[str](), Came("rows", 8), threading.Event()
 
     def echo(line: str, *, err: bool) -> None:
@@ -37,14 +38,14 @@ def test_lines_come_as_long_as_the_work_goes_on_and_then_no_more(monkeypatch: py
 
 
 @pytest.mark.parametrize("piped", [options.progress("rows", 3), options.working("planning")], ids=["counted", "not"])
-def test_short_work_says_nothing(piped, capsys: pytest.CaptureFixture[str]):
+def test_short_work_says_nothing(piped: Any, capsys: pytest.CaptureFixture[str]) -> None:
     with piped as tick:
         if tick is not None:
             tick(2)
     assert capsys.readouterr() == ("", "")
 
 
-def test_every_unit_of_the_account_and_of_promises_has_words():
+def test_every_unit_of_the_account_and_of_promises_has_words() -> None:
     policy = load_policy(
         'audience = [{ name = "a" }]\n[site.s]\nsources = ["10.0.0.1"]\n[[site.s.zones]]\nid = "z"\ncapacity = 1\n'
         'access_points = ["02:00:00:00:00:01"]\n[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\n'

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -15,14 +16,14 @@ MAC = bytes.fromhex("5c521e002011")
 NOON = int(datetime(2018, 2, 1, 12, tzinfo=UTC).timestamp()) * SECOND
 
 
-def test_name_is_hmac_sha256_under_the_key_of_the_day():
+def test_name_is_hmac_sha256_under_the_key_of_the_day() -> None:
     day_key = hmac.new(KEY, b"tacet pseudonym v1 day 2018-02-01", hashlib.sha256).digest()
     expected = hmac.new(day_key, MAC, hashlib.sha256).hexdigest()[:16]
     names = Pseudonyms.daily(KEY)
     assert names.name(MAC, names.epoch(NOON)) == expected
 
 
-def test_name_holds_within_a_utc_day_and_changes_at_midnight():
+def test_name_holds_within_a_utc_day_and_changes_at_midnight() -> None:
     names = Pseudonyms.daily(KEY)
     midnight = NOON // DAY * DAY
     first, last, before = (names.name(MAC, names.epoch(t)) for t in (midnight, midnight + DAY - 1, midnight - 1))
@@ -30,7 +31,7 @@ def test_name_holds_within_a_utc_day_and_changes_at_midnight():
     assert first != before
 
 
-def test_ttl_changes_names_every_salt_life():
+def test_ttl_changes_names_every_salt_life() -> None:
     names = Pseudonyms.rotating(KEY, 300 * SECOND)
     start = NOON // (300 * SECOND) * 300 * SECOND
     seen = [names.name(MAC, names.epoch(start + n * 60 * SECOND)) for n in range(10)]
@@ -39,7 +40,7 @@ def test_ttl_changes_names_every_salt_life():
     assert seen[0] != seen[5]
 
 
-def test_other_keys_other_devices_and_other_modes_give_other_names():
+def test_other_keys_other_devices_and_other_modes_give_other_names() -> None:
     day = NOON // DAY
     given = {
         Pseudonyms.daily(KEY).name(MAC, day),
@@ -51,7 +52,7 @@ def test_other_keys_other_devices_and_other_modes_give_other_names():
     assert all(len(name) == 16 and int(name, 16) >= 0 for name in given)
 
 
-def test_the_bounded_caches_change_no_name(monkeypatch):
+def test_the_bounded_caches_change_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.sensing.pseudonyms._CACHED_NAMES", 3)
     names = Pseudonyms.daily(KEY)
     asked = [(n.to_bytes(6, "big"), day) for day in (5, 9, 5, 7, 8, 6, 5) for n in (1, 2, 3, 4, 5, 1)]
@@ -60,7 +61,7 @@ def test_the_bounded_caches_change_no_name(monkeypatch):
     assert len(names._keys) <= 4
 
 
-def test_a_short_key_or_an_empty_salt_life_is_refused_without_telling_the_key():
+def test_a_short_key_or_an_empty_salt_life_is_refused_without_telling_the_key() -> None:
     with pytest.raises(UsageError, match="16 octets, got 6") as refused:
         Pseudonyms.daily(b"secret")
     assert "secret" not in str(refused.value)
@@ -69,5 +70,5 @@ def test_a_short_key_or_an_empty_salt_life_is_refused_without_telling_the_key():
 
 
 @pytest.mark.parametrize(("mac", "random"), [("020000000001", True), ("5c521e002011", False), ("da0000000000", True)])
-def test_locally_administered_bit(mac, random):
+def test_locally_administered_bit(mac: Any, random: Any) -> None:
     assert is_locally_administered(bytes.fromhex(mac)) is random

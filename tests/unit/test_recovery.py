@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -52,13 +53,13 @@ def set_back(ground: Path) -> None:
     shutil.copytree(ground / "half", ground / "store")
 
 
-def found(ground: Path, policy=POLICY) -> dict[str, list[str]]:
+def found(ground: Path, policy: Any = POLICY) -> dict[str, list[str]]:
     return {
         each.what: [way.do for way in each.ways] for each in store_findings(ground / "store", ground / "key", policy)
     }
 
 
-def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground):
+def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -> None:
     small = building(releases=COUNTS, site="max_devices = 1")
     (ground / "policy.toml").write_text(policy_text(COUNTS, site="max_devices = 1"))
     begin = LOG[-1].watermark
@@ -87,18 +88,18 @@ def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground):
     assert set(shares) == {0.0}
 
 
-def only(ground: Path, policy=POLICY) -> tuple[str, list[str]]:
+def only(ground: Path, policy: Any = POLICY) -> tuple[str, list[str]]:
     ((what, ways),) = found(ground, policy).items()
     return what, ways
 
 
-def test_nothing_is_found_where_nothing_is_wrong(ground):
+def test_nothing_is_found_where_nothing_is_wrong(ground: Any) -> None:
     assert found(ground) == {}
     done = run("recover", "--store", ground / "store", "--key-file", ground / "key", "--json")
     assert json.loads(done.out) == {"ok": True, "findings": []}
 
 
-def test_a_store_that_was_set_back_is_told_with_three_ways_and_their_prices(ground):
+def test_a_store_that_was_set_back_is_told_with_three_ways_and_their_prices(ground: Any) -> None:
     set_back(ground)
     what, ways = only(ground)
     assert f"site {SITE}: the store was set back; it knows of " in what
@@ -108,7 +109,7 @@ def test_a_store_that_was_set_back_is_told_with_three_ways_and_their_prices(grou
     assert done.code == 0
 
 
-def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(ground):
+def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(ground: Any) -> None:
     before = read_outbox(ground / "store", "board", 0)
     set_back(ground)
     with embedded(POLICY, ground / "key", ground / "store") as runner:
@@ -118,7 +119,7 @@ def test_the_same_observations_lead_a_store_that_was_set_back_to_where_it_was(gr
     assert read_outbox(ground / "store", "board", 0) == before
 
 
-def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground):
+def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground: Any) -> None:
     set_back(ground)
 
     def start_and_stop() -> None:
@@ -129,7 +130,7 @@ def test_a_store_that_does_not_come_as_far_names_the_verb_that_helps(ground):
         start_and_stop()
 
 
-def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground):
+def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground: Any) -> None:
     document = json.loads(mark_path(ground / "key").read_text())
     ((_, sites),) = document["stores"].items()
     sites[SITE][1] = "0" * 64
@@ -139,26 +140,26 @@ def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground):
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_a_lost_store_is_told_by_what_the_mark_knows(ground):
+def test_a_lost_store_is_told_by_what_the_mark_knows(ground: Any) -> None:
     shutil.rmtree(ground / "store")
     what, ways = only(ground)
     assert "there is no store; the mark beside the key knows of " in what
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_missing_entries_are_told(ground):
+def test_missing_entries_are_told(ground: Any) -> None:
     with closing(sqlite3.connect(ground / "store" / "store.sqlite", isolation_level=None)) as connection:
         connection.execute("DELETE FROM outputs WHERE topic = 'tacet.audit.v1' AND id = 'dbh/9'")
     assert any("entry 9 must be there" in what for what in found(ground))
 
 
-def test_another_policy_is_told_with_both_versions_and_that_the_old_one_is_kept(ground):
+def test_another_policy_is_told_with_both_versions_and_that_the_old_one_is_kept(ground: Any) -> None:
     what, ways = only(ground, OTHER)
     assert f"was made under policy {POLICY.version} (kept in the store), the one given is {OTHER.version}" in what
     assert "'tacet run --accept-policy'" in ways
 
 
-def test_a_key_of_another_store_is_told(ground):
+def test_a_key_of_another_store_is_told(ground: Any) -> None:
     keyfile.create(ground / "key2", laboratory=False)
     with embedded(POLICY, ground / "key2", ground / "store2"):
         pass
@@ -194,7 +195,7 @@ def starts(ground: Path) -> str:
     ],
     ids=["store", "store cut", "outbox", "folder", "folder of outboxes", "no key", "key", "key open to all", "mark"],
 )
-def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground, damage, first_words):
+def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground: Any, damage: Any, first_words: Any) -> None:
     assert starts(ground) == ""
     for shared in (*(ground / "store").rglob("*-wal"), *(ground / "store").rglob("*-shm")):
         shared.unlink()
@@ -204,7 +205,7 @@ def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground, damage, f
     assert [way.split()[0] for way in ways] == first_words
 
 
-def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground):
+def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any) -> None:
     shutil.rmtree(ground / "store")
     assert "a new ledger needs a new key; 'tacet recover' says what can be done" in starts(ground)
     what, ways = only(ground)
@@ -212,7 +213,7 @@ def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground):
     assert [way.split()[0] for way in ways] == ["put", "begin"]
 
 
-def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(ground):
+def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(ground: Any) -> None:
     set_back(ground)
     assert len(only(ground)[1]) == 3
     keyfile.FileKeys(ground / "key").forget_before(LOG[-1].watermark // DAY + 2)
@@ -230,7 +231,7 @@ def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
     return ""
 
 
-def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground):
+def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: Any) -> None:
     reached = LOG[-1].watermark
     assert store_findings(ground / "store", ground / "key", POLICY, reached) == []
     (finding,) = store_findings(ground / "store", ground / "key", POLICY, reached - MINUTE)
@@ -241,7 +242,7 @@ def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground):
 # --- a mark that is gone --------------------------------------------------------------------------------
 
 
-def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground):
+def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").unlink()
     assert "is gone" in only(ground)[0]
@@ -252,7 +253,7 @@ def test_a_mark_that_is_gone_is_written_anew_from_heads_that_were_kept(ground):
         pass
 
 
-def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground):
+def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").write_bytes(kept[:30])
     assert "is damaged, so nobody can tell whether the store was set back" in only(ground)[0]
@@ -260,14 +261,14 @@ def test_a_mark_that_is_damaged_is_written_anew_like_one_that_is_gone(ground):
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 
 
-def test_older_heads_will_do_while_the_store_still_holds_them(ground):
+def test_older_heads_will_do_while_the_store_still_holds_them(ground: Any) -> None:
     kept = mark_path(ground / "key").read_bytes()
     mark_path(ground / "key").unlink()
     rebuild_mark(ground / "store", ground / "key", ground / "early.json")
     assert json.loads(mark_path(ground / "key").read_bytes()) == json.loads(kept)
 
 
-def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground):
+def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground: Any) -> None:
     set_back(ground)
     mark_path(ground / "key").unlink()
     with pytest.raises(AuditError, match="is missing; the mark knows of"):
@@ -275,26 +276,26 @@ def test_a_store_that_was_set_back_does_not_hold_newer_heads(ground):
     assert not mark_path(ground / "key").exists()
 
 
-def test_a_mark_that_is_there_is_never_written_over(ground):
+def test_a_mark_that_is_there_is_never_written_over(ground: Any) -> None:
     before = mark_path(ground / "key").read_bytes()
     with pytest.raises(UsageError, match="whose mark is gone"):
         rebuild_mark(ground / "store", ground / "key", ground / "heads.json")
     assert mark_path(ground / "key").read_bytes() == before
 
 
-def test_heads_must_name_every_site_of_the_store(ground):
+def test_heads_must_name_every_site_of_the_store(ground: Any) -> None:
     mark_path(ground / "key").unlink()
     (ground / "none.json").write_bytes(orjson.dumps({"sites": {}}))
     with pytest.raises(UsageError, match="must have the head of every site of the store, lacks dbh"):
         rebuild_mark(ground / "store", ground / "key", ground / "none.json")
 
 
-def test_the_verb_needs_the_key_for_heads(ground):
+def test_the_verb_needs_the_key_for_heads(ground: Any) -> None:
     done = run("recover", "--store", ground / "store", "--heads", ground / "heads.json")
     assert (done.code, "--heads needs --key-file" in done.problem) == (2, True)
 
 
-def test_a_store_of_the_version_before_is_told(ground):
+def test_a_store_of_the_version_before_is_told(ground: Any) -> None:
     document = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
     for folder in ("old", "old/private"):
         (ground / folder).mkdir(mode=0o700)

@@ -97,7 +97,7 @@ def test_a_second_attempt_asks_no_attributes() -> None:
 # --- the record ----------------------------------------------------------------------------------------
 
 
-def test_a_count_record_has_every_field_that_says_how_good_it_is():
+def test_a_count_record_has_every_field_that_says_how_good_it_is() -> None:
     for body in bodies(OUTPUTS, "private"):
         if "attribute" in body:
             continue
@@ -111,7 +111,7 @@ def test_a_count_record_has_every_field_that_says_how_good_it_is():
         assert body["coverage"] == 1
 
 
-def test_every_declared_zone_is_in_every_record_zeros_included():
+def test_every_declared_zone_is_in_every_record_zeros_included() -> None:
     zones = {"grouped": ["a", "b", "c", "d"], "plain": ["a", "b", "c", "d"], "smooth": ["a", "b", "c"]}
     for body in bodies(OUTPUTS, "private"):
         if body.get("values") is not None:
@@ -120,14 +120,14 @@ def test_every_declared_zone_is_in_every_record_zeros_included():
             assert all(type(value) is int for value in body["values"].values())
 
 
-def test_a_window_without_anybody_is_released_like_any_other():
+def test_a_window_without_anybody_is_released_like_any_other() -> None:
     records = records_of(one_release("laplace"), [(0,) * 6] * 50)
     assert len(records) == 50
     assert all(body["released"] for body in records)
     assert len({body["values"]["a"] for body in records}) > 3
 
 
-def test_records_come_in_the_order_of_windows_and_are_published_at_their_end():
+def test_records_come_in_the_order_of_windows_and_are_published_at_their_end() -> None:
     for audience in ("facilities", "public", "board"):
         times = [out.time for out in OUTPUTS if out.topic == f"tacet.private.{audience}.grouped.v1"]
         assert times == sorted(set(times))
@@ -136,11 +136,11 @@ def test_records_come_in_the_order_of_windows_and_are_published_at_their_end():
             assert out.time == parse_time(bodies([out], "private")[0]["window_end"])
 
 
-def test_coverage_is_told():
+def test_coverage_is_told() -> None:
     assert {body["coverage"] for body in records_of(one_release("laplace"), [(1,) * 6] * 3, "1/2")} == {0.5}
 
 
-def test_noise_scale_and_half_width_are_of_the_epsilon_that_the_counts_spend():
+def test_noise_scale_and_half_width_are_of_the_epsilon_that_the_counts_spend() -> None:
     for body in bodies(OUTPUTS, "private"):
         if body["release"] in ("grouped", "plain") and body["released"]:
             share = Fraction(body["epsilon"]) * (Fraction(4, 5) if body["release"] == "grouped" else 1)
@@ -151,21 +151,21 @@ def test_noise_scale_and_half_width_are_of_the_epsilon_that_the_counts_spend():
 # --- values ---------------------------------------------------------------------------------------------
 
 
-def test_laplace_is_left_as_it_is_and_may_be_negative():
+def test_laplace_is_left_as_it_is_and_may_be_negative() -> None:
     values = [v for body in records_of(one_release("laplace"), [(0,) * 6] * 200) for v in body["values"].values()]
     assert min(values) < -3
     assert abs(sum(values) / len(values)) < 6 * math.sqrt(2 / 0.25 / len(values)), "false alarm below 1e-8"
 
 
 @pytest.mark.parametrize("mechanism", ["pegasus", "filter"])
-def test_pegasus_and_filter_are_never_negative(mechanism):
+def test_pegasus_and_filter_are_never_negative(mechanism: Any) -> None:
     policy = one_release(mechanism, 'board = "0.1"', 'levels = ["zone", "floor", "building"]')
     records = records_of(policy, [(0,) * 6] * 150)
     assert min(value for body in records for value in body["values"].values()) == 0
     assert min(body["levels"]["building"] for body in records) >= 0
 
 
-def test_audiences_of_equal_epsilon_share_one_value():
+def test_audiences_of_equal_epsilon_share_one_value() -> None:
     records = records_of(one_release("laplace", 'board = "0.5", public = "0.50", facilities = "0.6"'), [(3,) * 6] * 30)
     by_audience = {
         name: [b["values"] for b in records if b["audience"] == name] for name in ("board", "public", "facilities")
@@ -173,7 +173,7 @@ def test_audiences_of_equal_epsilon_share_one_value():
     assert by_audience["board"] == by_audience["public"] != by_audience["facilities"]
 
 
-def test_a_mechanism_reads_only_the_zones_of_its_release():
+def test_a_mechanism_reads_only_the_zones_of_its_release() -> None:
     policy = one_release("pegasus", zones='{ ids = ["a", "c"] }')
     quiet = records_of(policy, [(3, 0, 5, 0, 0, 0)] * 40)
     busy = records_of(policy, [(3, n, 5, 9 * n, 1, 1) for n in range(40)])
@@ -181,7 +181,7 @@ def test_a_mechanism_reads_only_the_zones_of_its_release():
     assert list(quiet[0]["values"]) == ["a", "c"]
 
 
-def test_other_counts_other_noise_same_counts_same_noise():
+def test_other_counts_other_noise_same_counts_same_noise() -> None:
     policy = one_release("laplace")
     counts = [(3, 0, 5, 2, 0, 0)] * 20
     other = [(3, 0, 5, 2, 0, 1)] * 20
@@ -194,7 +194,7 @@ def test_other_counts_other_noise_same_counts_same_noise():
 # --- floors and buildings ---------------------------------------------------------------------------------
 
 
-def test_levels_of_laplace_are_the_sums_of_the_zones_unclamped():
+def test_levels_of_laplace_are_the_sums_of_the_zones_unclamped() -> None:
     policy = one_release("laplace", more='levels = ["zone", "floor", "building"]')
     records = records_of(policy, [(0,) * 6] * 100)
     for body in records:
@@ -205,7 +205,7 @@ def test_levels_of_laplace_are_the_sums_of_the_zones_unclamped():
     assert min(body["levels"]["building"] for body in records) < 0
 
 
-def test_levels_are_sums_before_clamping_not_sums_of_what_was_clamped():
+def test_levels_are_sums_before_clamping_not_sums_of_what_was_clamped() -> None:
     """Of empty zones, clamped values add up to a bias; what was there before clamping does not."""
     policy = one_release("pegasus", 'board = "0.2"', 'levels = ["zone", "building"]\nsmoother = "average"')
     records = records_of(policy, [(0,) * 6] * 200)
@@ -216,13 +216,13 @@ def test_levels_are_sums_before_clamping_not_sums_of_what_was_clamped():
 
 
 @pytest.mark.parametrize("mechanism", ["pegasus", "filter", "laplace"])
-def test_levels_never_contradict_each_other(mechanism):
+def test_levels_never_contradict_each_other(mechanism: Any) -> None:
     policy = one_release(mechanism, 'board = "0.2"', 'levels = ["zone", "floor", "building"]')
     for body in records_of(policy, [(0, 0, 0, 0, 0, 40)] * 50):
         assert sum(body["levels"]["floor"].values()) == body["levels"]["building"]
 
 
-def test_levels_have_half_widths_of_their_own():
+def test_levels_have_half_widths_of_their_own() -> None:
     policy = one_release("laplace", more='levels = ["zone", "floor", "building"]')
     [body] = records_of(policy, [(1,) * 6])
     wanted = {
@@ -234,7 +234,7 @@ def test_levels_have_half_widths_of_their_own():
     assert single < wanted["floor"]["1"] < wanted["floor"]["2"] < wanted["building"] < 6 * single
 
 
-def test_the_half_width_of_a_sum_covers_95_percent_and_one_less_does_not():
+def test_the_half_width_of_a_sum_covers_95_percent_and_one_less_does_not() -> None:
     for n, epsilon in ((1, "1"), (2, "0.5"), (5, "0.1")):
         width = sum_half_width_95(Fraction(epsilon), n)
         a = math.exp(-float(Fraction(epsilon)))
@@ -255,7 +255,7 @@ def test_the_half_width_of_a_sum_covers_95_percent_and_one_less_does_not():
 # --- attributes -------------------------------------------------------------------------------------------
 
 
-def test_an_attribute_record_says_whose_and_when_and_its_value_only_if_shown():
+def test_an_attribute_record_says_whose_and_when_and_its_value_only_if_shown() -> None:
     records = [body for body in bodies(OUTPUTS, "private") if "attribute" in body]
     assert len(records) == 6
     for body in records:
@@ -268,12 +268,12 @@ def test_an_attribute_record_says_whose_and_when_and_its_value_only_if_shown():
         assert body["coverage"] == 1
 
 
-def test_all_attribute_records_of_a_day_are_published_at_one_time():
+def test_all_attribute_records_of_a_day_are_published_at_one_time() -> None:
     times = {out.time for out in OUTPUTS if ".office-day." in out.topic}
     assert times == {parse_time("2026-03-04T08:00:00Z")}
 
 
-def test_the_coverage_of_an_attribute_is_the_least_of_its_day():
+def test_the_coverage_of_an_attribute_is_the_least_of_its_day() -> None:
     policy = building()
     stage = stage_of(policy)
     state = stage.initial()
@@ -288,7 +288,7 @@ def test_the_coverage_of_an_attribute_is_the_least_of_its_day():
     assert {body["coverage"] for body in bodies(stage.step(state, closed)[1], "private")} == {0.5}
 
 
-def test_a_sensitive_value_is_never_shown_and_the_others_are_nested_over_audiences():
+def test_a_sensitive_value_is_never_shown_and_the_others_are_nested_over_audiences() -> None:
     policy = building()
     stage = stage_of(policy)
     shown = defaultdict(set)
@@ -304,7 +304,7 @@ def test_a_sensitive_value_is_never_shown_and_the_others_are_nested_over_audienc
     assert len(shown["public"]) > 20
 
 
-def test_the_value_of_an_empty_day_is_shown_only_where_absence_is_public():
+def test_the_value_of_an_empty_day_is_shown_only_where_absence_is_public() -> None:
     for absent, wanted in (("sensitive", 0), ("public", 1)):
         policy = building(
             releases=f"""
@@ -327,7 +327,7 @@ sensitive = {{ before = "16:00" }}
 # --- keys --------------------------------------------------------------------------------------------------
 
 
-def test_a_window_whose_day_has_no_key_any_more_is_not_released():
+def test_a_window_whose_day_has_no_key_any_more_is_not_released() -> None:
     policy = one_release("laplace")
     keys = ForwardKeys(20_000, bytes(32), "l", b"a" * 32)
     stage = stage_of(policy, keys)
@@ -337,12 +337,12 @@ def test_a_window_whose_day_has_no_key_any_more_is_not_released():
         stage.step(stage.initial(), before)
 
 
-def test_a_record_made_with_a_production_key_is_not_marked_as_a_laboratorys():
+def test_a_record_made_with_a_production_key_is_not_marked_as_a_laboratorys() -> None:
     records = records_of(one_release("laplace"), [(1,) * 6], keys=ForwardKeys(19_999, bytes(32), "l", b"a" * 32))
     assert [body["laboratory"] for body in records] == [False]
 
 
-def test_each_utc_day_has_its_own_noise_key():
+def test_each_utc_day_has_its_own_noise_key() -> None:
     """Knowing a later day's key tells nothing of an earlier day: its noise was drawn with another."""
     policy = one_release("laplace")
     first = 20_000 * DAY
@@ -356,7 +356,7 @@ def test_each_utc_day_has_its_own_noise_key():
     assert [body["values"] for body in bodies(scan(stage_of(policy, wrong), items[1:])[1], "private")] != later
 
 
-def test_what_is_published_has_topics_of_audit_audiences_and_account_only():
+def test_what_is_published_has_topics_of_audit_audiences_and_account_only() -> None:
     topics = {out.topic for out in OUTPUTS if isinstance(out, Published)}
     assert AUDIT in topics
     assert not [topic for topic in topics if "presence" in topic or "occupancy" in topic]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import orjson
@@ -99,27 +100,27 @@ queries = [
 
 
 @pytest.mark.parametrize("release", [UNIFORM, SAMPLE, BA])
-def test_w_event_mechanism_charges_a_w_th_of_epsilon_each_window(release):
+def test_w_event_mechanism_charges_a_w_th_of_epsilon_each_window(release: Any) -> None:
     found = entries(release, 9)
     epsilon = Fraction(found[0]["epsilon"])
     assert [entry["nano"] for entry in found] == [int(epsilon / 4 * 10**9)] * 9
 
 
-def test_sample_publishes_once_in_w_windows_and_repeats():
+def test_sample_publishes_once_in_w_windows_and_repeats() -> None:
     found = [record["values"] for record in released(SAMPLE, 8)]
     assert found[0] == found[1] == found[3]
     assert found[4] == found[7]
     assert found[0] == {"101": 5, "102": 7, "201": 0}
 
 
-def test_states_are_counted_instead_of_zones_at_a_share_of_epsilon():
+def test_states_are_counted_instead_of_zones_at_a_share_of_epsilon() -> None:
     (record,) = released(STATES, 1)
     assert record["values"] == {"low": 12, "all": 12}
     assert record["noise_scale"] == {"low": 0.02, "all": 0.02}
 
 
 @pytest.mark.parametrize(("mechanism", "alone"), [("uniform", 4.0), ("sample", 1.0)])
-def test_states_share_epsilon_with_w_event_mechanisms_too(mechanism, alone):
+def test_states_share_epsilon_with_w_event_mechanisms_too(mechanism: Any, alone: Any) -> None:
     """A device in two states changes two counts, so each has half of epsilon."""
     release = f'mechanism = "{mechanism}"\nw = 4\nepsilon = {{ a = "1" }}\n'
     overlapping = 'states = { low = ["101", "102"], all = ["101", "102", "201"] }\n'
@@ -129,7 +130,7 @@ def test_states_share_epsilon_with_w_event_mechanisms_too(mechanism, alone):
     assert whole["noise_scale"] == {"low": alone, "high": alone}
 
 
-def test_levels_with_shares_have_their_own_noise_and_add_up():
+def test_levels_with_shares_have_their_own_noise_and_add_up() -> None:
     for record in released(SHARES, 5):
         values, levels = record["values"], record["levels"]
         assert levels["floor"] == {"1": values["101"] + values["102"], "2": values["201"]}
@@ -137,7 +138,7 @@ def test_levels_with_shares_have_their_own_noise_and_add_up():
         assert record["noise_scale"]["101"] == pytest.approx(2 / float(record["epsilon"]))
 
 
-def test_queries_cost_nothing_and_have_topics_of_their_own():
+def test_queries_cost_nothing_and_have_topics_of_their_own() -> None:
     _, outputs = scan(Releases(policy(QUERIES), "dbh", KEYS), windows(4))
     topics = [o.topic for o in outputs if isinstance(o, Published)]
     assert topics.count("tacet.private.a.sum.v1") == 4
@@ -152,7 +153,7 @@ def summed(release: str, windows: int) -> str:
     return f'{release}queries = [{{ name = "sum", kind = "window-sum", windows = {windows} }}]\n'
 
 
-def test_every_record_of_ba_tells_the_noise_of_the_publication_it_repeats():
+def test_every_record_of_ba_tells_the_noise_of_the_publication_it_repeats() -> None:
     """The first has one unit, 1/8 of epsilon; one that comes later has absorbed more."""
     records = [*released(BA, 9), *released(BA, 9, (90, 7, 0))]
     report = {(record["noise_scale"]["101"], record["half_width_95"]["101"]) for record in records}
@@ -163,20 +164,20 @@ def test_every_record_of_ba_tells_the_noise_of_the_publication_it_repeats():
     assert [each["noise_scale"] for each in sums] == [each["noise_scale"] for each in counts]
 
 
-def test_a_sum_of_repeated_values_has_their_noise_as_often_as_they_are_repeated():
+def test_a_sum_of_repeated_values_has_their_noise_as_often_as_they_are_repeated() -> None:
     record = released(summed(SAMPLE.replace("100", "1"), 4), 4)[-1]
     assert record["release"] == "sum"
     assert record["half_width_95"]["101"] == 4 * half_width_95(Fraction(1)) == 12
 
 
-def test_a_sum_over_levels_with_shares_has_the_noise_of_the_zones_share():
+def test_a_sum_over_levels_with_shares_has_the_noise_of_the_zones_share() -> None:
     record = next(each for each in reversed(released(summed(SHARES, 3), 3)) if each["audience"] == "b")
     single = released(SHARES, 1)[-1]
     assert record["noise_scale"] == single["noise_scale"] == {"101": 0.04, "102": 0.04, "201": 0.04}
     assert record["half_width_kind"] == "noise"
 
 
-def test_a_sum_over_the_filter_tells_the_width_of_noise_and_says_so():
+def test_a_sum_over_the_filter_tells_the_width_of_noise_and_says_so() -> None:
     release = summed('mechanism = "filter"\nepsilon = { a = "0.5" }\n', 3)
     record = released(release, 3)[-1]
     assert (record["mechanism"], record["half_width_kind"]) == ("filter/window-sum", "noise")
@@ -184,12 +185,12 @@ def test_a_sum_over_the_filter_tells_the_width_of_noise_and_says_so():
     assert released(release, 3)[-2]["half_width_kind"] == "posterior"
 
 
-def test_a_sum_that_is_not_told_has_no_half_width():
+def test_a_sum_that_is_not_told_has_no_half_width() -> None:
     early = next(record for record in released(summed(SAMPLE, 4), 1) if record["release"] == "sum")
     assert (early["values"], early["half_width_95"], early["reason"]) == (None, None, "too_early")
 
 
-def test_widths_of_sums_add_up_where_errors_are_the_same_and_by_squares_where_they_are_not():
+def test_widths_of_sums_add_up_where_errors_are_the_same_and_by_squares_where_they_are_not() -> None:
     values, widths = np.array([[7, 7, 9, 9, 4]]), np.array([[3, 3, 3, 3, 3]])
     assert repeated_half_widths(values[:, :2], widths[:, :2]) == [6]
     assert repeated_half_widths(values, widths) == [12]  # √(8² + 8² + 4²), a half-width of 1 more each
@@ -197,7 +198,7 @@ def test_widths_of_sums_add_up_where_errors_are_the_same_and_by_squares_where_th
     assert pruned_half_widths(np.array([[5, 0, 0, 6]]), np.array([[3, 10, 10, 4]])) == [25]
 
 
-def test_jumps_and_low_signals_are_told_from_released_values():
+def test_jumps_and_low_signals_are_told_from_released_values() -> None:
     _, outputs = scan(Releases(policy(QUERIES), "dbh", KEYS), [
         *windows(2), OccupancyWindow("dbh", START + 2 * TICK, (80, 7, 0), Fraction(1)),
         OccupancyWindow("dbh", START + 3 * TICK, (5, 7, 0), Fraction(1)),
@@ -219,7 +220,7 @@ PRUNED = SHARES.replace(', b = "50"', "") + 'prune = { share = "0.1", below = 5 
 @pytest.mark.parametrize(
     "release", [UNIFORM, SAMPLE, BA, STATES, SHARES, QUERIES, *(summed(each, 3) for each in (SAMPLE, BA, PRUNED))]
 )
-def test_state_survives_its_byte_form_at_every_window(release):
+def test_state_survives_its_byte_form_at_every_window(release: Any) -> None:
     stage = Releases(policy(release), "dbh", KEYS)
     _, expected = scan(stage, windows(7))
     state, made = stage.initial(), []
@@ -229,12 +230,12 @@ def test_state_survives_its_byte_form_at_every_window(release):
     assert made == expected
 
 
-def test_budget_of_a_w_event_release_pays_in_w_ths():
+def test_budget_of_a_w_event_release_pays_in_w_ths() -> None:
     found = entries(UNIFORM + 'daily_budget = { a = "1" }\n', 6)
     assert [entry["outcome"] for entry in found] == ["released"] * 4 + ["budget"] * 2
 
 
-def test_charges_say_for_how_many_windows_an_epsilon_pays():
+def test_charges_say_for_how_many_windows_an_epsilon_pays() -> None:
     _, outputs = scan(Releases(policy(BA), "dbh", KEYS), windows(1))
     (spent,) = [o for o in outputs if isinstance(o, Spent)]
     assert [(charge.epsilon, charge.w) for charge in spent.charges] == [(Fraction(1), 4)]
@@ -248,7 +249,7 @@ def accounts(release: str, n: int) -> list[dict]:
     return [orjson.loads(record.value)["audiences"] for record in records]
 
 
-def test_account_of_a_w_event_release_adds_one_epsilon_for_every_begun_w_windows():
+def test_account_of_a_w_event_release_adds_one_epsilon_for_every_begun_w_windows() -> None:
     found = accounts(BA, 9)
     assert [record["a"]["device_total"] for record in found] == ["1"] * 4 + ["2"] * 4 + ["3"]
     assert [record["a"]["presence_tuple"] for record in found] == ["1"] * 9
@@ -256,7 +257,7 @@ def test_account_of_a_w_event_release_adds_one_epsilon_for_every_begun_w_windows
     assert {record["b"]["device_total"] for record in found} == {"0"}
 
 
-def test_a_w_event_release_that_begins_anew_pays_anew():
+def test_a_w_event_release_that_begins_anew_pays_anew() -> None:
     made = policy(SAMPLE)
     stage = account_stage(made, "dbh", laboratory=True)
     _, outputs = scan(Releases(made, "dbh", KEYS), windows(2))
@@ -267,7 +268,7 @@ def test_a_w_event_release_that_begins_anew_pays_anew():
     assert orjson.loads(record.value)["audiences"]["a"]["device_total"] == "200"
 
 
-def test_a_new_policy_does_not_make_sample_publish_before_its_time():
+def test_a_new_policy_does_not_make_sample_publish_before_its_time() -> None:
     stage = Releases(policy(SAMPLE), "dbh", KEYS)
     state, _ = scan(stage, windows(2))
     kept = Releases(policy(SAMPLE + 'daily_budget = { a = "1000" }\n'), "dbh", KEYS)
@@ -291,7 +292,7 @@ def test_a_new_policy_does_not_make_sample_publish_before_its_time():
         (QUERIES.replace('name = "sum"', 'name = "r"'), "release and query names must be unique, got r twice"),
     ],
 )
-def test_parts_that_do_not_go_together_are_refused(release, rule):
+def test_parts_that_do_not_go_together_are_refused(release: Any, rule: Any) -> None:
     with pytest.raises(PolicyError, match=rule.replace(".", r"\.").replace("(", r"\(")):
         policy(release)
 
@@ -342,7 +343,9 @@ TESTS = 'levels = ["zone", "floor"]\nshares = { zone = "0.5", floor = "0.5" }\np
         ),
     ],
 )  # fmt: skip
-def test_an_epsilon_whose_smallest_part_is_too_small_for_the_noise_is_refused_with_the_policy(enough, too_little, rule):
+def test_an_epsilon_whose_smallest_part_is_too_small_for_the_noise_is_refused_with_the_policy(
+    enough: Any, too_little: Any, rule: Any
+) -> None:
     accepted = policy(smallest(*enough))
     Releases(accepted, "dbh", KEYS)
     with pytest.raises(PolicyError, match=r"^p\.toml: release\[0\] \(name 'r', line \d+\): ") as refused:
@@ -350,13 +353,13 @@ def test_an_epsilon_whose_smallest_part_is_too_small_for_the_noise_is_refused_wi
     assert rule in str(refused.value)
 
 
-def test_the_smallest_part_of_an_epsilon_is_what_the_sampler_can_draw():
+def test_the_smallest_part_of_an_epsilon_is_what_the_sampler_can_draw() -> None:
     assert SMALLEST_PART == SMALLEST_EPSILON
     assert SMALLEST_PEGASUS >= SMALLEST_PART * 5 * 4 * SENSITIVITY
     assert LARGEST_STATE == LARGEST_CAPACITY
 
 
-def test_a_state_without_zones_is_refused_with_the_policy():
+def test_a_state_without_zones_is_refused_with_the_policy() -> None:
     with pytest.raises(
         PolicyError,
         match=r"^p\.toml: release\[0\] \(name 'r', line \d+\): states\.low must have at least one zone, got none",
@@ -364,7 +367,7 @@ def test_a_state_without_zones_is_refused_with_the_policy():
         policy(STATES.replace('low = ["101", "102"]', "low = []"))
 
 
-def test_a_state_larger_than_the_filters_largest_grid_is_refused_with_the_policy():
+def test_a_state_larger_than_the_filters_largest_grid_is_refused_with_the_policy() -> None:
     states = STATES.replace("laplace", "filter")
     policy(states)
     wide = (SITE + states).replace("capacity = 20", "capacity = 20\nmax_count = 600000")

@@ -37,7 +37,7 @@ def through(rows: list[Packed], run_rows: int = 64, block_rows: int = 16) -> lis
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 128, 1000])
 @pytest.mark.parametrize("order", ["random", "sorted", "newest first"])
-def test_rows_come_back_in_their_order_however_many_runs_there_are(count, order):
+def test_rows_come_back_in_their_order_however_many_runs_there_are(count: Any, order: Any) -> None:
     rows = made(count, times=10**9 if order == "random" else 50)
     if order != "random":
         times = sorted((row[0] for row in rows), reverse=order == "newest first")
@@ -46,12 +46,12 @@ def test_rows_come_back_in_their_order_however_many_runs_there_are(count, order)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_of_the_same_time_come_by_place_and_name_and_copies_by_line(seed):
+def test_rows_of_the_same_time_come_by_place_and_name_and_copies_by_line(seed: Any) -> None:
     rows = made(500, seed, times=3)
     assert through(rows, 32, 8) == sorted(rows)
 
 
-def test_a_file_in_order_is_merged_with_nothing():
+def test_a_file_in_order_is_merged_with_nothing() -> None:
     sort = RowSort(16, 4)
     for line in range(160):
         sort.add((line, 0, b"12345678", line, 0))
@@ -59,7 +59,7 @@ def test_a_file_in_order_is_merged_with_nothing():
     assert len(sort._lanes) == 1
 
 
-def test_on_the_disk_rows_have_no_name_and_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_on_the_disk_rows_have_no_name_and_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sealed, so that neither a crash nor the free blocks of a disk give away what was sorted."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     files: list[Any] = []
@@ -86,7 +86,7 @@ def test_on_the_disk_rows_have_no_name_and_cannot_be_read(tmp_path: Path, monkey
     assert file.closed
 
 
-def test_a_full_disk_is_told_with_its_folder(monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_is_told_with_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")
 

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections import Counter
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,14 +39,14 @@ def micros(text: str) -> int:
     return int(moment.replace(microsecond=0).timestamp()) * SECOND + moment.microsecond
 
 
-def text_of(write, simulation: Simulation, *more: object) -> str:
+def text_of(write: Any, simulation: Simulation, *more: object) -> str:
     out = io.StringIO()
     write(simulation, out, *more)
     return out.getvalue()
 
 
 class TestObservations:
-    def test_csv_gives_back_every_event_in_order(self, run):
+    def test_csv_gives_back_every_event_in_order(self, run: Any) -> None:
         rows = list(csv.DictReader(io.StringIO(text_of(write_csv, run))))
         assert list(rows[0]) == ["time", "device", "access_point", "site"]
         assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", row["time"]) for row in rows)
@@ -55,16 +56,16 @@ class TestObservations:
         assert [row["access_point"] for row in rows] == [points[index] for index in run.access_point]
         assert {row["site"] for row in rows} == {"dbh"}
 
-    def test_json_lines_say_the_same_as_the_csv(self, run):
+    def test_json_lines_say_the_same_as_the_csv(self, run: Any) -> None:
         rows = list(csv.DictReader(io.StringIO(text_of(write_csv, run))))
         assert [json.loads(line) for line in text_of(write_jsonl, run).splitlines()] == rows
 
-    def test_same_seed_same_bytes(self, run):
+    def test_same_seed_same_bytes(self, run: Any) -> None:
         again = simulate(SimulatorConfig(seed=5, scale=0.3))
         for write in (write_csv, write_jsonl, write_snmptrapd, write_truth):
             assert text_of(write, again) == text_of(write, run)
 
-    def test_progress_ends_at_the_number_of_rows(self, run):
+    def test_progress_ends_at_the_number_of_rows(self, run: Any) -> None:
         report: list[tuple[int, int]] = []
         number = write_csv(run, io.StringIO(), lambda done, total: report.append((done, total)))
         assert number == len(run.time)
@@ -81,7 +82,7 @@ class TestSnmptrapd:
         r".*\.1\.3\.6\.1\.4\.1\.14179\.2\.6\.2\.34\.0 = Hex-STRING: (?P<client>(?:[0-9A-F]{2} ){6})\t.*"
     )
 
-    def test_lines_have_snmptrapds_own_form_and_hold_every_event(self, run):
+    def test_lines_have_snmptrapds_own_form_and_hold_every_event(self, run: Any) -> None:
         lines = text_of(write_snmptrapd, run).splitlines()
         assert len(lines) == len(run.time)
         for index in range(0, len(lines), 97):
@@ -101,12 +102,12 @@ class TestSnmptrapd:
             (4_075_268_204, "(4075268204) 471 days, 16:11:22.04"),
         ],
     )
-    def test_up_time_reads_as_net_snmp_prints_it(self, ticks, text):
+    def test_up_time_reads_as_net_snmp_prints_it(self, ticks: Any, text: Any) -> None:
         assert timeticks(ticks) == text
 
 
 class TestTruth:
-    def test_occupancy_recomputed_from_the_file_is_the_true_one(self, run):
+    def test_occupancy_recomputed_from_the_file_is_the_true_one(self, run: Any) -> None:
         rows = list(csv.DictReader(io.StringIO(text_of(write_truth, run))))
         assert list(rows[0]) == ["device", "zone", "start", "end", "class"]
         assert {row["class"] for row in rows} == {
@@ -121,7 +122,7 @@ class TestTruth:
 
 
 class TestPolicy:
-    def test_the_policy_is_valid_and_places_each_access_point_in_exactly_one_zone(self, run):
+    def test_the_policy_is_valid_and_places_each_access_point_in_exactly_one_zone(self, run: Any) -> None:
         text = policy_text(run)
         policy = load_policy(text)
         points = [mac for zone in policy.site["dbh"].zones for mac in zone.access_points]
@@ -129,7 +130,7 @@ class TestPolicy:
         assert len(set(points)) == len(points)
         assert tomllib.loads(text)["site"]["dbh"]["sources"] == ["127.0.0.1"]
 
-    def test_offices_are_in_no_count_release_and_in_the_attribute_release(self, run):
+    def test_offices_are_in_no_count_release_and_in_the_attribute_release(self, run: Any) -> None:
         policy = load_policy(policy_text(run))
         rooms, floors, attributes = policy.release
         for counts in (rooms, floors):
@@ -138,11 +139,11 @@ class TestPolicy:
         assert {zone.kind for zone in policy.zones_of(attributes, "dbh")} == {"office"}
         assert set(attributes.attributes) == {"arrival", "departure", "breaks", "occupancy_level"}
 
-    def test_a_building_without_offices_has_a_valid_policy_too(self):
+    def test_a_building_without_offices_has_a_valid_policy_too(self) -> None:
         policy = load_policy(policy_text(simulate(SimulatorConfig(zones=2, site="tiny.hall"))))
         assert [release.name for release in policy.release] == ["occupancy", "floors"]
 
-    def test_the_public_gets_floors_and_the_building_and_no_room(self, run):
+    def test_the_public_gets_floors_and_the_building_and_no_room(self, run: Any) -> None:
         policy = load_policy(policy_text(run))
         rooms, floors, _ = policy.release
         assert (set(rooms.epsilon), set(floors.epsilon)) == ({"facilities"}, {"public"})
@@ -152,7 +153,7 @@ class TestPolicy:
             counted
         )
 
-    def test_several_buildings_fit_into_one_policy(self, run):
+    def test_several_buildings_fit_into_one_policy(self, run: Any) -> None:
         other = simulate(SimulatorConfig(site="east", zones=8, building=1))
         before, _, after = policy_text(run).partition("# For a tenth of the price")
         rest = after[after.index("# Facts about a room's day") :]  # states are of one site
@@ -165,7 +166,7 @@ def decoded(schedule: TrapSchedule) -> Counter:
 
 
 class TestTraps:
-    def test_without_faults_each_event_is_one_association_at_its_time_within_ten_milliseconds(self, run):
+    def test_without_faults_each_event_is_one_association_at_its_time_within_ten_milliseconds(self, run: Any) -> None:
         schedule = trap_schedule(run)
         assert schedule.counts["associate"] == len(run.time)
         assert schedule.counts["sent"] == len(schedule) == len(run.time) + schedule.counts["keepalive"]
@@ -183,7 +184,7 @@ class TestTraps:
             index += 1
         assert index == len(run.time)
 
-    def test_each_controller_says_it_is_alive_each_simulated_minute_until_after_the_end(self, run):
+    def test_each_controller_says_it_is_alive_each_simulated_minute_until_after_the_end(self, run: Any) -> None:
         schedule = trap_schedule(run, controllers=3, tail=15)
         times: dict[int, list[int]] = {}
         for datagram in schedule:
@@ -192,7 +193,7 @@ class TestTraps:
         expected = list(range(run.start, run.end + 15 * MINUTE + 1, MINUTE))
         assert times == {0: expected, 1: expected, 2: expected}
 
-    def test_each_access_point_has_one_controller(self, run):
+    def test_each_access_point_has_one_controller(self, run: Any) -> None:
         where: dict[bytes, set[int]] = {}
         for datagram in trap_schedule(run, controllers=3):
             trap = decode(datagram.data)
@@ -202,20 +203,20 @@ class TestTraps:
         assert set().union(*where.values()) == {0, 1, 2}
 
     @pytest.mark.parametrize("version", [1, 2])
-    def test_same_arguments_same_bytes(self, run, version):
+    def test_same_arguments_same_bytes(self, run: Any, version: Any) -> None:
         faults = set(Fault) - {Fault.FLOOD}
         first, again = (list(trap_schedule(run, faults, 3, 2, version=version)) for _ in range(2))
         assert first == again
         assert decode(first[0].data).version == version
         assert list(trap_schedule(run, faults, 4, 2, version=version)) != first
 
-    def test_datagrams_come_in_the_order_of_sending(self, run):
+    def test_datagrams_come_in_the_order_of_sending(self, run: Any) -> None:
         times = trap_schedule(run, list(Fault), 3).traps.sent.tolist()
         assert times == sorted(times)
 
 
 class TestFaults:
-    def test_every_datagram_has_exactly_one_counted_kind(self, run):
+    def test_every_datagram_has_exactly_one_counted_kind(self, run: Any) -> None:
         counts = trap_schedule(run, list(Fault), 3, 2).counts
         assert sum(counts[kind.name.lower()] for kind in Kind) == counts["sent"]
         everything = decoded(trap_schedule(run, list(Fault), 3, 2))
@@ -225,7 +226,7 @@ class TestFaults:
         assert everything[Meaning.KEEPALIVE] == counts["keepalive"]
         assert everything[Meaning.RESTART] == counts["cold_start"] == 1
 
-    def test_duplicates_repeat_a_datagram_byte_for_byte_soon_after(self, run):
+    def test_duplicates_repeat_a_datagram_byte_for_byte_soon_after(self, run: Any) -> None:
         schedule = trap_schedule(run, "duplicates", 3)
         seen: dict[bytes, int] = {}
         gaps = []
@@ -237,7 +238,7 @@ class TestFaults:
         assert schedule.counts["associate"] == len(run.time) + len(gaps)
         assert all(0 < gap <= 50_000 for gap in gaps)
 
-    def test_reordering_holds_traps_up_for_at_most_two_seconds_and_keeps_their_up_time(self, run):
+    def test_reordering_holds_traps_up_for_at_most_two_seconds_and_keeps_their_up_time(self, run: Any) -> None:
         schedule = trap_schedule(run, "reordering", 3)
         late = []
         for datagram in schedule:
@@ -249,13 +250,13 @@ class TestFaults:
         assert schedule.counts["late"] == pytest.approx(0.02 * len(run.time), rel=0.3)
         assert schedule.counts["associate"] == len(run.time)
 
-    def test_loss_takes_one_trap_in_a_hundred_and_no_keepalive(self, run):
+    def test_loss_takes_one_trap_in_a_hundred_and_no_keepalive(self, run: Any) -> None:
         schedule, whole = trap_schedule(run, "loss", 3), trap_schedule(run)
         assert schedule.counts["lost"] == pytest.approx(0.01 * len(run.time), rel=0.4)
         assert schedule.counts["associate"] == len(run.time) - schedule.counts["lost"]
         assert schedule.counts["keepalive"] == whole.counts["keepalive"]
 
-    def test_a_rebooting_controller_is_silent_then_starts_at_zero_and_is_stormed(self, run):
+    def test_a_rebooting_controller_is_silent_then_starts_at_zero_and_is_stormed(self, run: Any) -> None:
         schedule = trap_schedule(run, "reboot", 3, 2)
         booted = int(np.flatnonzero(schedule.boots)[0])
         moment = int(schedule.boots[booted])
@@ -278,7 +279,7 @@ class TestFaults:
         assert 0.9 * present <= extra <= present
         assert schedule.counts["cold_start"] == 1
 
-    def test_unknown_access_points_are_on_no_map_and_wrong_communities_are_wrong(self, run):
+    def test_unknown_access_points_are_on_no_map_and_wrong_communities_are_wrong(self, run: Any) -> None:
         schedule = trap_schedule(run, "unknown-ap,wrong-community", 3)
         known = {bytes.fromhex(mac.replace(":", "")) for mac in run.building.access_points}
         traps = [decode(datagram.data) for datagram in schedule]
@@ -288,14 +289,14 @@ class TestFaults:
         assert wrong == schedule.counts["wrong_community"] > 0
         assert schedule.counts["associate"] == len(run.time)
 
-    def test_the_flood_comes_from_an_unlisted_controller_for_ten_seconds(self, run):
+    def test_the_flood_comes_from_an_unlisted_controller_for_ten_seconds(self, run: Any) -> None:
         schedule = trap_schedule(run, "flood", 3, 2)
         times = [datagram.time for datagram in schedule if datagram.controller == -1]
         assert len(times) == schedule.counts["flood"] == FLOOD
         assert times[-1] - times[0] < 10 * SECOND
         assert schedule.counts["associate"] == len(run.time)
 
-    def test_enhanced_controllers_report_each_association_three_times(self, run):
+    def test_enhanced_controllers_report_each_association_three_times(self, run: Any) -> None:
         schedule = trap_schedule(run, "enhanced", 3)
         counts = schedule.counts
         assert counts["associate_statistics"] == counts["run_state"] == counts["associate"] == len(run.time)
@@ -303,14 +304,14 @@ class TestFaults:
         clients.pop((b"", b""))
         assert all(number % 3 == 0 for number in clients.values())
 
-    def test_an_unknown_fault_is_refused_with_the_known_ones(self, run):
+    def test_an_unknown_fault_is_refused_with_the_known_ones(self, run: Any) -> None:
         with pytest.raises(UsageError, match=r"^faults: .*unknown-ap.*'gremlins'"):
             trap_schedule(run, "loss,gremlins")
         with pytest.raises(UsageError, match=r"^controllers: "):
             trap_schedule(run, controllers=0)
 
     @pytest.mark.parametrize("faults", ["", "duplicates,reordering,loss,unknown-ap,wrong-community,enhanced,flood"])
-    def test_the_real_connector_reports_exactly_the_fates_worked_out_beforehand(self, run, faults):
+    def test_the_real_connector_reports_exactly_the_fates_worked_out_beforehand(self, run: Any, faults: Any) -> None:
         schedule = trap_schedule(run, faults, 3, 2)
         policy = load_policy(policy_text(run, ("127.0.0.1", "127.0.0.2")))
         assert fates(schedule, Ingest.of_policy(policy, b"k" * 32, start=run.start), policy.site["dbh"].sources) == {
@@ -318,14 +319,14 @@ class TestFaults:
         }
         assert sum(expected_fates(schedule).values()) == schedule.counts["sent"]
 
-    def test_fates_hold_where_most_traps_overtake_each_other(self, run, monkeypatch):
+    def test_fates_hold_where_most_traps_overtake_each_other(self, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("connectors.simulation.faults.LATE_SHARE", 0.7)
         schedule = trap_schedule(run, "reordering,enhanced", 3)
         policy = load_policy(policy_text(run))
         found = fates(schedule, Ingest.of_policy(policy, b"k" * 32, start=run.start), policy.site["dbh"].sources)
         assert {**dict.fromkeys(expected_fates(schedule), 0), **found} == expected_fates(schedule)
 
-    def test_after_a_reboot_nothing_is_worked_out_on_the_uptime_clock(self, run):
+    def test_after_a_reboot_nothing_is_worked_out_on_the_uptime_clock(self, run: Any) -> None:
         with pytest.raises(UsageError, match="reboot"):
             expected_fates(trap_schedule(run, "reboot", 3))
 

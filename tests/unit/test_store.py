@@ -73,21 +73,21 @@ def given_out(folder: Path) -> dict[str, Any]:
 # --- the store -------------------------------------------------------------------------------------------
 
 
-def test_everything_in_a_store_is_for_its_owner_only(tmp_path, key):
+def test_everything_in_a_store_is_for_its_owner_only(tmp_path: Path, key: Any) -> None:
     work(tmp_path / "store", key, SEEN[:200])
     for path in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path.name
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o705, 0o710, 0o701])
-def test_a_folder_that_others_may_enter_is_refused(tmp_path, mode):
+def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path, mode: Any) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(mode)
     with pytest.raises(UsageError, match="mode 0700"):
         private_folder(tmp_path / "open")
 
 
-def test_positions_count_on_after_messages_are_forgotten(tmp_path):
+def test_positions_count_on_after_messages_are_forgotten(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     assert [store.append(b"a"), store.append(b"b")] == [0, 1]
     store.commit([], b"state", 2)
@@ -100,7 +100,7 @@ def test_positions_count_on_after_messages_are_forgotten(tmp_path):
     store.close()
 
 
-def test_a_commit_is_whole_or_not_at_all(tmp_path):
+def test_a_commit_is_whole_or_not_at_all(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     store.append(b"a")
     broken = [out(AUDIT, b"{}", 1), Emitted(AUDIT, b"k", None, 1, True, "x")]  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ def test_a_commit_is_whole_or_not_at_all(tmp_path):
     store.close()
 
 
-def test_private_records_move_to_the_outbox_of_their_audience_and_no_other(tmp_path):
+def test_private_records_move_to_the_outbox_of_their_audience_and_no_other(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     store.commit([out(NEEDLE, b"1", 1), out(private_topic("public", "grouped"), b"2", 2)], b"", 0)
     store.deliver()
@@ -128,7 +128,7 @@ def test_private_records_move_to_the_outbox_of_their_audience_and_no_other(tmp_p
     assert NEEDLE.encode() not in held
 
 
-def test_an_outbox_takes_a_copy_and_refuses_other_bytes_under_one_id(tmp_path):
+def test_an_outbox_takes_a_copy_and_refuses_other_bytes_under_one_id(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     for _ in range(2):
         store.commit([out(NEEDLE, b"1", 1)], b"", 0)
@@ -141,7 +141,7 @@ def test_an_outbox_takes_a_copy_and_refuses_other_bytes_under_one_id(tmp_path):
     store.close()
 
 
-def test_restricted_records_are_kept_a_day_and_quarantine_a_week(tmp_path):
+def test_restricted_records_are_kept_a_day_and_quarantine_a_week(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     day = DAY // 1000
     for n in range(10):
@@ -154,7 +154,7 @@ def test_restricted_records_are_kept_a_day_and_quarantine_a_week(tmp_path):
     assert kept == {OCCUPANCY: [8, 9], QUARANTINE: everything[2:], AUDIT: everything, LEAKAGE: everything}
 
 
-def test_what_was_refused_before_there_was_a_time_is_kept_a_week_from_the_first(tmp_path):
+def test_what_was_refused_before_there_was_a_time_is_kept_a_week_from_the_first(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     day = DAY // 1000
     store.commit([out(QUARANTINE, b"refused", 1, 0)], b"", 0)
@@ -164,7 +164,7 @@ def test_what_was_refused_before_there_was_a_time_is_kept_a_week_from_the_first(
     store.close()
 
 
-async def test_a_window_of_several_releases_comes_in_one_order_from_every_source(tmp_path):
+async def test_a_window_of_several_releases_comes_in_one_order_from_every_source(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s")
     names = [("plain", None), ("day", "departure"), ("day", "arrival"), ("extra", None)]
     bodies = [
@@ -186,14 +186,14 @@ async def test_a_window_of_several_releases_comes_in_one_order_from_every_source
     assert found == ["dbh/day/departure", "dbh/day/arrival", "dbh/extra/None", "dbh/plain/None"]
 
 
-def test_a_second_runner_on_a_store_is_refused_at_once(tmp_path, key):
+def test_a_second_runner_on_a_store_is_refused_at_once(tmp_path: Path, key: Any) -> None:
     refusal = pytest.raises(UsageError, match="store must not be in use by another process")
     with embedded(POLICY, key, tmp_path / "s"), refusal:
         SqliteStore(tmp_path / "s")
     SqliteStore(tmp_path / "s").close()
 
 
-def test_reading_a_store_that_is_none_says_so(tmp_path):
+def test_reading_a_store_that_is_none_says_so(tmp_path: Path) -> None:
     for read in (lambda: read_topic(tmp_path, AUDIT), lambda: read_snapshot(tmp_path)):
         with pytest.raises(UsageError, match="must be a store made by 'tacet run'"):
             read()
@@ -203,7 +203,7 @@ def test_reading_a_store_that_is_none_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("until", [0, 1, 30, 61, 140])
-def test_a_run_left_off_anywhere_goes_on_and_ends_alike(tmp_path, key, until):
+def test_a_run_left_off_anywhere_goes_on_and_ends_alike(tmp_path: Path, key: Any, until: Any) -> None:
     work(tmp_path / "whole", key)
     with pytest.raises(Crash):
         work(tmp_path / "cut", key, until=until)
@@ -212,7 +212,7 @@ def test_a_run_left_off_anywhere_goes_on_and_ends_alike(tmp_path, key, until):
     assert len(given_out(tmp_path / "cut")[AUDIT]) > 200
 
 
-def test_a_store_full_of_devices_goes_on_alike_after_a_crash(tmp_path, key):
+def test_a_store_full_of_devices_goes_on_alike_after_a_crash(tmp_path: Path, key: Any) -> None:
     """Who was dropped for want of room stays dropped: what was read before the crash is not read again."""
     policy = building(site="max_devices = 6", releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
     work(tmp_path / "whole", key, policy=policy)
@@ -224,14 +224,14 @@ def test_a_store_full_of_devices_goes_on_alike_after_a_crash(tmp_path, key):
         assert given_out(folder) == given_out(tmp_path / "whole")
 
 
-def test_a_file_run_again_over_a_finished_store_changes_nothing(tmp_path, key):
+def test_a_file_run_again_over_a_finished_store_changes_nothing(tmp_path: Path, key: Any) -> None:
     work(tmp_path / "s", key)
     before = given_out(tmp_path / "s")
     work(tmp_path / "s", key)
     assert given_out(tmp_path / "s") == before
 
 
-def test_a_later_file_goes_on_where_the_earlier_one_ended(tmp_path, key):
+def test_a_later_file_goes_on_where_the_earlier_one_ended(tmp_path: Path, key: Any) -> None:
     work(tmp_path / "s", key)
     before = given_out(tmp_path / "s")
     later = [row._replace(time=row.time + 3 * DAY) for row in SEEN[:300]]
@@ -243,7 +243,7 @@ def test_a_later_file_goes_on_where_the_earlier_one_ended(tmp_path, key):
     assert ends == sorted(ends)
 
 
-def test_messages_taken_durably_survive_a_crash(tmp_path, key):
+def test_messages_taken_durably_survive_a_crash(tmp_path: Path, key: Any) -> None:
     log = list(messages(SEEN, POLICY))
     with embedded(POLICY, key, tmp_path / "whole") as runner:
         for message in log:
@@ -266,7 +266,9 @@ def test_messages_taken_durably_survive_a_crash(tmp_path, key):
 @pytest.mark.parametrize(
     ("old", "new"), [('board = "0.25"', 'board = "0.5"'), ('mechanism = "laplace"', 'mechanism = "filter"')]
 )
-def test_a_changed_epsilon_or_mechanism_is_refused_and_accepted_on_order(tmp_path, key, old, new):
+def test_a_changed_epsilon_or_mechanism_is_refused_and_accepted_on_order(
+    tmp_path: Path, key: Any, old: Any, new: Any
+) -> None:
     text = policy_text(COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
     changed = load_policy(text.replace(old, new))
     with pytest.raises(Crash):
@@ -284,7 +286,7 @@ def test_a_changed_epsilon_or_mechanism_is_refused_and_accepted_on_order(tmp_pat
     assert len(ids) == len(set(ids))
 
 
-def test_a_store_made_with_another_key_is_refused(tmp_path, key):
+def test_a_store_made_with_another_key_is_refused(tmp_path: Path, key: Any) -> None:
     keyfile.create(tmp_path / "other", laboratory=True)
     with pytest.raises(Crash):
         work(tmp_path / "s", key, until=120)
@@ -306,14 +308,14 @@ def set_back(folder: Path, key: Path) -> dict[str, Any]:
     return later
 
 
-def test_a_store_that_was_set_back_makes_the_same_again(tmp_path, key):
+def test_a_store_that_was_set_back_makes_the_same_again(tmp_path: Path, key: Any) -> None:
     work(tmp_path / "whole", key)
     set_back(tmp_path / "s", key)
     work(tmp_path / "s", key)
     assert given_out(tmp_path / "s") == given_out(tmp_path / "whole")
 
 
-def test_a_store_that_was_set_back_gives_out_nothing_that_differs(tmp_path, key):
+def test_a_store_that_was_set_back_gives_out_nothing_that_differs(tmp_path: Path, key: Any) -> None:
     later = set_back(tmp_path / "s", key)
     old = given_out(tmp_path / "s")
     middle = SEEN[len(SEEN) * 3 // 5]
@@ -329,7 +331,7 @@ def test_a_store_that_was_set_back_gives_out_nothing_that_differs(tmp_path, key)
     assert given_out(tmp_path / "s")[AUDIT][: len(later[AUDIT])] == later[AUDIT]
 
 
-def test_a_store_that_was_set_back_and_does_not_catch_up_says_so(tmp_path, key):
+def test_a_store_that_was_set_back_and_does_not_catch_up_says_so(tmp_path: Path, key: Any) -> None:
     set_back(tmp_path / "s", key)
     old = given_out(tmp_path / "s")
     with pytest.raises(FinalityError, match="do not lead it again to where what was published ends"):
@@ -337,7 +339,7 @@ def test_a_store_that_was_set_back_and_does_not_catch_up_says_so(tmp_path, key):
     assert given_out(tmp_path / "s") == old
 
 
-def test_a_production_key_serves_one_store(tmp_path, production):
+def test_a_production_key_serves_one_store(tmp_path: Path, production: Any) -> None:
     with embedded(POLICY, production, tmp_path / "one"):
         pass
     with (
@@ -349,7 +351,9 @@ def test_a_production_key_serves_one_store(tmp_path, production):
         pass
 
 
-def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_drawn_again(tmp_path, production):
+def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_drawn_again(
+    tmp_path: Path, production: Any
+) -> None:
     work(tmp_path / "s", production, SEEN[:150])
     shutil.copytree(tmp_path / "s", tmp_path / "backup")
     first = keyfile.FileKeys(production).held.first
@@ -366,7 +370,9 @@ def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_dr
     assert not [v for v in given_out(tmp_path / "s")[AUDIT] if parse_record(v)["laboratory"]]
 
 
-def test_nothing_is_given_out_before_it_is_committed_and_marked(tmp_path, key, monkeypatch):
+def test_nothing_is_given_out_before_it_is_committed_and_marked(
+    tmp_path: Path, key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
 
     def noted(owner: Any, name: str) -> None:
@@ -395,7 +401,7 @@ async def read(store: Path, **options: Any) -> list[dict[str, Any]]:
     return [record async for record in subscribe(store=store, audience="board", until_end=True, **options)]
 
 
-async def test_a_subscriber_reads_its_outbox_alone(tmp_path, key):
+async def test_a_subscriber_reads_its_outbox_alone(tmp_path: Path, key: Any) -> None:
     work(tmp_path / "s", key, SEEN[:300])
     (tmp_path / "s" / "store.sqlite").chmod(0)
     (tmp_path / "s" / "store.sqlite").rename(tmp_path / "s" / "gone")
@@ -407,7 +413,9 @@ async def test_a_subscriber_reads_its_outbox_alone(tmp_path, key):
     assert await read(tmp_path / "s") == []
 
 
-async def test_a_subscriber_goes_on_behind_a_release_at_its_site_and_begins_at_the_others(tmp_path, key):
+async def test_a_subscriber_goes_on_behind_a_release_at_its_site_and_begins_at_the_others(
+    tmp_path: Path, key: Any
+) -> None:
     policy = building(sites=("dbh", "dbh1"), releases=COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0])
     work(tmp_path / "s", key, people(hours=14, sites=2), policy=policy)
     records = await read(tmp_path / "s", from_start=True)
@@ -419,13 +427,13 @@ async def test_a_subscriber_goes_on_behind_a_release_at_its_site_and_begins_at_t
         await read(tmp_path / "s", after="dbh/plain/board/2020-01-01T00:00:00Z")
 
 
-def test_the_runner_is_what_the_tests_think_it_is(tmp_path, key):
+def test_the_runner_is_what_the_tests_think_it_is(tmp_path: Path, key: Any) -> None:
     with embedded(POLICY, key, tmp_path / "s") as runner:
         assert isinstance(runner, Embedded)
     assert POLICY.site["dbh"].tick == 15 * MINUTE
 
 
-def test_a_message_keeps_its_receive_time_over_a_restart(tmp_path):
+def test_a_message_keeps_its_receive_time_over_a_restart(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "s")) as store:
         store.append(b"live", 1_772_442_000_000_000)
         store.append(b"recorded", None)
@@ -433,7 +441,7 @@ def test_a_message_keeps_its_receive_time_over_a_restart(tmp_path):
         assert list(store.waiting(0)) == [(0, b"live", 1_772_442_000_000_000), (1, b"recorded", None)]
 
 
-def test_messages_of_a_store_made_before_there_were_stamps_have_none(tmp_path):
+def test_messages_of_a_store_made_before_there_were_stamps_have_none(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "s").close()
     with closing(sqlite3.connect(tmp_path / "s" / "store.sqlite")) as old:
         old.execute("ALTER TABLE observations DROP COLUMN stamp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,9 @@ def everything(folder: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ["store.sqlite", "lock", "private/board.sqlite"])
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_file_that_is_deleted_or_replaced_is_noticed_at_the_next_message_or_commit(tmp_path, key, name, replaced):
+def test_a_file_that_is_deleted_or_replaced_is_noticed_at_the_next_message_or_commit(
+    tmp_path: Path, key: Any, name: Any, replaced: Any
+) -> None:
     def work() -> None:
         with embedded(POLICY, key, tmp_path / "store") as runner:
             for message in LOG[:10]:
@@ -60,7 +63,7 @@ def test_a_file_that_is_deleted_or_replaced_is_noticed_at_the_next_message_or_co
         work()
 
 
-def test_a_message_that_comes_when_the_store_is_gone_is_not_taken(tmp_path):
+def test_a_message_that_comes_when_the_store_is_gone_is_not_taken(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store")
     (tmp_path / "store" / "store.sqlite").unlink()
     with pytest.raises(TacetError, match="deleted or replaced"):
@@ -71,7 +74,7 @@ def test_a_message_that_comes_when_the_store_is_gone_is_not_taken(tmp_path):
 # --- a disk that is full --------------------------------------------------------------------------------
 
 
-def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_path, key):
+def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_path: Path, key: Any) -> None:
     with embedded(POLICY, key, tmp_path / "whole") as runner:
         for message in LOG:
             runner.take(message)
@@ -97,7 +100,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_pa
 # --- power failures -------------------------------------------------------------------------------------
 
 
-def test_records_leave_the_store_only_when_their_outbox_is_safe_on_disk(tmp_path):
+def test_records_leave_the_store_only_when_their_outbox_is_safe_on_disk(tmp_path: Path) -> None:
     """A power cut may take from an outbox whatever was not synced: the store must still have it."""
     store = SqliteStore(tmp_path / "store")
     for number in range(3):
@@ -115,7 +118,7 @@ def test_records_leave_the_store_only_when_their_outbox_is_safe_on_disk(tmp_path
 # --- what is left of what was deleted -------------------------------------------------------------------
 
 
-def test_nothing_of_a_consumed_message_stays_in_the_files(tmp_path):
+def test_nothing_of_a_consumed_message_stays_in_the_files(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store")
     position = store.append(NEEDLE * 20)
     store.commit([], b"state", 0)
@@ -125,7 +128,7 @@ def test_nothing_of_a_consumed_message_stays_in_the_files(tmp_path):
     store.close()
 
 
-def test_messages_and_true_counts_lie_in_envelopes(tmp_path, key):
+def test_messages_and_true_counts_lie_in_envelopes(tmp_path: Path, key: Any) -> None:
     policy = building(releases=COUNTS, head="[restricted]\noccupancy = true\n")
     with embedded(policy, key, tmp_path / "store") as runner:
         for message in LOG:

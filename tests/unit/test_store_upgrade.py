@@ -66,13 +66,13 @@ def audit(folder: Path) -> list[dict[str, Any]]:
     return [parse_record(value) for value in read_topic(folder, AUDIT)]
 
 
-def test_records_and_books_of_an_old_store_are_read_as_they_are(old):
+def test_records_and_books_of_an_old_store_are_read_as_they_are(old: Any) -> None:
     assert len(audit(old)) == 20
     assert [parse_record(value)["site"] for value in read_topic(old, OCCUPANCY)] == ["dbh"] * 4
     assert read_policies(old) == []
 
 
-def test_where_an_old_store_stands_is_told(old):
+def test_where_an_old_store_stands_is_told(old: Any) -> None:
     snapshot, _ = read_snapshot(old)
     report = describe(snapshot, POLICY)
     assert report["policy_version"] == POLICY.version
@@ -80,14 +80,14 @@ def test_where_an_old_store_stands_is_told(old):
     assert report["sites"]["dbh"]["last_window"] == "2026-03-03T05:00:00Z"
 
 
-def test_an_old_store_is_refused_with_what_to_do_and_left_as_it_was(old):
+def test_an_old_store_is_refused_with_what_to_do_and_left_as_it_was(old: Any) -> None:
     before = read_snapshot(old)
     with pytest.raises(UsageError, match=r"mechanism version: must be 1, .* got 2; 'tacet store upgrade'"):
         go_on(old)
     assert read_snapshot(old) == before
 
 
-def test_an_upgraded_store_goes_on_with_its_books(old):
+def test_an_upgraded_store_goes_on_with_its_books(old: Any) -> None:
     entries, boxes = audit(old), read_outbox(old, "board", 0)
     assert upgrade(old)
     go_on(old)
@@ -104,7 +104,7 @@ def test_an_upgraded_store_goes_on_with_its_books(old):
     assert report["commitments"] == sum(entry["release"] != "office-day" for entry in longer)
 
 
-def test_messages_that_waited_in_an_old_store_are_counted(old):
+def test_messages_that_waited_in_an_old_store_are_counted(old: Any) -> None:
     """The last batch of the killed run lies in the store alone: without it somebody is missing."""
     _, waiting = read_snapshot(old)
     assert waiting == 1
@@ -113,21 +113,21 @@ def test_messages_that_waited_in_an_old_store_are_counted(old):
         assert runner.partition.counters.rows > 0
 
 
-def test_a_second_upgrade_changes_nothing(old):
+def test_a_second_upgrade_changes_nothing(old: Any) -> None:
     assert upgrade(old)
     once = read_snapshot(old)
     assert not upgrade(old)
     assert read_snapshot(old) == once
 
 
-def test_accepting_a_change_upgrades_too(old):
+def test_accepting_a_change_upgrades_too(old: Any) -> None:
     with embedded(POLICY, old.parent / "key", old, accept_policy=True) as runner:
         take_rest(runner)
     assert verify(store_books(old, records=True), old, old.parent / "key")["ok"]
     assert not upgrade(old)
 
 
-def test_a_mechanism_version_to_come_is_never_taken_back(old):
+def test_a_mechanism_version_to_come_is_never_taken_back(old: Any) -> None:
     snapshot, _ = read_snapshot(old)
     head, sites = open_snapshot(upgraded(snapshot))
     later = seal_snapshot(head | {"mechanisms": "9"}, {site: seal_site(stages) for site, stages in sites.items()})
@@ -135,7 +135,7 @@ def test_a_mechanism_version_to_come_is_never_taken_back(old):
         upgraded(later)
 
 
-def test_an_upgrade_waits_for_no_run_but_is_refused_while_one_has_the_store(old):
+def test_an_upgrade_waits_for_no_run_but_is_refused_while_one_has_the_store(old: Any) -> None:
     store = SqliteStore(old)
     try:
         with pytest.raises(UsageError, match="must not be in use by another process"):
@@ -144,7 +144,7 @@ def test_an_upgrade_waits_for_no_run_but_is_refused_while_one_has_the_store(old)
         store.close()
 
 
-def test_a_store_of_a_version_to_come_is_refused(old):
+def test_a_store_of_a_version_to_come_is_refused(old: Any) -> None:
     connection = sqlite3.connect(old / "store.sqlite")
     connection.execute("INSERT INTO meta VALUES ('format', '3')")
     connection.commit()

@@ -32,7 +32,7 @@ queries = [{ name = "hourly", kind = "window-sum", windows = 12 }]
 """)
 
 
-def test_every_topic_that_is_published_to_is_among_those_created():
+def test_every_topic_that_is_published_to_is_among_those_created() -> None:
     stage = Releases(POLICY, "dbh", LaboratoryKeys(b"k" * 32, "ledger", b"a" * 32))
     _, outputs = scan(stage, [OccupancyWindow("dbh", 1_000_000 * 5 * MINUTE, (3,), Fraction(1))])
     published = {output.topic for output in outputs if isinstance(output, Published)}
@@ -40,7 +40,7 @@ def test_every_topic_that_is_published_to_is_among_those_created():
     assert published <= set(topic_names(POLICY))
 
 
-def test_a_worker_is_told_of_a_topic_that_is_missing():
+def test_a_worker_is_told_of_a_topic_that_is_missing() -> None:
     names = topic_names(POLICY)
     refuse_missing(names, POLICY)
     with pytest.raises(UsageError, match=r"topic tacet\.private\.b\.hourly\.v1: must exist"):

@@ -3,6 +3,7 @@
 import random
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import orjson
 import pytest
@@ -77,7 +78,7 @@ def after(old: Policy, new: Policy, n: int, *, before: int = 2, counts: dict[str
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
 
 
-def test_a_new_audience_does_not_inherit_the_running_publication():
+def test_a_new_audience_does_not_inherit_the_running_publication() -> None:
     found = after(sample("facilities"), sample("public"), 6)
     assert [record["reason"] for record in found] == ["waiting"] * 3 + [None] * 3
     assert [record["spend"] for record in found[:3]] == ["0"] * 3
@@ -85,7 +86,7 @@ def test_a_new_audience_does_not_inherit_the_running_publication():
 
 
 @pytest.mark.parametrize("zones", ['["b"]', '["a", "b"]'])
-def test_what_was_published_of_one_zone_is_never_published_of_another(zones):
+def test_what_was_published_of_one_zone_is_never_published_of_another(zones: Any) -> None:
     found = after(sample(zones='["a"]'), sample(zones=zones), 6)
     assert [record["released"] for record in found] == [False] * 3 + [True] * 3
     assert {record["values"]["b"] for record in found[3:]} == {7}
@@ -95,18 +96,20 @@ def test_what_was_published_of_one_zone_is_never_published_of_another(zones):
     "changed", [{"w": 5}, {"epsilon": "99"}, {"mechanism": "ba"}, {"zones": '["b"]'}, {"audience": "public"}]
 )
 @pytest.mark.parametrize("name", ["r", "renamed"])
-def test_a_publication_that_belongs_to_something_else_ends_and_the_next_begins_w_windows_later(changed, name):
+def test_a_publication_that_belongs_to_something_else_ends_and_the_next_begins_w_windows_later(
+    changed: Any, name: Any
+) -> None:
     found = after(sample(), sample(**changed, name=name), 5, before=1)
     assert [record["released"] for record in found].index(True) == changed.get("w", 4) - 1
 
 
-def test_the_longer_w_of_both_policies_is_waited_for():
+def test_the_longer_w_of_both_policies_is_waited_for() -> None:
     found = after(sample(w=9), sample(w=2), 10, before=1)
     assert [record["released"] for record in found] == [False] * 8 + [True] * 2
 
 
 @pytest.mark.parametrize("mechanism", ["sample", "ba"])
-def test_a_renamed_release_goes_on_with_its_publication(mechanism):
+def test_a_renamed_release_goes_on_with_its_publication(mechanism: Any) -> None:
     new = {**COUNTS, "a": 20}
     found = after(sample(mechanism=mechanism), sample(mechanism=mechanism, name="other"), 1, counts=new)
     kept = after(sample(mechanism=mechanism), sample(mechanism=mechanism), 1, counts=new)
@@ -115,7 +118,7 @@ def test_a_renamed_release_goes_on_with_its_publication(mechanism):
         assert found[0]["values"] == kept[0]["values"] == {"a": 51}
 
 
-def test_a_release_of_this_kind_that_is_new_to_a_site_begins_after_w_windows():
+def test_a_release_of_this_kind_that_is_new_to_a_site_begins_after_w_windows() -> None:
     laplace = load_policy(policy_text(tick="15min"))
     found = [record for record in after(laplace, sample(), 5) if record["release"] == "r"]
     assert [record["released"] for record in found] == [False] * 3 + [True] * 2
@@ -124,7 +127,7 @@ def test_a_release_of_this_kind_that_is_new_to_a_site_begins_after_w_windows():
     assert orjson.loads(outputs[1].value)["released"], "a site that has released nothing has nothing to wait for"
 
 
-def test_a_state_says_whose_publication_it_carries():
+def test_a_state_says_whose_publication_it_carries() -> None:
     stage, other = Releases(sample(), SITE, KEYS), Releases(sample(zones='["b"]'), SITE, KEYS)
     state, _ = scan(stage, windows(0, 1))
     with pytest.raises(DataError, match="must belong to this policy's releases"):
@@ -138,7 +141,7 @@ def changes(rng: random.Random) -> Policy:
     )  # fmt: skip
 
 
-def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_was_spent():
+def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_was_spent() -> None:
     """Random policies one after another; the truth is read off the values, which move by 1 with every window.
 
     ε = 100: Pr[a noise other than 0] < 1e-42 per draw, so a false alarm is out of the question.
@@ -177,7 +180,7 @@ def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_w
         assert report[-1]["coalition"]["device_total"] == last["coalition"]["device_total"]
 
 
-def test_what_begins_anew_is_paid_anew_by_the_day_and_in_all():
+def test_what_begins_anew_is_paid_anew_by_the_day_and_in_all() -> None:
     """One publication before the change and one after it, on one day: 1 of w windows paid each time, never 2 of w."""
     old, new = Pipeline(sample(), SITE, KEYS), Pipeline(sample(zones='["b"]'), SITE, KEYS)
     noon = START + DAY // 2
@@ -193,7 +196,7 @@ def test_what_begins_anew_is_paid_anew_by_the_day_and_in_all():
     assert [units["device_day"] for units in of[:6]] == ["100"] * 4 + ["200"] * 2
 
 
-def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_goes_on():
+def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_goes_on() -> None:
     """Two policies with the same sample; what the later one releases late lies between the windows of the first."""
     plain = '[[release]]\nname = "p"\nquery = "count"\nmechanism = "laplace"\nepsilon = { public = "1" }\n'
     first, second = sample(), load_policy(policy_text(tick="15min", releases=plain) + SAMPLED)
@@ -209,7 +212,7 @@ def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_
     assert (last["facilities"]["device_total"], last["public"]["device_total"]) == ("200", "8")
 
 
-def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest_w():
+def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest_w() -> None:
     stage = Releases(sample(), SITE, KEYS)
     state, _ = scan(stage, windows(0, 1))
     head, parts = split_parts(stage.encode(state))
@@ -221,7 +224,7 @@ def test_a_state_of_the_form_before_carries_nothing_on_and_waits_for_the_longest
     assert later.waits >= START + (LONGEST_W - 1) * TICK
 
 
-def test_an_account_of_the_form_before_is_read_with_its_days_edges_on_top():
+def test_an_account_of_the_form_before_is_read_with_its_days_edges_on_top() -> None:
     stage = account_stage(sample(), SITE, laboratory=True)
     old = orjson.dumps({
         "sums": {"public": [20_000, "7", "9", "2", [[START, "2"]]]}, "habits": {"day/breaks/public": [3, "3/2"]},

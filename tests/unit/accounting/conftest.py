@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from numpy.random import Generator, default_rng  # noqa: TID251  (random models, not noise)
+from numpy.random import Generator, default_rng
 
 
 @pytest.fixture

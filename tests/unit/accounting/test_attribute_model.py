@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,13 +22,15 @@ ATTRIBUTES = {
 }
 
 
-def release(joint=PAIR, *, cuts=None, **more):
+def release(
+    joint: dict[str, float] = PAIR, *, cuts: dict[str, Any] | None = None, **more: Any
+) -> AttributeRelease | None:
     model = {"joint": joint} | ({"cuts": cuts} if cuts else {})
     body = {"name": "day", "query": "attributes", "attributes": ATTRIBUTES, "model": model}
     return AttributeRelease.model_validate(body | more)
 
 
-def one(name, sensitive, cuts, joint=None):
+def one(name: str, sensitive: dict[str, Any], cuts: list[Any], joint: Any = None) -> AttributeRelease:
     patterns = joint or {str(digit): 1 / (len(cuts) + 1) for digit in range(len(cuts) + 1)}
     attributes = {name: {"epsilon": {"a": "1"}, "sensitive": sensitive}}
     return release(patterns, cuts={name: cuts}, attributes=attributes)
@@ -47,7 +50,9 @@ def one(name, sensitive, cuts, joint=None):
         ("occupancy_level", {"above": 0.30005}, [0.3001], {0.3: 0, 0.3001: 1}),
     ],
 )
-def test_every_value_of_a_class_is_sensitive_or_none_is(name, sensitive, cuts, classes):
+def test_every_value_of_a_class_is_sensitive_or_none_is(
+    name: str, sensitive: dict[str, Any], cuts: list[Any], classes: dict[Any, Any]
+) -> None:
     made = one(name, sensitive, cuts)
     model = day_model(made)
     rule = made.attributes[name].sensitive
@@ -57,7 +62,7 @@ def test_every_value_of_a_class_is_sensitive_or_none_is(name, sensitive, cuts, c
     assert class_sensitivity(made, name, model.cuts[0]) == model.sensitive[0].tolist()
 
 
-def test_no_cut_is_needed_where_no_value_is_sensitive():
+def test_no_cut_is_needed_where_no_value_is_sensitive() -> None:
     assert one("departure", {"after": "24:00"}, ["12:00"]).model is not None
 
 
@@ -80,7 +85,7 @@ def test_no_cut_is_needed_where_no_value_is_sensitive():
         ({"joint": {"00": math.inf}}, "must add up to 1"),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused_with_key_and_rule(change, rule):
+def test_a_model_that_does_not_fit_is_refused_with_key_and_rule(change: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValidationError) as refused:
         release(**change)
     assert rule in str(refused.value)
@@ -100,30 +105,30 @@ def test_a_model_that_does_not_fit_is_refused_with_key_and_rule(change, rule):
         ({"cuts": {"arrival": ["10:01"]}, "absent": "public"}, "absent = 'sensitive'"),
     ],
 )
-def test_cap_guard_and_limits_that_cannot_be_kept_are_refused(change, rule):
+def test_cap_guard_and_limits_that_cannot_be_kept_are_refused(change: dict[str, Any], rule: str) -> None:
     with pytest.raises(ValidationError) as refused:
         release(**change)
     assert rule in str(refused.value)
 
 
-def test_an_adaptive_guard_serves_one_audience_only():
+def test_an_adaptive_guard_serves_one_audience_only() -> None:
     two = {name: rule | {"epsilon": {"a": "1", "b": "1"}} for name, rule in ATTRIBUTES.items()}
     with pytest.raises(ValidationError, match="one audience"):
         release(attributes=two, cap=1.0, guard="adaptive")
 
 
-def test_probabilities_that_miss_one_by_their_decimals_are_taken_as_shares():
+def test_probabilities_that_miss_one_by_their_decimals_are_taken_as_shares() -> None:
     third = {"00": 0.333333, "01": 0.333333, "11": 0.333334}
     assert day_model(release(third)).joint.sum() == pytest.approx(1, abs=1e-15)
 
 
-def test_classes_are_added_up_to_sensitive_and_not():
+def test_classes_are_added_up_to_sensitive_and_not() -> None:
     joint = {"00": 0.05, "01": 0.25, "10": 0.20, "11": 0.20, "20": 0.25, "21": 0.05}
     model = day_model(release(joint, cuts={"arrival": ["08:00", "10:01"]}))
     assert model.binary == pytest.approx(np.array([[0.25, 0.05], [0.25, 0.45]]))
 
 
-def test_a_model_of_two_classes_obeys_the_rules_of_patterns_and_guard(seeded):
+def test_a_model_of_two_classes_obeys_the_rules_of_patterns_and_guard(seeded: Any) -> None:
     rng = seeded(5)
     for _ in range(200):
         joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
@@ -141,7 +146,7 @@ def test_a_model_of_two_classes_obeys_the_rules_of_patterns_and_guard(seeded):
             assert model.may_ask("occupancy_level", epsilon, seen, cap) == asks
 
 
-def test_outcomes_of_shown_classes_agree_with_enumeration(seeded):
+def test_outcomes_of_shown_classes_agree_with_enumeration(seeded: Any) -> None:
     """Bayes' rule over every pattern, on random models of up to four classes and three attributes."""
     rng = seeded(6)
     for _ in range(40):
@@ -162,25 +167,25 @@ def test_outcomes_of_shown_classes_agree_with_enumeration(seeded):
                 assert math.exp(table[(j, *outcome)]) == pytest.approx(expected, rel=1e-11, abs=1e-300)
 
 
-def test_outcomes_of_an_attribute_have_probabilities_that_add_up_to_one():
+def test_outcomes_of_an_attribute_have_probabilities_that_add_up_to_one() -> None:
     rows = np.exp(asked(np.array([True, False, False, True]), 0.7))
     assert rows.sum(axis=0) == pytest.approx([1, 1, 1, 1], abs=1e-15)
     assert rows[0] == pytest.approx([1, math.exp(-0.7), math.exp(-0.7), 1])
 
 
-def test_a_static_guard_keeps_the_first_attributes_that_fit():
+def test_a_static_guard_keeps_the_first_attributes_that_fit() -> None:
     assert asked_attributes(release(cap=1.05), day_model(release())) == {"arrival"}
     assert asked_attributes(release(cap=0.1), day_model(release())) == set()
     assert asked_attributes(release(cap=3.0), day_model(release())) == {"arrival", "occupancy_level"}
     assert asked_attributes(release(cap=0.1, guard="adaptive"), day_model(release())) == {"arrival", "occupancy_level"}
 
 
-def test_a_model_tells_which_class_proves_which_attribute_sensitive():
+def test_a_model_tells_which_class_proves_which_attribute_sensitive() -> None:
     assert day_model(release()).proves() is None
     assert day_model(release({"00": 0.4, "01": 0.3, "10": 0.3})).proves() == ("arrival", 1, "occupancy_level")
 
 
-def test_information_of_the_worked_example():
+def test_information_of_the_worked_example() -> None:
     bits = day_model(release()).information_bits({"arrival": 1.0, "occupancy_level": 0.5})
     assert bits["arrival"] == pytest.approx(0.335817322444 / math.log(2), abs=1e-11)
     assert bits["occupancy_level"] == pytest.approx(0.161786685061 / math.log(2), abs=1e-11)

@@ -31,28 +31,35 @@ def charged(*rows: tuple[str, Line, range, dict[str, str]]) -> ChargedWindows:
     return state
 
 
-def exponent(state: ChargedWindows, zone: str = "x", n: int = 12, *, members=None, span=TODAY) -> Fraction:
+def exponent(
+    state: ChargedWindows,
+    zone: str = "x",
+    n: int = 12,
+    *,
+    members: frozenset[str] | None = None,
+    span: tuple[int, int] = TODAY,
+) -> Fraction:
     return state.exponent(state.covering(zone), span, n, members)
 
 
-def test_a_day_costs_its_n_dearest_windows():
+def test_a_day_costs_its_n_dearest_windows() -> None:
     state = charged(("r/v/1", LAPLACE, range(288), {"a": "1"}), ("r/v/2", LAPLACE, range(3), {"a": "0.5"}))
     assert exponent(state) == 12 + Fraction(3, 2)
     assert exponent(state, n=2) == 3
     assert exponent(charged(("r/v/1", LAPLACE, range(5), {"a": "1"}))) == 5
 
 
-def test_a_rename_within_the_day_costs_no_more_than_one_release_all_day():
+def test_a_rename_within_the_day_costs_no_more_than_one_release_all_day() -> None:
     state = charged(("r/v/1", LAPLACE, range(144), {"a": "1"}), ("s/w/1", LAPLACE, range(144, 288), {"a": "1"}))
     assert exponent(state) == 12
 
 
-def test_releases_attempts_and_names_of_one_window_add_up():
+def test_releases_attempts_and_names_of_one_window_add_up() -> None:
     rows = [(line_name(name, "v", n), LAPLACE, range(288), {"a": "1"}) for name in "rs" for n in (1, 2)]
     assert exponent(charged(*rows)) == 48
 
 
-def test_readers_of_one_line_pay_what_their_coalition_costs():
+def test_readers_of_one_line_pay_what_their_coalition_costs() -> None:
     pegasus = Line("pegasus", 1, ("x",))
     state = charged(("r/v/1", pegasus, range(1), {"a": "1", "b": "0.5"}))
     assert exponent(state) == Fraction("0.8") + Fraction("0.2") * Fraction("1.5")
@@ -61,7 +68,7 @@ def test_readers_of_one_line_pay_what_their_coalition_costs():
 
 
 @pytest.mark.parametrize(("n", "windows", "cost"), [(12, 288, 3), (13, 288, 4), (12, 4, 1), (1, 288, 1)])
-def test_uniform_costs_one_epsilon_for_every_w_of_the_ticks(n, windows, cost):
+def test_uniform_costs_one_epsilon_for_every_w_of_the_ticks(n: int, windows: int, cost: int) -> None:
     state = charged(("r/v/1", Line("uniform", 4, ("x",)), range(windows), {"a": "1"}))
     assert exponent(state, n=n) == cost
 
@@ -70,32 +77,34 @@ def test_uniform_costs_one_epsilon_for_every_w_of_the_ticks(n, windows, cost):
 @pytest.mark.parametrize(
     ("n", "windows", "cost"), [(12, 288, 12), (80, 288, 72), (12, 4, 1), (12, 5, 2), (1, 288, 1), (288, 288, 72)]
 )
-def test_what_spends_all_at_once_may_do_so_at_each_of_the_ticks(mechanism, n, windows, cost):
+def test_what_spends_all_at_once_may_do_so_at_each_of_the_ticks(
+    mechanism: str, n: int, windows: int, cost: int
+) -> None:
     """The ticks by which a value differs may be those at which it publishes, w windows apart."""
     state = charged(("r/v/1", Line(mechanism, 4, ("x",)), range(windows), {"a": "1"}))
     assert exponent(state, n=n) == cost
 
 
-def test_a_w_event_release_begun_anew_pays_again():
+def test_a_w_event_release_begun_anew_pays_again() -> None:
     sample = Line("sample", 24, ("x",))
     assert exponent(charged(("r/v/1", sample, range(9), {"a": "1"}), ("r/w/1", sample, range(9, 20), {"a": "1"}))) == 2
 
 
-def test_only_windows_of_the_day_and_of_the_zone_count():
+def test_only_windows_of_the_day_and_of_the_zone_count() -> None:
     state = charged(("r/v/1", LAPLACE, range(-3, 300), {"a": "1"}))
     assert exponent(state, "z") == 0
     assert exponent(state, span=(MIDNIGHT - DAY, MIDNIGHT)) == 3
     assert exponent(state, span=(MIDNIGHT + DAY, MIDNIGHT + 2 * DAY)) == 12
 
 
-def test_a_refusal_is_no_charge_and_a_charge_can_be_taken_back():
+def test_a_refusal_is_no_charge_and_a_charge_can_be_taken_back() -> None:
     state = charged(("r/v/1", LAPLACE, range(2), {"a": "0"}), ("s/v/1", LAPLACE, range(2), {"a": "1"}))
     assert set(state.charged_at(MIDNIGHT)) == {"s/v/1"}
     state.take_back(MIDNIGHT, "s/v/1")
     assert exponent(state) == 1
 
 
-def test_it_is_the_same_after_its_byte_form():
+def test_it_is_the_same_after_its_byte_form() -> None:
     state = charged(
         ("r/v/1", LAPLACE, range(5), {"a": "1", "b": "0.1"}), ("s/v/1", Line("ba", 4, ("x",)), range(2), {"a": "1"})
     )
@@ -104,7 +113,7 @@ def test_it_is_the_same_after_its_byte_form():
     assert exponent(again) == exponent(state)
 
 
-def test_windows_are_remembered_until_every_local_day_that_holds_them_has_closed():
+def test_windows_are_remembered_until_every_local_day_that_holds_them_has_closed() -> None:
     state = charged(("r/v/1", LAPLACE, range(288), {"a": "1"}))
     state.forget(MIDNIGHT + 2 * DAY + 14 * 60 * MINUTE)
     assert exponent(state) == 12

@@ -2,9 +2,11 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.collusion import (
     coalition_epsilon,
@@ -23,33 +25,33 @@ TRIPLE = declared(
 )
 
 
-def product(joint, epsilon, queries, released):
+def product(joint: NDArray[Any], epsilon: list[Any], queries: list[int], released: list[int]) -> NDArray[Any]:
     return pairwise_factors(joint, np.array(epsilon, float), np.array(queries), np.array(released))
 
 
-def test_theorem_4_reproduces_the_worked_example():
+def test_theorem_4_reproduces_the_worked_example() -> None:
     assert colluding_factor(0.75, 1 / 3, 1.0, 0.5, released_i=False) == pytest.approx(2.399250781, abs=5e-10)
     assert colluding_factor(0.75, 1 / 3, 1.0, 0.5, released_i=True) == pytest.approx(0.618270477, abs=5e-10)
 
 
-def test_the_product_differs_from_the_truth_for_three_attributes():
+def test_the_product_differs_from_the_truth_for_three_attributes() -> None:
     found = product(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [0, 0, 0])
     assert found == pytest.approx([4.493556, 4.400724, 3.298230], abs=5e-7)
     assert product(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [1, 0, 0])[2] == pytest.approx(0.693735, abs=5e-7)
 
 
-def test_the_product_of_overwhelming_odds_and_an_impossibility_is_an_impossibility():
+def test_the_product_of_overwhelming_odds_and_an_impossibility_is_an_impossibility() -> None:
     """A release of r_0 proves that r_1 was not sensitive, however often r_1 itself was refused."""
     joint = declared({"00": 0.3, "01": 0.3, "11": 0.4})
     assert product(joint, [1, 1e30], [1, 1000], [1, 0]).tolist() == [0.0, 0.0]
 
 
-def test_the_product_holds_where_a_release_is_all_but_impossible():
+def test_the_product_holds_where_a_release_is_all_but_impossible() -> None:
     joint = declared({"00": 0.5, "01": 0.5 - 3e-30, "10": 1e-30, "11": 2e-30})
     assert product(joint, [1, 0.5], [1, 1], [1, 0])[1] == pytest.approx(0.5 * math.exp(0.5), rel=1e-12)
 
 
-def test_the_product_of_many_refusals_is_finite_where_they_outweigh_each_other():
+def test_the_product_of_many_refusals_is_finite_where_they_outweigh_each_other() -> None:
     joint = declared({"01": 0.2, "10": 0.4, "11": 0.4})
     found = product(joint, [1, 1], [5000, 5000], [0, 0])[1]
     assert found == pytest.approx(
@@ -57,7 +59,7 @@ def test_the_product_of_many_refusals_is_finite_where_they_outweigh_each_other()
     )
 
 
-def test_the_product_is_too_small_for_about_half_of_random_models(seeded):
+def test_the_product_is_too_small_for_about_half_of_random_models(seeded: Any) -> None:
     """48.5 % of three attributes at epsilon 1, by up to .37 in ln."""
     rng = seeded(42)
     joints = [rng.dirichlet(np.ones(8)).reshape(2, 2, 2) for _ in range(500)]
@@ -69,7 +71,7 @@ def test_the_product_is_too_small_for_about_half_of_random_models(seeded):
 
 
 @pytest.mark.parametrize("released", [[0, 0, 0], [1, 1, 0]])
-def test_the_product_sees_nothing_in_an_exclusive_or(released):
+def test_the_product_sees_nothing_in_an_exclusive_or(released: list[int]) -> None:
     xor = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
     assert product(xor, [3, 3, 3], [1, 1, 0], released)[2] == pytest.approx(1.0, abs=1e-15)
     exact = factors(xor, np.full(3, 3.0), np.array([1, 1, 0]), np.array(released))[2]
@@ -77,12 +79,12 @@ def test_the_product_sees_nothing_in_an_exclusive_or(released):
 
 
 @pytest.mark.parametrize(("epsilon", "factor"), [(0.5, 1.807766), (1.0, 3.123301), (3.0, 11.405612)])
-def test_the_product_counts_copies_twice(epsilon, factor):
+def test_the_product_counts_copies_twice(epsilon: float, factor: float) -> None:
     copies = declared({"000": 0.4, "110": 0.1, "001": 0.1, "111": 0.4})
     assert product(copies, [epsilon] * 3, [1, 1, 0], [0, 0, 0])[2] == pytest.approx(factor, abs=5e-7)
 
 
-def naive_bayes(third, first, second):
+def naive_bayes(third: float, first: tuple[float, float], second: tuple[float, float]) -> NDArray[Any]:
     """Joint with X_1, X_2 independent given X_3; arguments Pr(X_3=0), Pr(X_1=0|X_3), Pr(X_2=0|X_3)."""
     joint = np.empty((2, 2, 2))
     for x in np.ndindex(2, 2, 2):
@@ -94,7 +96,7 @@ def naive_bayes(third, first, second):
 
 
 @pytest.mark.parametrize("third", [0.2, 0.5, 0.9])
-def test_the_product_is_exact_when_the_others_are_independent_given_the_target(third):
+def test_the_product_is_exact_when_the_others_are_independent_given_the_target(third: float) -> None:
     joint = naive_bayes(third, (0.8, 0.3), (0.6, 0.1))
     arguments = [1, 0.7, 0.5], [1, 2, 1], [0, 0, 0]
     exact = factors(joint, np.array(arguments[0]), np.array(arguments[1]), np.array(arguments[2]))[2]
@@ -102,7 +104,7 @@ def test_the_product_is_exact_when_the_others_are_independent_given_the_target(t
     assert product(joint, *arguments)[2] == pytest.approx(exact, rel=1e-12)
 
 
-def test_the_product_is_exact_for_two_attributes_on_random_models(seeded):
+def test_the_product_is_exact_for_two_attributes_on_random_models(seeded: Any) -> None:
     rng = seeded(7)
     for _ in range(300):
         joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
@@ -112,30 +114,30 @@ def test_the_product_is_exact_for_two_attributes_on_random_models(seeded):
         assert pairwise_factors(joint, epsilon, queries, released) == pytest.approx(exact, rel=1e-12)
 
 
-def test_with_nested_coins_a_coalition_knows_what_its_largest_epsilon_shows():
+def test_with_nested_coins_a_coalition_knows_what_its_largest_epsilon_shows() -> None:
     assert coalition_epsilon([[1.0, 0.0], [0.2, 0.5]]).tolist() == [1.0, 0.5]
 
 
-def test_with_own_coins_the_epsilons_of_a_coalition_add():
+def test_with_own_coins_the_epsilons_of_a_coalition_add() -> None:
     assert coalition_epsilon([[1.0, 0.0], [0.2, 0.5]], nested=False).tolist() == [1.2, 0.5]
 
 
-def test_members_must_speak_of_the_same_attributes():
+def test_members_must_speak_of_the_same_attributes() -> None:
     for members in ([], [[1.0], [1.0, 2.0]]):
         with pytest.raises(UsageError, match="members"):
             coalition_epsilon(members)
 
 
-def test_counts_of_the_same_zone_weaken_an_attribute():
+def test_counts_of_the_same_zone_weaken_an_attribute() -> None:
     assert composed_factor(0.5, [0.1, 0.05], ticks=12, devices=3) == pytest.approx(math.exp(0.5 + 36 * 0.15))
     assert composed_factor(0.5, [], ticks=12, devices=3) == pytest.approx(math.exp(0.5))
 
 
 @pytest.mark.parametrize(("days", "factor"), [(5, math.exp(1)), (20, math.exp(4)), (0, 1.0)])
-def test_a_habit_costs_epsilon_a_day(days, factor):
+def test_a_habit_costs_epsilon_a_day(days: int, factor: float) -> None:
     assert habit_factor(0.2, days) == pytest.approx(factor)
 
 
-def test_the_days_that_fit_are_counted_exactly():
+def test_the_days_that_fit_are_counted_exactly() -> None:
     assert habit_days(Fraction("0.1"), Fraction("0.3")) == 3
     assert habit_days(Fraction("0.1"), Fraction("0.29")) == 2

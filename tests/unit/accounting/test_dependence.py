@@ -2,10 +2,13 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.collusion import colluding_factor
 from stream.accounting.leakage.dependence import deltas, factors, implications, prior_odds, value_factors
@@ -24,11 +27,13 @@ TRIPLE = declared(
 XOR = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
 
 
-def ask(joint, epsilon, queries, released):
+def ask(joint: NDArray[Any], epsilon: list[float], queries: list[int], released: list[int]) -> NDArray[Any]:
     return factors(joint, np.array(epsilon, float), np.array(queries), np.array(released))
 
 
-def enumerated(joint, epsilon, queries, released, target):
+def enumerated(
+    joint: NDArray[Any], epsilon: NDArray[Any], queries: list[int], released: list[int], target: int
+) -> float:
     """Return the factor by summing P(x) times every coin, in rationals with e^-epsilon as a rational."""
     keep = [Fraction(math.exp(-e)) for e in epsilon]
     sums, prior = [Fraction(0), Fraction(0)], [Fraction(0), Fraction(0)]
@@ -44,7 +49,7 @@ def enumerated(joint, epsilon, queries, released, target):
     return float(sums[0] / sums[1] / (prior[0] / prior[1]))
 
 
-def random_models(rng, number, largest):
+def random_models(rng: np.random.Generator, number: int, largest: int) -> Iterator[tuple[NDArray[Any], ...]]:
     for _ in range(number):
         k = int(rng.integers(1, largest + 1))
         joint = rng.dirichlet(np.full(2**k, rng.choice([0.2, 1.0, 5.0]))).reshape((2,) * k)
@@ -52,7 +57,7 @@ def random_models(rng, number, largest):
         yield joint, rng.uniform(0.01, 3.0, k), queries, np.array([rng.integers(0, n + 1) for n in queries])
 
 
-def test_factors_equal_enumeration_on_2000_random_models(seeded):
+def test_factors_equal_enumeration_on_2000_random_models(seeded: Any) -> None:
     for joint, epsilon, queries, released in random_models(seeded(1), 2000, 4):
         found = factors(joint, epsilon, queries, released)
         for j in range(joint.ndim):
@@ -60,7 +65,7 @@ def test_factors_equal_enumeration_on_2000_random_models(seeded):
             assert found[j] == pytest.approx(expected, rel=1e-12)
 
 
-def test_theorems_1_to_4_and_corollary_1_are_the_case_of_two_attributes_on_2000_random_models(seeded):
+def test_theorems_1_to_4_and_corollary_1_are_the_case_of_two_attributes_on_2000_random_models(seeded: Any) -> None:
     rng = seeded(2)
     for _ in range(2000):
         joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
@@ -89,49 +94,49 @@ def test_theorems_1_to_4_and_corollary_1_are_the_case_of_two_attributes_on_2000_
         ([5, 0], [2, 0], 0.375),
     ],
 )
-def test_worked_example_of_two_attributes(queries, released, factor):
+def test_worked_example_of_two_attributes(queries: list[int], released: list[int], factor: float) -> None:
     assert prior_odds(PAIR)[1] == pytest.approx(2 / 3)
     assert ask(PAIR, [1, 0.5], queries, released)[1] == pytest.approx(factor, abs=5e-10)
 
 
-def test_worked_example_of_three_attributes():
+def test_worked_example_of_three_attributes() -> None:
     found = ask(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [0, 0, 0])
     assert found == pytest.approx([4.470115722, 4.371384810, 3.182283054], abs=5e-10)
     assert ask(TRIPLE, [1, 0.5, 0.25], [1, 2, 1], [1, 0, 0])[2] == pytest.approx(0.663888485, abs=5e-10)
 
 
 @pytest.mark.parametrize(("epsilon", "factor"), [(0.5, 1.127626), (1.0, 1.543081), (3.0, 10.067662)])
-def test_two_refusals_tell_of_their_exclusive_or(epsilon, factor):
+def test_two_refusals_tell_of_their_exclusive_or(epsilon: float, factor: float) -> None:
     assert ask(XOR, [epsilon] * 3, [1, 1, 0], [0, 0, 0])[2] == pytest.approx(factor, abs=5e-7)
 
 
-def test_two_releases_prove_their_exclusive_or_sensitive():
+def test_two_releases_prove_their_exclusive_or_sensitive() -> None:
     assert ask(XOR, [1, 1, 1], [1, 1, 0], [1, 1, 0])[2] == math.inf
 
 
 @pytest.mark.parametrize(("epsilon", "factor"), [(0.5, 1.767286), (1.0, 2.682946), (3.0, 3.963184)])
-def test_two_copies_count_as_one_attribute_asked_twice(epsilon, factor):
+def test_two_copies_count_as_one_attribute_asked_twice(epsilon: float, factor: float) -> None:
     copies = declared({"000": 0.4, "110": 0.1, "001": 0.1, "111": 0.4})
     assert ask(copies, [epsilon] * 3, [1, 1, 0], [0, 0, 0])[2] == pytest.approx(factor, abs=5e-7)
 
 
-def test_a_released_record_was_not_sensitive():
+def test_a_released_record_was_not_sensitive() -> None:
     assert ask(PAIR, [1, 0.5], [2, 1], [1, 0])[0] == 0.0
 
 
-def test_a_record_that_is_always_released_when_it_may_be_can_be_released():
+def test_a_record_that_is_always_released_when_it_may_be_can_be_released() -> None:
     assert ask(PAIR, [math.inf, 0.5], [2, 1], [2, 0])[1] == pytest.approx(0.375 * math.exp(0.5))
     with pytest.raises(UsageError, match="released"):
         ask(PAIR, [math.inf, 0.5], [2, 1], [1, 0])
 
 
-def test_ten_years_of_refusals_stay_finite_where_they_should():
+def test_ten_years_of_refusals_stay_finite_where_they_should() -> None:
     found = ask(PAIR, [1.0, 0.5], [3650, 0], [0, 0])
     assert found[0] == math.inf
     assert found[1] == pytest.approx(0.75 / (1 / 3), rel=1e-12)
 
 
-def test_a_certain_attribute_has_nothing_to_lose():
+def test_a_certain_attribute_has_nothing_to_lose() -> None:
     certain = declared({"00": 0.5, "01": 0.5})
     found = ask(certain, [1, 1], [2, 1], [0, 0])
     assert found == pytest.approx([1.0, math.e])
@@ -142,7 +147,9 @@ def test_a_certain_attribute_has_nothing_to_lose():
     ("joint", "epsilon", "queries", "released"),
     [(PAIR, [1, 1], [1, 1], [2, 0]), (PAIR, [0, 1], [1, 1], [1, 0]), (declared({"00": 1.0}), [1, 1], [1, 1], [1, 0])],
 )
-def test_outcomes_that_cannot_happen_are_refused(joint, epsilon, queries, released):
+def test_outcomes_that_cannot_happen_are_refused(
+    joint: NDArray[Any], epsilon: list[int], queries: list[int], released: list[int]
+) -> None:
     with pytest.raises(UsageError, match="released"):
         ask(joint, epsilon, queries, released)
 
@@ -153,7 +160,14 @@ ARRIVAL_SENSITIVE = np.array([False, False, True])  # early, usual, late
 LEVEL_SENSITIVE = np.array([True, False])
 
 
-def enumerated_values(joint, masks, epsilon, queries, observed, target):
+def enumerated_values(
+    joint: NDArray[Any],
+    masks: list[NDArray[Any]],
+    epsilon: NDArray[Any],
+    queries: NDArray[Any],
+    observed: list[Any],
+    target: int,
+) -> float:
     sums, prior = [0.0, 0.0], [0.0, 0.0]
     for x in itertools.product(*[range(s) for s in joint.shape]):
         likelihood = 1.0
@@ -169,7 +183,7 @@ def enumerated_values(joint, masks, epsilon, queries, observed, target):
     return sums[0] / sums[1] / (prior[0] / prior[1])
 
 
-def test_factors_of_released_values_equal_enumeration(seeded):
+def test_factors_of_released_values_equal_enumeration(seeded: Any) -> None:
     rng = seeded(3)
     masks = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE, np.array([False, True, False, True])]
     for _ in range(300):
@@ -185,7 +199,7 @@ def test_factors_of_released_values_equal_enumeration(seeded):
                 assert found[j] == 0.0
 
 
-def test_the_value_says_more_than_that_it_was_released():
+def test_the_value_says_more_than_that_it_was_released() -> None:
     joint = np.array([[0.05, 0.25], [0.25, 0.05], [0.2, 0.2]])
     masks, epsilon, queries = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE], np.array([1.0, 1.0]), np.array([1, 0])
     early = value_factors(joint, masks, epsilon, queries, [0, None])[1]
@@ -195,14 +209,14 @@ def test_the_value_says_more_than_that_it_was_released():
     assert (early, usual) == (pytest.approx(0.2), pytest.approx(5.0))
 
 
-def test_a_sensitive_value_is_never_released():
+def test_a_sensitive_value_is_never_released() -> None:
     with pytest.raises(UsageError, match=r"observed\[0\]"):
         value_factors(
             np.full((3, 2), 1 / 6), [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE], np.ones(2), np.array([1, 1]), [2, None]
         )
 
 
-def test_values_that_prove_another_sensitive_are_found():
+def test_values_that_prove_another_sensitive_are_found() -> None:
     joint = np.array([[0.2, 0.0], [0.3, 0.2], [0.3, 0.0]])
     masks = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE]
     assert implications(joint, masks) == [(0, 0, 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import orjson
 import pytest
@@ -13,7 +14,7 @@ from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount
 from stream.accounting.habit import Habit, HabitOf
 from stream.policy.document import AttributeRelease
-from stream.records import DAY, AttributeCharge, Spent
+from stream.records import DAY, AttributeCharge, Charge, Spent
 from stream.release.account_stage import account_stage
 from tests.core_ground import ATTRIBUTES, SITE, building
 
@@ -30,53 +31,76 @@ OFFICE = ("arrival", "occupancy_level")
 OFFICE_MODEL = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
 
 
-def release(joint, **more):
+def release(joint: dict[str, float], **more: Any) -> AttributeRelease:
     names = list(RULES)[: len(next(iter(joint)))]
     attributes = {name: {"epsilon": {"fine": "1"}, "sensitive": RULES[name]} for name in names}
     body = {"name": "day", "query": "attributes", "attributes": attributes, "model": {"joint": joint}}
     return AttributeRelease.model_validate(body | more)
 
 
-def books(joint=None, *, targets=None):
+def books(joint: dict[str, float] | None = None, *, targets: Any = None) -> AttributeAccount:
     models = {} if joint is None else {"day": day_model(release(joint))}
     return AttributeAccount(models=models, targets=targets or {})
 
 
-def charge(attribute, epsilon, *, audience="fine", shown=False, zone="x", day="2026-03-02", of="day", reason=""):
+def charge(
+    attribute: str,
+    epsilon: str,
+    *,
+    audience: str = "fine",
+    shown: bool = False,
+    zone: str = "x",
+    day: str = "2026-03-02",
+    of: str = "day",
+    reason: str = "",
+) -> Charge:
     return AttributeCharge(
         of, audience, Fraction(epsilon), reason=reason, zone=zone, attribute=attribute, day=day,
         shown=OPEN[attribute] if shown else None,
     )  # fmt: skip
 
 
-def report(account, charges, readers=READERS, habits=None, counts=None):
+def report(
+    account: AttributeAccount,
+    charges: list[Charge],
+    readers: dict[str, frozenset[str]] = READERS,
+    habits: dict[HabitOf, Habit] | None = None,
+    counts: dict[str, dict[str, Fraction]] | None = None,
+) -> dict[str, dict[str, dict[str, dict[Any, Any]]]]:
     exponents = {
         (("2026-03-02", zone), who): exponent for zone, each in (counts or {}).items() for who, exponent in each.items()
     }
     return account.of_day(charges, readers, {} if habits is None else habits, exponents)
 
 
-def figures(account, charges, attribute, reader="fine", readers=READERS, counts=None):
+def figures(
+    account: AttributeAccount,
+    charges: list[Charge],
+    attribute: str,
+    reader: str = "fine",
+    readers: dict[str, frozenset[str]] = READERS,
+    counts: dict[str, dict[str, Fraction]] | None = None,
+) -> dict[str, Any]:
     record = report(account, charges, readers, counts=counts)["attributes"][f"2026-03-02/x/{attribute}"]
     return {name: by_reader[reader] for name, by_reader in record.items()}
 
 
-def test_a_withheld_attribute_alone_has_the_factor_of_theorem_1_everywhere():
+def test_a_withheld_attribute_alone_has_the_factor_of_theorem_1_everywhere() -> None:
     found = figures(books(), [charge("arrival", "0.7")], "arrival")
     assert found == dict.fromkeys(("theorem_1", "bound", "with_counts"), pytest.approx(math.exp(0.7)))
 
 
-def test_what_two_releases_asked_of_one_attribute_adds_up():
+def test_what_two_releases_asked_of_one_attribute_adds_up() -> None:
     twice = [charge("arrival", "0.7"), charge("arrival", "0.4", of="renamed")]
     assert figures(books(), twice, "arrival")["bound"] == pytest.approx(math.exp(1.1))
 
 
-def test_a_shown_attribute_has_factor_zero():
+def test_a_shown_attribute_has_factor_zero() -> None:
     found = figures(books(PAIR), [charge("arrival", "0.7", shown=True)], "arrival")
     assert set(found.values()) == {0}
 
 
-def test_exact_is_the_factor_of_the_declared_model():
+def test_exact_is_the_factor_of_the_declared_model() -> None:
     both = [charge("arrival", "1"), charge("departure", "0.5")]
     assert figures(books(PAIR), both, "departure")["exact"] == pytest.approx(2.399250781, abs=2e-9)
     shown = [charge("arrival", "1", shown=True), charge("departure", "0.5")]
@@ -88,35 +112,35 @@ def test_exact_is_the_factor_of_the_declared_model():
     [("000", (3.74086680, 2.65137891, 2.63411080)), ("001", (1.13341242, 0.94650727, 0)),
      ("010", (1.51714524, 0, 0.91000537)), ("100", (0, 0.88993159, 0.54540100)), ("110", (0, 0, 0.25104343))],
 )  # fmt: skip
-def test_exact_of_three_attributes(shown, expected):
+def test_exact_of_three_attributes(shown: str, expected: tuple[Any, ...]) -> None:
     parts = zip(RULES, ("1", "0.5", "0.25"), shown, strict=True)
     charges = [charge(name, epsilon, shown=bit == "1") for name, epsilon, bit in parts]
     for name, factor in zip(RULES, expected, strict=True):
         assert figures(books(W), charges, name)["exact"] == pytest.approx(factor, abs=1e-8)
 
 
-def test_an_attribute_that_was_not_asked_is_given_away_by_those_that_were():
+def test_an_attribute_that_was_not_asked_is_given_away_by_those_that_were() -> None:
     found = figures(books(PAIR), [charge("arrival", "1")], "departure")
     assert found["theorem_1"] == 1
     assert found["exact"] == found["with_counts"] == pytest.approx(1.455219159, abs=2e-9)
     assert found["bound"] == pytest.approx(math.e)
 
 
-def test_without_a_model_nothing_is_said_of_attributes_that_were_not_asked():
+def test_without_a_model_nothing_is_said_of_attributes_that_were_not_asked() -> None:
     assert list(report(books(), [charge("arrival", "1")])["attributes"]) == ["2026-03-02/x/arrival"]
 
 
-def test_the_bound_adds_up_everything_withheld_over_all_releases_of_the_zone():
+def test_the_bound_adds_up_everything_withheld_over_all_releases_of_the_zone() -> None:
     charges = [charge("arrival", "1"), charge("departure", "0.5", of="other"), charge("breaks", "9", zone="y")]
     assert figures(books(), charges, "arrival")["bound"] == pytest.approx(math.exp(1.5))
 
 
-def test_no_bound_holds_for_every_model_beside_a_shown_record():
+def test_no_bound_holds_for_every_model_beside_a_shown_record() -> None:
     charges = [charge("arrival", "1", shown=True), charge("departure", "0.5", of="other")]
     assert figures(books(), charges, "departure")["bound"] == "inf"
 
 
-def test_the_bound_is_reached_and_never_passed_by_models():
+def test_the_bound_is_reached_and_never_passed_by_models() -> None:
     copies = {"00": 0.5, "11": 0.5}
     both = [charge("arrival", "1"), charge("departure", "0.5")]
     for joint in (PAIR, copies, {"00": 0.1, "01": 0.4, "10": 0.4, "11": 0.1}):
@@ -126,7 +150,7 @@ def test_the_bound_is_reached_and_never_passed_by_models():
     assert found["exact"] == found["bound"]
 
 
-def test_all_together_know_what_the_largest_epsilon_shows():
+def test_all_together_know_what_the_largest_epsilon_shows() -> None:
     charges = [
         charge("arrival", "1"), charge("arrival", "0.4", audience="coarse"),
         charge("departure", "0.8", audience="coarse"), charge("departure", "0.5"),
@@ -137,20 +161,20 @@ def test_all_together_know_what_the_largest_epsilon_shows():
     assert figures(books(PAIR), charges, "arrival", "coarse")["theorem_1"] == pytest.approx(math.exp(0.4))
 
 
-def test_a_value_shown_to_one_of_them_is_known_to_all_together():
+def test_a_value_shown_to_one_of_them_is_known_to_all_together() -> None:
     charges = [charge("arrival", "1", shown=True), charge("arrival", "0.4", audience="coarse")]
     assert figures(books(), charges, "arrival", "all")["theorem_1"] == 0
     assert figures(books(), charges, "arrival", "coarse")["theorem_1"] == pytest.approx(math.exp(0.4))
 
 
-def test_counts_of_the_same_zone_multiply_the_exact_factor():
+def test_counts_of_the_same_zone_multiply_the_exact_factor() -> None:
     counts = {"x": {"fine": Fraction(3, 2), "coarse": Fraction(0), "all": Fraction(2)}}
     charges = [charge("arrival", "1"), charge("departure", "0.5")]
     found = figures(books(PAIR), charges, "departure", counts=counts)
     assert found["with_counts"] == pytest.approx(2.399250781 * math.exp(1.5), abs=1e-7)
 
 
-def test_without_a_model_counts_multiply_the_bound_that_holds_for_every_model():
+def test_without_a_model_counts_multiply_the_bound_that_holds_for_every_model() -> None:
     """Copies of each other reach it: withheld arrival and departure say e^1.5 of either, whatever theorem_1 says."""
     counts = {"x": {"fine": Fraction(3, 2), "coarse": Fraction(0), "all": Fraction(2)}}
     charges = [charge("arrival", "1"), charge("departure", "0.5")]
@@ -161,7 +185,7 @@ def test_without_a_model_counts_multiply_the_bound_that_holds_for_every_model():
     assert copies["with_counts"] == found["with_counts"]
 
 
-def test_without_a_model_nothing_bounds_what_was_withheld_beside_a_shown_value_counts_or_none():
+def test_without_a_model_nothing_bounds_what_was_withheld_beside_a_shown_value_counts_or_none() -> None:
     counts = {"x": {"fine": Fraction(1000)}}
     charges = [charge("arrival", "1", shown=True), charge("departure", "0.5")]
     for added in (None, counts):
@@ -169,26 +193,26 @@ def test_without_a_model_nothing_bounds_what_was_withheld_beside_a_shown_value_c
         assert figures(books(), charges, "arrival", counts=added)["with_counts"] == 0
 
 
-def test_counts_of_other_zones_do_not_matter():
+def test_counts_of_other_zones_do_not_matter() -> None:
     counts = {"y": {"fine": Fraction(9)}}
     found = figures(books(), [charge("arrival", "1")], "arrival", counts=counts)
     assert found["with_counts"] == pytest.approx(math.e)
 
 
-def test_a_refused_record_is_no_evidence():
+def test_a_refused_record_is_no_evidence() -> None:
     refused = [charge("arrival", "1"), charge("departure", "0", reason="month")]
     alone = [charge("arrival", "1")]
     assert report(books(PAIR), refused)["attributes"] == report(books(PAIR), alone)["attributes"]
 
 
-def test_a_day_that_contradicts_the_model_has_no_exact_factor():
+def test_a_day_that_contradicts_the_model_has_no_exact_factor() -> None:
     charges = [charge("arrival", "1", shown=True), charge("departure", "1", shown=True)]
     found = figures(books({"00": 0.4, "01": 0.3, "10": 0.3}), charges, "departure")
     assert found["exact"] is None
     assert found["with_counts"] == found["bound"] == 0
 
 
-def test_a_habit_grows_with_every_day_on_which_it_was_asked_about():
+def test_a_habit_grows_with_every_day_on_which_it_was_asked_about() -> None:
     habits = {}
     for day in range(1, 21):
         charges = [charge("arrival", "0.2", day=f"2026-03-{day:02d}", zone=zone) for zone in "xy"]
@@ -203,7 +227,7 @@ def test_a_habit_grows_with_every_day_on_which_it_was_asked_about():
     assert habits[HabitOf(("x", "y"), "arrival", "fine")] == Habit(19, Fraction(19, 5))
 
 
-def test_each_reader_has_the_habit_of_its_own_days_and_epsilons():
+def test_each_reader_has_the_habit_of_its_own_days_and_epsilons() -> None:
     habits = {}
     report(books(), [charge("arrival", "1")], habits=habits)
     report(books(), [charge("arrival", "0.5"), charge("arrival", "2", audience="coarse")], habits=habits)
@@ -214,14 +238,14 @@ def test_each_reader_has_the_habit_of_its_own_days_and_epsilons():
     }
 
 
-def test_a_habit_goes_on_when_its_release_is_renamed():
+def test_a_habit_goes_on_when_its_release_is_renamed() -> None:
     habits = {}
     report(books(), [charge("arrival", "1", zone=zone) for zone in "xy"], habits=habits)
     record = report(books(), [charge("arrival", "1", of="renamed", zone=zone) for zone in "xy"], habits=habits)["habit"]
     assert record["renamed/arrival"]["fine"] == {"days": 2, "factor": pytest.approx(math.exp(2), abs=1e-8)}
 
 
-def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones():
+def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones() -> None:
     habits = {}
     report(books(), [charge("arrival", "1", zone="x", of="one")], habits=habits)
     report(books(), [charge("arrival", "2", zone="y", of="two")], habits=habits)
@@ -233,13 +257,13 @@ def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones():
     assert other["alone/departure"]["fine"]["days"] == 1
 
 
-def test_a_habit_beyond_any_number_is_infinite():
+def test_a_habit_beyond_any_number_is_infinite() -> None:
     habits = {HabitOf(("x",), "arrival", reader): Habit(800, Fraction(800)) for reader in ("fine", "all")}
     record = report(books(), [charge("arrival", "1")], habits=habits)["habit"]["day/arrival"]
     assert record["fine"] == {"days": 801, "factor": "inf"}
 
 
-def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day():
+def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day() -> None:
     """Both withheld, exact 2.399 is more than e^0.5; arrival shown, 0.618 is less, and the day counts e^0.5."""
     habits = {}
     for _ in range(3):
@@ -250,7 +274,7 @@ def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day():
 
 
 @pytest.mark.parametrize("joint", [PAIR, W, {"00": 0.5, "11": 0.5}, {"00": 0.1, "01": 0.4, "10": 0.4, "11": 0.1}])
-def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to(joint):
+def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to(joint: dict[str, float]) -> None:
     names, habits, products = list(RULES)[: len(next(iter(joint)))], {}, {}
     for day in range(1, 9):
         withheld = [name for place, name in enumerate(names) if day >> place & 1]
@@ -268,14 +292,14 @@ def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to
         assert record["habit"][f"day/{name}"]["fine"]["factor"] >= product * (1 - 1e-8), (name, zone)
 
 
-def test_a_day_that_contradicts_the_model_counts_as_without_one():
+def test_a_day_that_contradicts_the_model_counts_as_without_one() -> None:
     habits, never_both = {}, {"00": 0.4, "01": 0.3, "10": 0.3}
     both_shown = [charge("arrival", "1", shown=True), charge("departure", "0.5", shown=True)]
     record = report(books(never_both), both_shown, habits=habits)["habit"]
     assert record["day/departure"]["fine"] == {"days": 1, "factor": pytest.approx(math.exp(0.5), abs=1e-8)}
 
 
-def test_a_day_on_which_the_model_is_certain_makes_the_habit_certain():
+def test_a_day_on_which_the_model_is_certain_makes_the_habit_certain() -> None:
     """Two shown values of an exclusive or prove the third sensitive."""
     xor = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}
     day = [charge("arrival", "1", shown=True), charge("departure", "1", shown=True), charge("breaks", "0.1")]
@@ -286,7 +310,7 @@ def test_a_day_on_which_the_model_is_certain_makes_the_habit_certain():
         assert record["habit"]["day/breaks"]["fine"]["factor"] == "inf"
 
 
-def test_habits_under_a_model_survive_the_byte_form_of_the_account():
+def test_habits_under_a_model_survive_the_byte_form_of_the_account() -> None:
     policy = building(releases=ATTRIBUTES.replace('zones = { kind = "office" }', OFFICE_MODEL))
     stage = account_stage(policy, SITE, laboratory=True)
     state = AccountState()
@@ -302,7 +326,7 @@ def test_habits_under_a_model_survive_the_byte_form_of_the_account():
     assert two == pytest.approx(one**2, rel=1e-8)
 
 
-def test_information_is_told_in_bits_beside_its_target():
+def test_information_is_told_in_bits_beside_its_target() -> None:
     charges = [charge("arrival", "1"), charge("departure", "0.5")]
     found = report(books(PAIR, targets={"day": 0.5}), charges)["information"]["day"]
     nats = 0.335817322444 + 0.161786685061
@@ -311,7 +335,7 @@ def test_information_is_told_in_bits_beside_its_target():
     assert "target" not in report(books(PAIR), charges)["information"]["day"]["fine"]
 
 
-def test_information_counts_only_what_was_asked():
+def test_information_counts_only_what_was_asked() -> None:
     charges = [charge("arrival", "1"), charge("departure", "0", reason="guard")]
     bits = report(books(PAIR), charges)["information"]["day"]["fine"]["bits"]
     assert bits == pytest.approx(0.335817322444 / math.log(2), abs=1e-8)

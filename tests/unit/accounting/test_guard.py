@@ -1,9 +1,12 @@
 """The release guard: static and adaptive, and what a blocked round may say (nothing)."""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import factors
 from stream.accounting.leakage.guard import may_ask, permitted, releasable
@@ -16,18 +19,18 @@ PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})
 REVEALING = declared({"00": 0.05, "01": 0.45, "10": 0.4, "11": 0.1})  # a release of 0 says 1 is sensitive
 
 
-def test_the_static_rule_cuts_exactly_at_the_factor_of_a_release():
+def test_the_static_rule_cuts_exactly_at_the_factor_of_a_release() -> None:
     factor = (0.4 / 0.45) / (0.1 / 0.55)  # Pr(X_0=1 | X_1=0) / Pr(X_0=1 | X_1=1)
     assert 0 not in releasable(REVEALING, cap=math.log(factor) - 1e-6)
     assert 0 in releasable(REVEALING, cap=math.log(factor) + 1e-6)
 
 
-def test_the_static_rule_sees_releases_together():
+def test_the_static_rule_sees_releases_together() -> None:
     assert releasable(XOR, cap=5.0) == (0,)
     assert releasable(XOR, cap=5.0, order=[2, 0, 1]) == (2,)
 
 
-def test_outside_the_static_set_the_smallest_epsilon_breaks_the_cap(seeded):
+def test_outside_the_static_set_the_smallest_epsilon_breaks_the_cap(seeded: Any) -> None:
     rng = seeded(8)
     for _ in range(100):
         joint, cap = rng.dirichlet(np.full(8, 0.6)).reshape(2, 2, 2), float(rng.uniform(0.1, 1.5))
@@ -39,7 +42,7 @@ def test_outside_the_static_set_the_smallest_epsilon_breaks_the_cap(seeded):
         assert worst_factors(joint, np.full(3, 1e-9), queries).max() <= math.exp(cap) * (1 + 1e-6)
 
 
-def test_permitted_attributes_keep_the_cap_and_no_other_can_join(seeded):
+def test_permitted_attributes_keep_the_cap_and_no_other_can_join(seeded: Any) -> None:
     rng = seeded(9)
     for _ in range(100):
         joint, cap = rng.dirichlet(np.full(8, 0.6)).reshape(2, 2, 2), float(rng.uniform(0.3, 2.0))
@@ -51,7 +54,16 @@ def test_permitted_attributes_keep_the_cap_and_no_other_can_join(seeded):
             assert (worst <= math.exp(cap) * (1 + 1e-9)) == (extra is None)
 
 
-def walk(joint, epsilon, cap, schedule, likelihood, path=(), queries=None, released=None):
+def walk(
+    joint: NDArray[Any],
+    epsilon: NDArray[Any],
+    cap: float,
+    schedule: list[int],
+    likelihood: NDArray[Any],
+    path: tuple[Any, ...] = (),
+    queries: NDArray[Any] | None = None,
+    released: NDArray[Any] | None = None,
+) -> Iterator[tuple[NDArray[Any], ...]]:
     """Yield every run of the adaptive guard over a schedule: its likelihood per x, and its public counts."""
     k = joint.ndim
     queries = np.zeros(k, dtype=np.int64) if queries is None else queries
@@ -75,7 +87,7 @@ def walk(joint, epsilon, cap, schedule, likelihood, path=(), queries=None, relea
             )
 
 
-def test_every_run_of_the_adaptive_rule_keeps_the_cap_and_blocked_rounds_are_no_evidence(seeded):
+def test_every_run_of_the_adaptive_rule_keeps_the_cap_and_blocked_rounds_are_no_evidence(seeded: Any) -> None:
     rng = seeded(10)
     blocked_runs = 0
     for _ in range(25):
@@ -94,25 +106,25 @@ def test_every_run_of_the_adaptive_rule_keeps_the_cap_and_blocked_rounds_are_no_
     assert blocked_runs > 100
 
 
-def test_a_question_is_blocked_for_the_answer_that_would_break_the_cap_whichever_comes():
+def test_a_question_is_blocked_for_the_answer_that_would_break_the_cap_whichever_comes() -> None:
     epsilon, none = np.array([0.1, 0.1]), np.zeros(2, dtype=np.int64)
     assert not may_ask(REVEALING, epsilon, none, none, attribute=0, cap=1.0)
     assert may_ask(PAIR, epsilon, none, none, attribute=0, cap=1.0)
 
 
-def test_an_attribute_is_blocked_once_its_own_refusals_use_up_the_cap():
+def test_an_attribute_is_blocked_once_its_own_refusals_use_up_the_cap() -> None:
     epsilon, none = np.array([0.4, 0.4]), np.zeros(2, dtype=np.int64)
     asked = [may_ask(PAIR, epsilon, np.array([n, 0]), none, attribute=0, cap=1.0) for n in range(4)]
     assert asked == [True, True, False, False]
 
 
 @pytest.mark.parametrize("order", [[0], [0, 0, 1], [1, 2, 3]])
-def test_an_order_must_name_every_attribute_once(order):
+def test_an_order_must_name_every_attribute_once(order: list[int]) -> None:
     with pytest.raises(UsageError, match="order"):
         releasable(XOR, cap=1.0, order=order)
 
 
-def test_a_negative_cap_is_refused():
+def test_a_negative_cap_is_refused() -> None:
     for call in (
         lambda: releasable(XOR, cap=-1),
         lambda: may_ask(XOR, np.ones(3), np.zeros(3, int), np.zeros(3, int), attribute=0, cap=-1),

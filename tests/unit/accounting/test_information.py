@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.information import (
     Channel,
@@ -26,15 +28,15 @@ TRIPLE = declared(
 ONES = np.array([1, 1, 1])
 
 
-def entropy(weights):
+def entropy(weights: NDArray[Any]) -> float:
     return -math.fsum(w * math.log(w) for w in weights if w > 0)
 
 
-def mutual(table):
+def mutual(table: NDArray[Any]) -> float:
     return entropy(table.sum(axis=0)) + entropy(table.sum(axis=1)) - entropy(table.ravel())
 
 
-def enumerated(joint, epsilon, queries, i, j):
+def enumerated(joint: NDArray[Any], epsilon: NDArray[Any], queries: NDArray[Any], i: int, j: int) -> float:
     """I(X_j; number of releases of r_i in n_i queries), over the whole joint distribution."""
     n = int(queries[i])
     table = np.zeros((2, n + 1))
@@ -45,7 +47,7 @@ def enumerated(joint, epsilon, queries, i, j):
     return mutual(table)
 
 
-def test_information_equals_enumeration_on_2000_random_entries(seeded):
+def test_information_equals_enumeration_on_2000_random_entries(seeded: Any) -> None:
     rng = seeded(16)
     for _ in range(500):
         k = int(rng.integers(1, 4))
@@ -56,7 +58,7 @@ def test_information_equals_enumeration_on_2000_random_entries(seeded):
             assert found[i, j] == pytest.approx(enumerated(joint, epsilon, queries, i, j), rel=1e-9, abs=1e-12)
 
 
-def test_worked_values():
+def test_worked_values() -> None:
     found = attribute_information(TRIPLE, np.ones(3), ONES)
     assert found == pytest.approx([0.3567127650, 0.3388647666, 0.3618392862], abs=5e-11)
     assert limit_information(TRIPLE) == pytest.approx([0.8825530068, 0.8401724352, 0.9034796248], abs=5e-11)
@@ -65,7 +67,7 @@ def test_worked_values():
     assert limit_information(PAIR) == pytest.approx([0.779451802, 0.759316289], abs=5e-10)
 
 
-def test_an_information_can_be_convex_in_epsilon_near_zero():
+def test_an_information_can_be_convex_in_epsilon_near_zero() -> None:
     """pi = .9 and six attributes with Pr(X_i = 1 given X_j) = .95 or .85, each half of the time."""
     model = Channel(
         release=np.array([0.9] + [0.5] * 6),
@@ -82,17 +84,17 @@ def test_an_information_can_be_convex_in_epsilon_near_zero():
     assert bend[0] > 0 > bend[1]  # convex up to about .756
 
 
-def test_n_queries_count_as_one_of_n_epsilon():
+def test_n_queries_count_as_one_of_n_epsilon() -> None:
     many = attribute_information(TRIPLE, np.array([0.3, 0.5, 0.1]), np.array([3, 2, 5]))
     assert many == pytest.approx(attribute_information(TRIPLE, np.array([0.9, 1.0, 0.5]), ONES), rel=1e-13)
 
 
-def test_a_nat_is_one_over_ln_2_bits():
+def test_a_nat_is_one_over_ln_2_bits() -> None:
     fair = declared({"0": 0.5, "1": 0.5})
     assert bits(float(limit_information(fair)[0])) == pytest.approx(1.0)
 
 
-def test_slopes_are_the_derivatives_of_the_information(seeded):
+def test_slopes_are_the_derivatives_of_the_information(seeded: Any) -> None:
     rng = seeded(17)
     for _ in range(50):
         joint = rng.dirichlet(np.ones(8)).reshape(2, 2, 2)
@@ -103,13 +105,13 @@ def test_slopes_are_the_derivatives_of_the_information(seeded):
     assert np.isinf(information_slopes(channel(TRIPLE), np.ones(3))).all()
 
 
-def test_certain_attributes_carry_no_information():
+def test_certain_attributes_carry_no_information() -> None:
     joint = declared({"01": 0.5, "11": 0.5})
     assert mutual_information(joint, np.array([1.0, 1.0]), np.array([1, 1]))[:, 1] == pytest.approx([0, 0])
     assert information_slopes(channel(joint), np.array([0.5, 0.5]))[1] == 0.0
 
 
-def test_the_total_bounds_what_colluders_learn_of_any_attribute(seeded):
+def test_the_total_bounds_what_colluders_learn_of_any_attribute(seeded: Any) -> None:
     rng = seeded(18)
     for _ in range(200):
         joint, epsilon = rng.dirichlet(np.full(8, 0.5)).reshape(2, 2, 2), rng.uniform(0.1, 3, 3)

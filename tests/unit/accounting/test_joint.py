@@ -1,6 +1,7 @@
 """Declared and learnt joint distributions, and when dependencies count as changed."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from stream.accounting.leakage.joint import change_p_value, count_patterns, decl
 from stream.errors import UsageError
 
 
-def test_a_declared_joint_puts_each_pattern_at_its_digits():
+def test_a_declared_joint_puts_each_pattern_at_its_digits() -> None:
     joint = declared({"001": 0.25, "110": 0.75})
     assert joint.shape == (2, 2, 2)
     assert (joint[0, 0, 1], joint[1, 1, 0], joint.sum()) == (0.25, 0.75, 1.0)
@@ -32,12 +33,12 @@ def test_a_declared_joint_puts_each_pattern_at_its_digits():
         ([0.5, 0.5], "joint"),
     ],
 )
-def test_a_malformed_joint_names_its_entry(patterns, entry):
+def test_a_malformed_joint_names_its_entry(patterns: dict[str, Any] | list[float], entry: str) -> None:
     with pytest.raises(UsageError, match=entry):
         declared(patterns)
 
 
-def test_pseudo_counts_leave_no_pattern_impossible():
+def test_pseudo_counts_leave_no_pattern_impossible() -> None:
     counts = count_patterns([(0, 1), (0, 1), (1, 1)], 2)
     assert counts.tolist() == [[0, 2], [0, 1]]
     assert learn(counts).tolist() == [[0.1, 0.5], [0.1, 0.3]]
@@ -45,7 +46,7 @@ def test_pseudo_counts_leave_no_pattern_impossible():
         learn(counts, 0.0)
 
 
-def test_for_one_attribute_the_change_test_is_fishers_at_least(seeded):
+def test_for_one_attribute_the_change_test_is_fishers_at_least(seeded: Any) -> None:
     rng = seeded(11)
     for _ in range(200):
         before, after = rng.integers(0, 30, 2), rng.integers(0, 30, 2)
@@ -53,7 +54,7 @@ def test_for_one_attribute_the_change_test_is_fishers_at_least(seeded):
         assert change_p_value(before, after) == pytest.approx(min(1.0, 2 * min(one_sided)), rel=1e-9)
 
 
-def test_every_parity_is_compared(seeded):
+def test_every_parity_is_compared(seeded: Any) -> None:
     """A change in one parity alone, single, pair or triple, is found."""
     rng = seeded(12)
     for size in (1, 2, 3):
@@ -66,7 +67,7 @@ def test_every_parity_is_compared(seeded):
             assert change_p_value(before, after) < 1e-6
 
 
-def test_false_alarms_are_no_more_frequent_than_stated(seeded):
+def test_false_alarms_are_no_more_frequent_than_stated(seeded: Any) -> None:
     """600 pairs of histories without change; more than 60 alarms at 5 % have probability below 1e-6."""
     rng = seeded(13)
     alarms = 0
@@ -77,13 +78,13 @@ def test_false_alarms_are_no_more_frequent_than_stated(seeded):
     assert alarms <= 60
 
 
-def test_without_a_change_histories_are_pooled_and_after_one_the_old_is_dropped():
+def test_without_a_change_histories_are_pooled_and_after_one_the_old_is_dropped() -> None:
     old, same, new = np.array([[40, 10], [10, 40]]), np.array([[20, 6], [5, 19]]), np.array([[5, 20], [20, 5]])
     kept, dropped = revise(old, same), revise(old, new)
     assert (kept.changed, kept.counts.tolist()) == (False, (old + same).tolist())
     assert (dropped.changed, dropped.counts.tolist()) == (True, new.tolist())
 
 
-def test_histories_of_other_attributes_are_refused():
+def test_histories_of_other_attributes_are_refused() -> None:
     with pytest.raises(UsageError, match="recent"):
         revise(np.zeros((2, 2), dtype=np.int64), np.zeros((2, 2, 2), dtype=np.int64))

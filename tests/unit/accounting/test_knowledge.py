@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -15,7 +16,9 @@ STAY = [[0.95, 0.05], [0.05, 0.95]]
 PRESENCE = [[0.995, 0.005], [0.05, 0.95]]
 
 
-def knowledge(forward=None, meetings=()):
+def knowledge(
+    forward: list[list[float]] | None = None, meetings: list[tuple[int, float, float]] | tuple[Any, ...] = ()
+) -> Knowledge | None:
     privacy = {"mobility": {"forward": forward}} if forward else {}
     meetings = [dict(zip(("size", "correlation", "presence"), meeting, strict=True)) for meeting in meetings]
     return Knowledge.of(Privacy.model_validate(privacy | {"meetings": meetings}))
@@ -28,11 +31,13 @@ def knowledge(forward=None, meetings=()):
         ([[0.99, 0.01], [0.01, 0.99]], 0.1, 4.6060), (PRESENCE, 0.5, 8.979), (PRESENCE, 1, 10.52),
     ],
 )  # fmt: skip
-def test_temporal_leakage_is_the_supremum_of_the_stationary_chain(forward, epsilon, supremum):
+def test_temporal_leakage_is_the_supremum_of_the_stationary_chain(
+    forward: list[list[float]], epsilon: float, supremum: float
+) -> None:
     assert knowledge(forward).temporal(epsilon) == pytest.approx(supremum, rel=2e-4)
 
 
-def test_temporal_leakage_of_one_who_never_leaves_has_no_end():
+def test_temporal_leakage_of_one_who_never_leaves_has_no_end() -> None:
     assert math.isinf(knowledge([[0.9, 0.1], [1.0, 0.0]]).temporal(3.0))
     assert math.isfinite(knowledge([[0.9, 0.1], [1.0, 0.0]]).temporal(0.01))
 
@@ -44,22 +49,24 @@ def test_temporal_leakage_of_one_who_never_leaves_has_no_end():
         ((10, 0.5, 0.3), 0.1, 0.554260), ((20, 0.8, 0.5), 0.1, 1.619544), ((10, 1.0, 0.4), 0.1, 1.0),
     ],
 )  # fmt: skip
-def test_a_meeting_leaks_about_each_of_its_members(meeting, epsilon, leakage):
+def test_a_meeting_leaks_about_each_of_its_members(
+    meeting: tuple[int, float, float], epsilon: float, leakage: float
+) -> None:
     assert knowledge(meetings=[meeting]).meeting(epsilon) == pytest.approx(leakage, abs=1e-6)
 
 
-def test_of_several_meetings_the_one_that_leaks_most_counts():
+def test_of_several_meetings_the_one_that_leaks_most_counts() -> None:
     both = [(20, 0.0, 0.5), (5, 0.9, 0.3)]
     assert knowledge(meetings=both).meeting(0.5) == pytest.approx(2.311184, abs=1e-6)
     assert knowledge(meetings=both[::-1]).meeting(0.5) == knowledge(meetings=both).meeting(0.5)
 
 
-def test_nothing_released_leaks_nothing():
+def test_nothing_released_leaks_nothing() -> None:
     assert knowledge(STAY, [(5, 0.5, 0.3)]).temporal(0.0) == 0
     assert knowledge(STAY, [(5, 0.5, 0.3)]).meeting(0.0) == 0
 
 
-def test_a_policy_that_declares_nothing_has_no_figures():
+def test_a_policy_that_declares_nothing_has_no_figures() -> None:
     assert knowledge().temporal(1.0) is None
     assert knowledge().meeting(1.0) is None
 
@@ -73,19 +80,19 @@ def test_a_policy_that_declares_nothing_has_no_figures():
         ([[1.5, -0.5], [0.5, 0.5]], "forward.0"),
     ],
 )
-def test_a_matrix_that_is_none_is_refused_by_row(forward, place):
+def test_a_matrix_that_is_none_is_refused_by_row(forward: list[list[float]], place: str) -> None:
     with pytest.raises(ValidationError) as refused:
         knowledge(forward)
     assert place in str(refused.value)
 
 
 @pytest.mark.parametrize("forward", [[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])
-def test_a_chain_without_one_past_is_refused_before_anything_runs(forward):
+def test_a_chain_without_one_past_is_refused_before_anything_runs(forward: list[list[float]]) -> None:
     with pytest.raises(UsageError, match="forward"):
         knowledge(forward)
 
 
 @pytest.mark.parametrize("meeting", [(1, 0.5, 0.3), (5, 1.1, 0.3), (5, 0.5, 0.0), (5, 0.5, 1.0)])
-def test_a_meeting_out_of_range_is_refused(meeting):
+def test_a_meeting_out_of_range_is_refused(meeting: tuple[int, float, float]) -> None:
     with pytest.raises(ValidationError):
         knowledge(meetings=[meeting])

@@ -2,9 +2,12 @@
 
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.core import Command, Group
+from click.testing import CliRunner, Result
 
 from connectors.commands.leakage import leakage, optimise
 from stream.accounting.leakage import questions
@@ -18,19 +21,21 @@ GAUSSIAN = {"covariance": [[1, 0.5], [0.5, 2]], "range": 2, "scale": 1.5}
 TEMPORAL = {"forward": [[0.9, 0.1], [0.1, 0.9]], "stationary": True, "epsilon": [0.1] * 5}
 
 
-def run(command, *arguments, model=None, text=None):
+def run(
+    command: Command | Group, *arguments: str, model: dict[str, Any] | None = None, text: str | None = None
+) -> Result:
     source = json.dumps(model) if text is None else text
     return CliRunner().invoke(command, [*arguments, "-"], input=source)
 
 
-def answer(command, *arguments, model):
+def answer(command: Command | Group, *arguments: str, model: dict[str, Any]) -> dict[str, Any]:
     result = run(command, *arguments, "--json", model=model)
     assert result.exit_code == 0, result.output
     assert result.output.count("\n") == 1
     return json.loads(result.output)
 
 
-def test_osdp_answers_for_each_attribute_and_the_worst():
+def test_osdp_answers_for_each_attribute_and_the_worst() -> None:
     found = answer(leakage, "osdp", model=OSDP)
     assert list(found) == ["attributes", "worst_factor"]
     second = found["attributes"][1]
@@ -41,7 +46,7 @@ def test_osdp_answers_for_each_attribute_and_the_worst():
     assert found["worst_factor"][1] == pytest.approx(2.399250781)
 
 
-def test_osdp_writes_infinity_as_a_string_and_asks_once_by_default():
+def test_osdp_writes_infinity_as_a_string_and_asks_once_by_default() -> None:
     found = answer(leakage, "osdp", model={"joint": XOR, "epsilon": [1, 1, 1], "released": [1, 1, 0]})
     assert found["attributes"][2]["factor"] == "inf"
     assert found["attributes"][2]["pairwise_factor"] == pytest.approx(math.e)
@@ -49,36 +54,36 @@ def test_osdp_writes_infinity_as_a_string_and_asks_once_by_default():
     assert found["worst_factor"] == ["inf"] * 3
 
 
-def test_osdp_takes_infinite_epsilons():
+def test_osdp_takes_infinite_epsilons() -> None:
     found = answer(leakage, "osdp", model={"joint": PAIR, "epsilon": ["inf", 0.5], "queries": [1, 0]})
     assert found["attributes"][1]["factor"] == pytest.approx(0.75 * 3)
 
 
-def test_prior_answers_for_every_adversary_in_order():
+def test_prior_answers_for_every_adversary_in_order() -> None:
     found = answer(leakage, "prior", model=PRIOR)
     assert found["leakage"] == pytest.approx(1.185375903, abs=5e-10)
     assert [(a["target"], a["knows"]) for a in found["adversaries"]] == [(0, []), (0, [1]), (1, []), (1, [0])]
     assert "heuristic" not in found
 
 
-def test_prior_labels_the_chain_rule_heuristic():
+def test_prior_labels_the_chain_rule_heuristic() -> None:
     for arguments in (("--method", "full"), ("--method", "fast", "--keep", "1")):
         assert answer(leakage, "prior", *arguments, model=PRIOR)["heuristic"] is True
         assert "heuristic" in run(leakage, "prior", *arguments, model=PRIOR).output
 
 
-def test_prior_takes_weights():
+def test_prior_takes_weights() -> None:
     found = answer(leakage, "prior", model=PRIOR | {"weights": [2, 0]})
     assert found["leakage"] == pytest.approx(2.0)
 
 
-def test_gaussian_has_the_form_of_prior():
+def test_gaussian_has_the_form_of_prior() -> None:
     found = answer(leakage, "gaussian", model=GAUSSIAN)
     assert found["leakage"] == pytest.approx(2.0)
     assert found["adversaries"][1] == {"target": 0, "knows": [1], "leakage": pytest.approx(2 / 1.5)}
 
 
-def test_temporal_answers_in_order_of_time():
+def test_temporal_answers_in_order_of_time() -> None:
     found = answer(leakage, "temporal", model=TEMPORAL)
     assert list(found) == ["backward", "forward", "total", "supremum"]
     assert [found["backward"][-1], found["forward"][0]] == pytest.approx([0.335166] * 2, abs=5e-7)
@@ -89,7 +94,7 @@ def test_temporal_answers_in_order_of_time():
 
 
 @pytest.mark.parametrize(("given", "missing"), [("forward", "backward"), ("backward", "forward")])
-def test_temporal_gives_null_for_a_direction_it_was_not_told(given, missing):
+def test_temporal_gives_null_for_a_direction_it_was_not_told(given: str, missing: str) -> None:
     found = answer(leakage, "temporal", model={given: [[1, 0], [0.1, 0.9]], "epsilon": [0.05, 0.2]})
     assert found[missing] is None
     assert found["supremum"] == {given: "inf", missing: None, "total": "inf"}
@@ -97,7 +102,7 @@ def test_temporal_gives_null_for_a_direction_it_was_not_told(given, missing):
     assert run(leakage, "temporal", model={given: TEMPORAL["forward"], "epsilon": [0.05]}).exit_code == 0
 
 
-def test_temporal_finds_epsilons_for_a_target():
+def test_temporal_finds_epsilons_for_a_target() -> None:
     model = {"forward": [[0.95, 0.05], [0.05, 0.95]], "stationary": True}
     bound = answer(leakage, "temporal", "--target", "1", "--horizon", "3", model=model)
     assert bound == {"epsilon": pytest.approx([0.054845] * 3, abs=5e-7)}
@@ -106,7 +111,7 @@ def test_temporal_finds_epsilons_for_a_target():
     assert quantified == {"epsilon": pytest.approx([0.527423, 0.054845, 0.527423], abs=5e-7)}
 
 
-def test_optimise_reports_the_choice_and_its_certificate():
+def test_optimise_reports_the_choice_and_its_certificate() -> None:
     found = answer(optimise, "--budget", "0.2", model={"joint": PAIR})
     assert list(found) == [
         "epsilon", "objective", "upper_bound", "leakage", "leakage_total", "expected_releases",
@@ -116,7 +121,7 @@ def test_optimise_reports_the_choice_and_its_certificate():
     assert sum(found["leakage"]) == pytest.approx(found["leakage_total"]) == pytest.approx(0.2)
 
 
-def test_optimise_reports_what_both_objectives_give_each_attribute():
+def test_optimise_reports_what_both_objectives_give_each_attribute() -> None:
     model, options = {"joint": PAIR, "weights": [1, 3], "queries": [2, 1]}, ("--budget", "0.2", "--cap", "5")
     releases = answer(optimise, *options, model=model)
     epsilon = answer(optimise, *options, "--objective", "epsilon", model=model)
@@ -125,7 +130,7 @@ def test_optimise_reports_what_both_objectives_give_each_attribute():
     assert epsilon["other"] == {key: value for key, value in releases.items() if key != "other"}
 
 
-def test_expected_releases_are_records_whatever_the_weights():
+def test_expected_releases_are_records_whatever_the_weights() -> None:
     """Attribute i is released with probability Pr(X_i = 1) (1 - e^(-n_i epsilon_i)); weights count in the objective."""
     model = {"joint": PAIR, "weights": [7, 3], "queries": [2, 1]}
     for objective in ("releases", "epsilon"):
@@ -140,7 +145,9 @@ def test_expected_releases_are_records_whatever_the_weights():
 @pytest.mark.parametrize(
     ("objective", "heads"), [("releases", ("releases*", "epsilon ")), ("epsilon", ("epsilon*", "releases "))]
 )
-def test_people_see_both_objectives_side_by_side_the_one_asked_for_marked(objective, heads):
+def test_people_see_both_objectives_side_by_side_the_one_asked_for_marked(
+    objective: str, heads: tuple[str, str]
+) -> None:
     triple = {"000": 0.2, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.4}
     options = ("--budget", "0.2", "--cap", "5", "--objective", objective)
     table = run(optimise, *options, model={"joint": triple}).output.splitlines()
@@ -158,7 +165,7 @@ def test_people_see_both_objectives_side_by_side_the_one_asked_for_marked(object
     assert any(line.startswith("releases: 0.28") for line in table)
 
 
-def test_optimise_takes_objective_cap_queries_and_weights():
+def test_optimise_takes_objective_cap_queries_and_weights() -> None:
     options = ("--budget", "0.9", "--objective", "epsilon")
     assert answer(optimise, *options, model={"joint": PAIR})["objective"] == "inf"
     model = {"joint": PAIR, "queries": [2, 1], "weights": [1, 2]}
@@ -178,14 +185,14 @@ def test_optimise_takes_objective_cap_queries_and_weights():
         (optimise, ("--budget", "0.2"), {"joint": PAIR}),
     ],
 )
-def test_people_get_a_table(command, arguments, model):
+def test_people_get_a_table(command: Command | Group, arguments: tuple[Any, ...], model: dict[str, Any]) -> None:
     result = run(command, *arguments, model=model)
     assert result.exit_code == 0
     assert "┃" in result.output
     assert not result.output.startswith("{")
 
 
-def test_a_model_is_read_from_a_file(tmp_path):
+def test_a_model_is_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text(json.dumps(OSDP))
     result = CliRunner().invoke(leakage, ["osdp", str(path), "--json"])
@@ -221,7 +228,9 @@ def test_a_model_is_read_from_a_file(tmp_path):
         (optimise, ("--budget", "1"), {"joint": PAIR, "weights": [1, -1]}, "weights[1]"),
     ],
 )
-def test_a_malformed_model_names_the_entry_and_exits_2(command, arguments, model, entry):
+def test_a_malformed_model_names_the_entry_and_exits_2(
+    command: Command | Group, arguments: tuple[Any, ...], model: dict[str, Any], entry: str
+) -> None:
     result = run(command, *arguments, "--json", model=model)
     assert (result.exit_code, entry in result.output) == (2, True), result.output
 
@@ -237,12 +246,12 @@ def test_a_malformed_model_names_the_entry_and_exits_2(command, arguments, model
         ("", "line 1"),
     ],
 )
-def test_text_that_is_not_a_model_exits_2(text, message):
+def test_text_that_is_not_a_model_exits_2(text: str, message: str) -> None:
     result = run(leakage, "osdp", text=text)
     assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
-def test_a_file_that_cannot_be_read_exits_2(tmp_path):
+def test_a_file_that_cannot_be_read_exits_2(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path):
         assert CliRunner().invoke(leakage, ["osdp", str(path)]).exit_code == 2
     binary = tmp_path / "binary.json"
@@ -250,7 +259,7 @@ def test_a_file_that_cannot_be_read_exits_2(tmp_path):
     assert CliRunner().invoke(leakage, ["osdp", str(binary)]).exit_code == 2
 
 
-def as_json(value):
+def as_json(value: dict[str, Any] | float | list[Any]) -> Any:
     """Write an answer of a function as its verb prints it: infinity is a string."""
     if isinstance(value, dict):
         return {key: as_json(entry) for key, entry in value.items()}
@@ -280,17 +289,19 @@ MOVES = {"forward": [[0.95, 0.05], [0.05, 0.95]], "stationary": True}
         ("optimise", {"budget": 0.2, "cap": 0.3}, {"joint": PAIR, "queries": [2, 1]}),
     ],
 )
-def test_each_function_has_the_name_fields_and_options_of_its_verb_and_gives_the_same_object(verb, options, model):
+def test_each_function_has_the_name_fields_and_options_of_its_verb_and_gives_the_same_object(
+    verb: str, options: dict[str, Any], model: dict[str, Any]
+) -> None:
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = (optimise,) if verb == "optimise" else (leakage, verb)
     assert as_json(getattr(questions, verb)(**model, **options)) == answer(*command, *words, model=model)
 
 
-def test_the_functions_are_the_verbs_and_nothing_else():
+def test_the_functions_are_the_verbs_and_nothing_else() -> None:
     assert sorted(set(questions.__all__) - {"Answer"}) == sorted({*leakage.commands, "optimise"} - {"learn"})
 
 
 @pytest.mark.parametrize("options", [{"target": 1.0}, {"horizon": 3}, {"epsilon": [1], "method": "bound"}])
-def test_options_that_go_together_go_together_in_python_too(options):
+def test_options_that_go_together_go_together_in_python_too(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="target and horizon"):
         questions.temporal(**MOVES, **options)

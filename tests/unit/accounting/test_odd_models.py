@@ -10,8 +10,12 @@ import copy
 import json
 import math
 import re
+from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
+from click.core import Command, Group
 from click.testing import CliRunner
 
 from connectors.commands.leakage import leakage, optimise
@@ -57,7 +61,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def places(value, path=()):
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[Any]:
     """Return the path of every entry, the whole model first."""
     found = [path]
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -66,7 +70,7 @@ def places(value, path=()):
     return found
 
 
-def spoilt(rng, model):
+def spoilt(rng: np.random.Generator, model: dict[str, Any]) -> dict[str, Any]:
     """Return the model with one to three entries replaced, wrapped, removed, repeated or renamed."""
     model = copy.deepcopy(model)
     for _ in range(int(rng.integers(1, 4))):
@@ -81,7 +85,7 @@ def spoilt(rng, model):
     return model
 
 
-def change(rng, holder, key):
+def change(rng: np.random.Generator, holder: dict[str, Any] | list[Any], key: int | str) -> None:
     kind = rng.choice(["number", "number", "number", "other", "wrap", "remove", "repeat"])
     if kind == "number":
         holder[key] = NUMBERS[int(rng.integers(len(NUMBERS)))]
@@ -97,7 +101,7 @@ def change(rng, holder, key):
         holder[f"{key}0"] = copy.deepcopy(holder[key])
 
 
-def written(rng, model):
+def written(rng: np.random.Generator, model: dict[str, Any]) -> str:
     """Return the model as text: literals that Python cannot hold as such, at times an entry twice."""
     text = re.sub(r'"<([-0-9e]+)>"', r"\1", json.dumps(model))
     if rng.uniform() < 0.03 and model:
@@ -106,7 +110,7 @@ def written(rng, model):
     return text
 
 
-def unfit(value, path=()):
+def unfit(value: Any, path: tuple[Any, ...] = ()) -> list[Any]:
     """Return the places of an answer that hold neither a number nor "inf" (null stands for an unknown direction)."""
     if isinstance(value, dict):
         return [p for key, entry in value.items() for p in unfit(entry, (*path, key))]
@@ -117,7 +121,7 @@ def unfit(value, path=()):
     return [] if known or unknown_direction or path[-1] == "maximises" else [path]
 
 
-def problem(command, arguments, text):
+def problem(command: Command | Group, arguments: tuple[Any, ...], text: str) -> Any:
     """Return what is wrong with the outcome, None if nothing is."""
     done = CliRunner().invoke(command, [*arguments, "-", "--json"], input=text)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -128,7 +132,7 @@ def problem(command, arguments, text):
     return None if done.exit_code == 2 and named and len(done.output) < 1000 else (done.exit_code, done.output[:500])
 
 
-def outcomes(rng, number):
+def outcomes(rng: np.random.Generator, number: int) -> Iterator[tuple[Any, ...]]:
     """Yield (arguments, text, problem) of this many spoilt models."""
     for n in range(number):
         command, arguments, model = ASKED[n % len(ASKED)]
@@ -136,7 +140,7 @@ def outcomes(rng, number):
         yield arguments, text, problem(command, asked_otherwise(rng, arguments), text)
 
 
-def asked_otherwise(rng, arguments):
+def asked_otherwise(rng: np.random.Generator, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments, at times with another number as an option."""
     options = [
         i for i, word in enumerate(arguments) if word in ("--budget", "--cap", "--target", "--horizon", "--keep")
@@ -148,7 +152,7 @@ def asked_otherwise(rng, arguments):
     return (*arguments[:at], value[:400], *arguments[at + 1 :])
 
 
-def test_every_odd_model_has_an_answer_in_numbers_or_a_refusal_that_names_the_entry(seeded):
+def test_every_odd_model_has_an_answer_in_numbers_or_a_refusal_that_names_the_entry(seeded: Any) -> None:
     wrong = [outcome for outcome in outcomes(seeded(41), 1000) if outcome[2] is not None]
     assert wrong == []
 
@@ -180,13 +184,15 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "arguments", "text", "entry"), REFUSED)
-def test_a_number_beyond_its_limit_is_refused_by_name(command, arguments, text, entry):
+def test_a_number_beyond_its_limit_is_refused_by_name(
+    command: Command | Group, arguments: tuple[Any, ...], text: str, entry: str
+) -> None:
     done = CliRunner().invoke(command, [*arguments, "-", "--json"], input=text)
     assert (done.exit_code, entry in done.output) == (2, True), done.output
     assert len(done.output) < 400
 
 
-def test_within_the_limits_extremes_are_computed():
+def test_within_the_limits_extremes_are_computed() -> None:
     """Weights at the limit change the scale of the objective and nothing else; so do large epsilons."""
     one, large = (
         json.loads(CliRunner().invoke(optimise, ["--budget", "0.1", "-", "--json"], input=json.dumps(model)).output)

@@ -3,9 +3,11 @@
 import itertools
 import math
 from decimal import Context, Decimal, localcontext
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.epsilon_sum import CELLS, Curve, _convolve, maximise_epsilon
 from stream.accounting.leakage.information import (
@@ -34,7 +36,9 @@ OBJECTIVES = ["releases", "epsilon"]
         (0.4, (0.2798, 0.3256, 0.2838), (0.3282, 0.3939, 0.3337)),
     ],
 )
-def test_expected_releases_reproduce_the_worked_values(budget, p, epsilon):
+def test_expected_releases_reproduce_the_worked_values(
+    budget: float, p: tuple[float, ...], epsilon: tuple[float, ...] | None
+) -> None:
     best = optimise(TRIPLE, ONES, EVEN, budget=budget)
     assert epsilon is None or best.epsilon == pytest.approx(epsilon, abs=5e-5)
     assert 1 - np.exp(-best.epsilon) == pytest.approx(p, abs=5e-5)
@@ -45,14 +49,14 @@ def test_expected_releases_reproduce_the_worked_values(budget, p, epsilon):
 
 
 @pytest.mark.parametrize(("budget", "value"), [(0.05, 0.1339), (0.2, 0.5584), (0.4, 1.2183)])
-def test_the_sum_of_epsilons_goes_to_one_attribute(budget, value):
+def test_the_sum_of_epsilons_goes_to_one_attribute(budget: float, value: float) -> None:
     best = optimise(TRIPLE, ONES, EVEN, budget=budget, objective="epsilon", cap=5.0)
     assert best.objective == pytest.approx(value, abs=5e-5)
     assert best.epsilon.tolist() == [0.0, pytest.approx(value, abs=5e-5), 0.0]
     assert best.objective <= best.upper_bound <= best.objective * 1.002
 
 
-def test_bounds_of_the_sum_of_epsilons_are_those_of_the_worked_example():
+def test_bounds_of_the_sum_of_epsilons_are_those_of_the_worked_example() -> None:
     best = optimise(TRIPLE, ONES, EVEN, budget=0.2, objective="epsilon", cap=5.0)
     assert best.upper_bound == pytest.approx(0.5589, abs=5e-5)
     budget = np.array([0.2])
@@ -60,7 +64,7 @@ def test_bounds_of_the_sum_of_epsilons_are_those_of_the_worked_example():
     assert alone == pytest.approx([0.5293, 0.5584, 0.5231], abs=5e-5)
 
 
-def test_the_s_shaped_trio_of_the_worked_example():
+def test_the_s_shaped_trio_of_the_worked_example() -> None:
     """Its bound is taken at B + 3 cells of the budget; B + 2 are enough, so the one here is lower."""
     model, weights = s_shaped_channel(), np.array([1.0] * 3 + [0.0] * 6)
     epsilon, upper = maximise_epsilon(model, np.ones(9, dtype=np.int64), weights, budget=0.3, cap=5.0)
@@ -71,7 +75,7 @@ def test_the_s_shaped_trio_of_the_worked_example():
     assert float(weights @ epsilon) <= upper <= at_three_more
 
 
-def true_information(joint, epsilon, queries):
+def true_information(joint: NDArray[Any], epsilon: NDArray[Any], queries: NDArray[Any]) -> Decimal:
     """Sum of I(X_j; M_i) over all i and j from its definition, in 120 digits."""
     with localcontext(Context(prec=120)):
         k, total = joint.ndim, Decimal(0)
@@ -103,7 +107,7 @@ HARD = {
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("budget", [0.1, 1e-6, 1e-12, 1e-15, 1e-100])
-def test_no_budget_is_too_small_to_be_kept_and_used(name, budget, objective):
+def test_no_budget_is_too_small_to_be_kept_and_used(name: str, budget: float, objective: str) -> None:
     joint, queries = HARD[name]
     best = optimise(joint, queries, np.ones(joint.ndim), budget=budget, objective=objective, cap=5.0)
     used = float(true_information(joint, best.epsilon, queries) / Decimal(budget))
@@ -113,7 +117,7 @@ def test_no_budget_is_too_small_to_be_kept_and_used(name, budget, objective):
     assert best.objective <= best.upper_bound <= best.objective * (1.01 if objective == "epsilon" else 1 + 1e-6)
 
 
-def test_without_a_cap_the_sum_is_unbounded_once_one_attribute_fits_whole():
+def test_without_a_cap_the_sum_is_unbounded_once_one_attribute_fits_whole() -> None:
     least = float(limit_information(TRIPLE).min())
     below = optimise(TRIPLE, ONES, EVEN, budget=least * 0.999, objective="epsilon")
     above = optimise(TRIPLE, ONES, EVEN, budget=least * 1.001, objective="epsilon")
@@ -124,7 +128,7 @@ def test_without_a_cap_the_sum_is_unbounded_once_one_attribute_fits_whole():
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_budget_for_everything_releases_everything(objective):
+def test_a_budget_for_everything_releases_everything(objective: str) -> None:
     total = float(limit_information(TRIPLE).sum())
     assert optimise(TRIPLE, ONES, EVEN, budget=total * 1.01, objective=objective).epsilon.tolist() == [math.inf] * 3
     capped = optimise(TRIPLE, ONES, EVEN, budget=total, objective=objective, cap=0.7)
@@ -132,7 +136,7 @@ def test_a_budget_for_everything_releases_everything(objective):
     assert capped.upper_bound == pytest.approx(capped.objective, rel=1e-12)
 
 
-def random_problem(rng):
+def random_problem(rng: np.random.Generator) -> tuple[Any, ...]:
     k = int(rng.integers(1, 5))
     joint = rng.dirichlet(np.full(2**k, rng.choice([0.3, 1.0]))).reshape((2,) * k)
     queries, weights = rng.integers(1, 4, k), rng.choice([0.5, 1.0, 2.0], k)
@@ -141,7 +145,7 @@ def random_problem(rng):
     return joint, queries, weights, cap, float(rng.uniform(0.05, 0.9) * full)
 
 
-def feasible_points(rng, problem, number):
+def feasible_points(rng: np.random.Generator, problem: tuple[Any, ...], number: int) -> NDArray[Any]:
     """Random points scaled onto the budget along their ray (in p) or cut off at random."""
     joint, queries, _, cap, budget = problem
     model = channel(joint)
@@ -158,7 +162,7 @@ def feasible_points(rng, problem, number):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_no_optimum_is_below_any_of_10000_random_feasible_points(objective, seeded):
+def test_no_optimum_is_below_any_of_10000_random_feasible_points(objective: str, seeded: Any) -> None:
     rng = seeded(19)
     for _ in range(20):
         problem = random_problem(rng)
@@ -177,7 +181,7 @@ def test_no_optimum_is_below_any_of_10000_random_feasible_points(objective, seed
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_optima_match_brute_force_grids(objective, seeded):
+def test_optima_match_brute_force_grids(objective: str, seeded: Any) -> None:
     rng = seeded(20)
     for _ in range(6):
         joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
@@ -194,7 +198,7 @@ def test_optima_match_brute_force_grids(objective, seeded):
         assert best.upper_bound >= grid
 
 
-def test_the_bound_of_the_sum_of_epsilons_is_above_every_vertex_and_its_answer_not_below(seeded):
+def test_the_bound_of_the_sum_of_epsilons_is_above_every_vertex_and_its_answer_not_below(seeded: Any) -> None:
     """Vertices: all attributes at 0 or the cap but one, which takes what is left."""
     rng = seeded(32)
     for _ in range(6):
@@ -217,7 +221,7 @@ def test_the_bound_of_the_sum_of_epsilons_is_above_every_vertex_and_its_answer_n
         assert upper >= best
 
 
-def s_shaped_channel():
+def s_shaped_channel() -> Channel:
     """Three attributes alike, released nine times in ten, each weakly dependent on six others."""
     k = 9
     given = np.full((k, k, 2), 0.5)
@@ -229,14 +233,14 @@ def s_shaped_channel():
     return Channel(release, given - release[:, None, None], np.column_stack([1 - release, release]))
 
 
-def test_at_a_vertex_attributes_stand_exactly_at_the_cap():
+def test_at_a_vertex_attributes_stand_exactly_at_the_cap() -> None:
     joint = np.array([7, 9, 8, 5, 9, 9, 9, 1]).reshape(2, 2, 2) / 57
     best = optimise(joint, ONES, EVEN, budget=0.255, objective="epsilon", cap=0.5)
     assert best.epsilon.tolist() == [0.5, pytest.approx(0.240374, abs=1e-6), 0.0]
     assert best.leakage_total == pytest.approx(0.255, rel=1e-12)
 
 
-def test_beside_a_capped_attribute_the_rest_of_the_budget_is_used_to_the_last():
+def test_beside_a_capped_attribute_the_rest_of_the_budget_is_used_to_the_last() -> None:
     """The dear attribute goes to its cap; the other two share, as their informations are convex there."""
     model, cap = s_shaped_channel(), 0.5
     at_cap, at_share = (float(attribute_curve(model, 0, np.array(-math.expm1(-e)))) for e in (cap, 0.31))
@@ -249,7 +253,7 @@ def test_beside_a_capped_attribute_the_rest_of_the_budget_is_used_to_the_last():
 
 
 @pytest.mark.parametrize("budget", [0.02, 0.1, 0.3])
-def test_an_interior_optimum_of_s_shaped_informations_is_found(budget):
+def test_an_interior_optimum_of_s_shaped_informations_is_found(budget: float) -> None:
     """A grid over all divisions agrees, and no equal division among one, two or three is better."""
     model = s_shaped_channel()
     weights = np.array([1.0] * 3 + [0.0] * 6)
@@ -267,21 +271,21 @@ def test_an_interior_optimum_of_s_shaped_informations_is_found(budget):
         assert epsilon.sum() >= shares * float(fine[fits].max()) * (1 - 1e-9)
 
 
-def test_an_attribute_that_gives_nothing_away_is_always_released():
+def test_an_attribute_that_gives_nothing_away_is_always_released() -> None:
     joint = declared({"01": 0.5, "11": 0.5})
     best = optimise(joint, np.array([1, 1]), np.ones(2), budget=0.01, cap=2.0)
     assert best.epsilon[1] == 2.0
     assert optimise(joint, np.array([1, 1]), np.ones(2), budget=0.01).epsilon[1] == math.inf
 
 
-def test_an_attribute_of_no_worth_gets_no_budget():
+def test_an_attribute_of_no_worth_gets_no_budget() -> None:
     for objective in OBJECTIVES:
         weights = np.array([1.0, 0.0, 1.0])
         best = optimise(TRIPLE, ONES, weights, budget=0.2, objective=objective, cap=5.0)
         assert best.epsilon[1] == 0.0
 
 
-def test_optima_grow_with_the_budget():
+def test_optima_grow_with_the_budget() -> None:
     for objective in OBJECTIVES:
         values = [
             optimise(TRIPLE, ONES, EVEN, budget=b, objective=objective, cap=2.0).objective for b in (0.1, 0.3, 0.8)
@@ -300,7 +304,7 @@ def test_optima_grow_with_the_budget():
         ({"weights": np.array([1, 1, -1.0])}, r"weights\[2\]"),
     ],
 )
-def test_arguments_out_of_range_are_named(change, field):
-    arguments = {"queries": ONES, "weights": EVEN, "budget": 0.1} | change
+def test_arguments_out_of_range_are_named(change: dict[str, Any], field: str) -> None:
+    arguments: dict[str, Any] = {"queries": ONES, "weights": EVEN, "budget": 0.1} | change
     with pytest.raises(UsageError, match=field):
         optimise(TRIPLE, arguments.pop("queries"), arguments.pop("weights"), **arguments)

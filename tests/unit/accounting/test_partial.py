@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import deltas, factors
 from stream.accounting.leakage.joint import declared
@@ -14,11 +16,11 @@ from stream.errors import UsageError
 NONE = np.array([0, 0, 0])
 
 
-def all_pairs(joint):
+def all_pairs(joint: NDArray[Any]) -> dict[tuple[int, int], tuple[float, float]]:
     return {(a, b): deltas(joint, a, b) for a, b in itertools.permutations(range(joint.ndim), 2)}
 
 
-def test_two_attributes_leave_nothing_open():
+def test_two_attributes_leave_nothing_open() -> None:
     joint = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})
     found = factor_bounds(
         {(0, 1): deltas(joint, 0, 1)}, np.array([1, 0.5]), np.array([1, 1]), np.array([0, 0]), target=1
@@ -26,7 +28,7 @@ def test_two_attributes_leave_nothing_open():
     assert (found.lower, found.upper) == (pytest.approx(2.399250781, rel=1e-6),) * 2
 
 
-def frechet(delta, w):
+def frechet(delta: float, w: float) -> tuple[float, float]:
     """Smallest and largest E[w^(X_1 + X_2)] with Pr(X_1 = 0) = Pr(X_2 = 0) = delta."""
     values = []
     for both in (max(0.0, 2 * delta - 1), delta):  # Pr(X_1 = X_2 = 0)
@@ -35,7 +37,7 @@ def frechet(delta, w):
     return min(values), max(values)
 
 
-def test_two_attributes_given_the_target_range_between_the_frechet_couplings():
+def test_two_attributes_given_the_target_range_between_the_frechet_couplings() -> None:
     w = math.exp(-1)
     found = factor_bounds({(0, 2): (0.8, 0.2), (1, 2): (0.8, 0.2)}, np.ones(3), np.array([1, 1, 0]), NONE, target=2)
     (low_0, high_0), (low_1, high_1) = frechet(0.8, w), frechet(0.2, w)
@@ -44,7 +46,7 @@ def test_two_attributes_given_the_target_range_between_the_frechet_couplings():
 
 
 @pytest.mark.parametrize("released", [[0, 0, 0], [1, 0, 0], [1, 1, 0]])
-def test_the_exact_factor_lies_within_bounds_that_more_knowledge_narrows(released, seeded):
+def test_the_exact_factor_lies_within_bounds_that_more_knowledge_narrows(released: list[int], seeded: Any) -> None:
     rng = seeded(14)
     released = np.array(released)
     for _ in range(30):
@@ -60,7 +62,7 @@ def test_the_exact_factor_lies_within_bounds_that_more_knowledge_narrows(release
         assert exact - slack <= tight.upper <= loose.upper * (1 + 1e-6)
 
 
-def test_no_joint_that_fits_lies_outside_and_some_come_near(seeded):
+def test_no_joint_that_fits_lies_outside_and_some_come_near(seeded: Any) -> None:
     """Among joints with the same pairs (one free direction), the extremes of a fine grid reach the bounds."""
     rng = seeded(15)
     parity = np.array([(-1) ** sum(x) for x in np.ndindex(2, 2, 2)]).reshape(2, 2, 2)
@@ -78,12 +80,12 @@ def test_no_joint_that_fits_lies_outside_and_some_come_near(seeded):
         )
 
 
-def test_with_nothing_known_a_release_may_prove_the_target_sensitive():
+def test_with_nothing_known_a_release_may_prove_the_target_sensitive() -> None:
     found = factor_bounds({}, np.ones(3), np.array([1, 0, 0]), np.array([1, 0, 0]), target=2)
     assert (found.lower, found.upper) == (0.0, math.inf)
 
 
-def test_a_released_target_is_settled():
+def test_a_released_target_is_settled() -> None:
     found = factor_bounds({}, np.ones(2), np.array([1, 1]), np.array([0, 1]), target=1)
     assert (found.lower, found.upper) == (0.0, 0.0)
 
@@ -98,11 +100,13 @@ def test_a_released_target_is_settled():
         ({(0, 2): (1.0, 1.0), (2, 0): (0.9, 0.5)}, 0.3, "fit no joint"),
     ],
 )
-def test_knowledge_that_cannot_be_is_refused(conditionals, prior, message):
+def test_knowledge_that_cannot_be_is_refused(
+    conditionals: dict[tuple[int, int], tuple[float, float]], prior: float | None, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         factor_bounds(conditionals, np.ones(3), np.array([1, 1, 1]), NONE, target=2, prior=prior)
 
 
-def test_a_likelihood_that_the_solver_would_drop_is_refused():
+def test_a_likelihood_that_the_solver_would_drop_is_refused() -> None:
     with pytest.raises(UsageError, match="18"):
         factor_bounds({}, np.array([20.0, 1.0]), np.array([1, 1]), np.array([0, 0]), target=1)

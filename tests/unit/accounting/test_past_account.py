@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -41,7 +42,7 @@ RELEASES = COUNTS + ATTRIBUTES.replace('zones = { kind = "office" }', 'zones = {
 NAMES = ("facilities", "public", "board")
 
 
-def everything(policy, **options):
+def everything(policy: Policy, **options: int) -> tuple[Any, ...]:
     """Return audit entries, streamed account records and shown values of two days in the building."""
     made = outputs_of(policy, people(hours=50), **options)
     private = [parse_record(out.value) for out in made if ".private." in out.topic]
@@ -50,16 +51,23 @@ def everything(policy, **options):
 
 
 @pytest.fixture(scope="module")
-def aligned():
+def aligned() -> tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
     return building(releases=RELEASES), *everything(building(releases=RELEASES))
 
 
-def past(policies, audit, shown, members=None):
+def past(
+    policies: list[Policy] | Policy | tuple[Policy, Policy],
+    audit: list[dict[str, Any]],
+    shown: dict[str, Any],
+    members: list[str] | None = None,
+) -> list[dict[str, Any]] | None:
     readers = readers_of(NAMES) if members is None else {"them": frozenset(members)}
     return past_account([policies] if isinstance(policies, Policy) else policies, SITE, readers, audit, shown)
 
 
-def test_the_books_add_up_to_every_streamed_record(aligned):
+def test_the_books_add_up_to_every_streamed_record(
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policy, audit, records, shown = aligned
     assert past(policy, audit, shown) == records
     days = [record for record in records if record["kind"] == "attributes"]
@@ -69,7 +77,9 @@ def test_the_books_add_up_to_every_streamed_record(aligned):
     assert any(record["refused"] for record in records)
 
 
-def test_at_any_earlier_time_the_books_of_then_are_enough(aligned):
+def test_at_any_earlier_time_the_books_of_then_are_enough(
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policy, audit, records, shown = aligned
     for place in (0, 5, len(records) // 2, len(records) - 2):
         end = records[place]["window_end"]
@@ -79,7 +89,9 @@ def test_at_any_earlier_time_the_books_of_then_are_enough(aligned):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_coalition_of_one_is_that_audience(aligned, name):
+def test_a_coalition_of_one_is_that_audience(
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]], name: str
+) -> None:
     policy, audit, records, shown = aligned
     mine = past(policy, audit, shown, [name])
     for record, streamed in zip(mine, records, strict=True):
@@ -89,7 +101,9 @@ def test_a_coalition_of_one_is_that_audience(aligned, name):
                 assert readers["them"] == streamed["attributes"][attribute][figure][name]
 
 
-def test_a_coalition_that_does_not_stream_pays_between_its_members_and_all(aligned):
+def test_a_coalition_that_does_not_stream_pays_between_its_members_and_all(
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policy, audit, records, shown = aligned
     mine = past(policy, audit, shown, ["facilities", "board"])
     for record, streamed in zip(mine, records, strict=True):
@@ -100,7 +114,7 @@ def test_a_coalition_that_does_not_stream_pays_between_its_members_and_all(align
     assert mine[0]["audiences"]["them"]["presence_tuple"] == "1.52"
 
 
-def test_a_window_off_the_grid_of_local_days_makes_no_difference():
+def test_a_window_off_the_grid_of_local_days_makes_no_difference() -> None:
     """Local midnight at 18:30 UTC, ticks on the hour: the day is released at 19:00."""
     policy = building(releases=RELEASES, tick="1h")
     text_policy = policy.model_copy(
@@ -113,20 +127,26 @@ def test_a_window_off_the_grid_of_local_days_makes_no_difference():
     assert past(text_policy, audit, shown) == records
 
 
-def test_an_ordered_second_release_adds_up_too(aligned):
+def test_an_ordered_second_release_adds_up_too(
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policy = aligned[0]
     audit, records, shown = everything(policy, attempt=2)
     assert all(entry["release_id"].endswith("#2") for entry in audit)
     assert past(policy, audit, shown) == records
 
 
-def test_a_value_that_was_not_handed_in_counts_as_withheld(aligned):
+def test_a_value_that_was_not_handed_in_counts_as_withheld(
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policy, audit, _, _ = aligned
     report = [record for record in past(policy, audit, {}) if record["kind"] == "attributes"]
     assert all(0 not in figures["theorem_1"].values() for r in report for figures in r["attributes"].values())
 
 
-def test_books_of_a_release_that_the_policy_does_not_have_are_refused(aligned):
+def test_books_of_a_release_that_the_policy_does_not_have_are_refused(
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policy, audit, _, shown = aligned
     with pytest.raises(UsageError, match="must have the release office-days of ledger entry"):
         past(policy, [entry | {"release": "office-days"} for entry in audit], shown)
@@ -151,7 +171,7 @@ CHANGED = (
 
 
 @pytest.fixture(scope="module")
-def changed():
+def changed() -> tuple[tuple[Policy, Policy], list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
     """Two policies whose releases bear the same names, each in force for part of three days."""
     first, second = building(releases=RELEASES + HOURLY), building(releases=CHANGED + HOURLY)
     log = list(messages(people(hours=78), first))
@@ -165,7 +185,9 @@ def changed():
     return (first, second), audit_of(made), account_of(made), shown
 
 
-def test_entries_of_several_policies_add_up_each_by_the_policy_of_its_version(changed):
+def test_entries_of_several_policies_add_up_each_by_the_policy_of_its_version(
+    changed: tuple[tuple[Policy, Policy], list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policies, audit, records, shown = changed
     assert {entry["policy_version"] for entry in audit} == {policy.version for policy in policies}
     assert past(policies, audit, shown) == past(policies[::-1], audit, shown) == records
@@ -176,7 +198,9 @@ def test_entries_of_several_policies_add_up_each_by_the_policy_of_its_version(ch
 
 
 @pytest.mark.parametrize("given", [0, 1])
-def test_entries_of_a_policy_that_is_not_given_are_refused_by_version(changed, given):
+def test_entries_of_a_policy_that_is_not_given_are_refused_by_version(
+    changed: tuple[tuple[Policy, Policy], list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]], given: int
+) -> None:
     policies, audit, _, shown = changed
     with pytest.raises(UsageError) as caught:
         past(policies[given], audit, shown)
@@ -184,7 +208,10 @@ def test_entries_of_a_policy_that_is_not_given_are_refused_by_version(changed, g
     assert policies[given].version in str(caught.value)
 
 
-def test_a_policy_that_no_entry_needs_does_no_harm(changed, aligned):
+def test_a_policy_that_no_entry_needs_does_no_harm(
+    changed: tuple[tuple[Policy, Policy], list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+    aligned: tuple[Policy, list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
+) -> None:
     policy, audit, records, shown = aligned
     assert past([*changed[0], policy], audit, shown) == records
 
@@ -202,7 +229,7 @@ CLOSED = DayClosed(
 )
 
 
-def asked_twice(*, withheld=True):
+def asked_twice(*, withheld: bool = True) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the entries of a day that each of two policies asked, as ledgers of old may hold them, and its values."""
     made = [Releases(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (ONE, TWO)]
     entries = [entry for outputs in made for entry in audit_of(outputs)]
@@ -211,7 +238,7 @@ def asked_twice(*, withheld=True):
 
 
 @pytest.mark.parametrize("policies", [[ONE, TWO], [TWO, ONE]])
-def test_a_day_asked_under_two_policies_is_one_record_with_all_that_was_asked(policies):
+def test_a_day_asked_under_two_policies_is_one_record_with_all_that_was_asked(policies: list[Policy]) -> None:
     entries, _ = asked_twice()
     [record] = past(policies, entries, {})
     assert record["policy_version"] == TWO.version
@@ -222,7 +249,7 @@ def test_a_day_asked_under_two_policies_is_one_record_with_all_that_was_asked(po
     assert figures["theorem_1"]["facilities"] == pytest.approx(math.exp(2))
 
 
-def test_nothing_bounds_what_was_withheld_beside_a_value_that_another_policy_showed():
+def test_nothing_bounds_what_was_withheld_beside_a_value_that_another_policy_showed() -> None:
     entries, value = asked_twice(withheld=False)
     [record] = past([ONE, TWO], entries, value)
     report = record["attributes"]
@@ -231,7 +258,7 @@ def test_nothing_bounds_what_was_withheld_beside_a_value_that_another_policy_sho
     assert report[f"{ASKED}/x/arrival"]["bound"]["public"] == pytest.approx(math.exp(0.4))
 
 
-def test_no_model_of_one_policy_speaks_of_what_another_asked_too():
+def test_no_model_of_one_policy_speaks_of_what_another_asked_too() -> None:
     modelled = building(releases=RELEASES)
     made = [Releases(policy, SITE, laboratory()).step(ReleaseState(), CLOSED)[1] for policy in (modelled, TWO)]
     both = [entry for outputs in made for entry in audit_of(outputs)]
@@ -262,7 +289,7 @@ def other_ids(policy: Policy) -> Policy:
     return policy.model_copy(update={"site": {SITE: site.model_copy(update={"zones": zones})}})
 
 
-def test_a_habit_goes_on_over_a_new_id_of_its_zones_streamed_and_added_up_again():
+def test_a_habit_goes_on_over_a_new_id_of_its_zones_streamed_and_added_up_again() -> None:
     first = building(releases=ATTRIBUTES)
     second = other_ids(first)
     log = list(messages(people(hours=104), first))
@@ -279,7 +306,7 @@ def test_a_habit_goes_on_over_a_new_id_of_its_zones_streamed_and_added_up_again(
 
 
 @pytest.mark.parametrize("late_name", ["new-x", "x"])
-def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_name):
+def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_name: str) -> None:
     """One policy has charged for its counts, and another asks about that day later, or the other way round."""
     counted, asked = building(releases=DOOR), building(releases=ATTRIBUTES)
     if late_name == "x":

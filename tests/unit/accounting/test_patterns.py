@@ -1,6 +1,7 @@
 """All patterns at once, against the single outcome and against the worked example."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,12 +34,12 @@ ONES = np.array([1, 1, 1])
         (2, (1, 1, 0), 0.25104343),
     ],
 )
-def test_worked_example(target, pattern, factor):
+def test_worked_example(target: int, pattern: tuple[int, ...], factor: float) -> None:
     found = pattern_factors(TRIPLE, np.array([1, 0.5, 0.25]), ONES)
     assert found[(target, *pattern)] == pytest.approx(factor, abs=5e-9)
 
 
-def test_every_pattern_equals_its_single_outcome_to_1e_12_on_random_models(seeded):
+def test_every_pattern_equals_its_single_outcome_to_1e_12_on_random_models(seeded: Any) -> None:
     rng = seeded(4)
     for _ in range(300):
         k = int(rng.integers(1, 6))
@@ -54,13 +55,13 @@ def test_every_pattern_equals_its_single_outcome_to_1e_12_on_random_models(seede
                 assert column == pytest.approx(single, rel=1e-12)
 
 
-def test_the_worst_factor_is_the_largest_that_can_happen():
+def test_the_worst_factor_is_the_largest_that_can_happen() -> None:
     table = pattern_factors(TRIPLE, np.array([1, 0.5, 0.25]), ONES)
     expected = [np.nanmax(table[j]) for j in range(3)]
     assert worst_factors(TRIPLE, np.array([1, 0.5, 0.25]), ONES) == pytest.approx(expected)
 
 
-def test_the_worst_factor_never_falls_with_epsilon_or_with_another_attribute(seeded):
+def test_the_worst_factor_never_falls_with_epsilon_or_with_another_attribute(seeded: Any) -> None:
     rng = seeded(5)
     for _ in range(200):
         joint = rng.dirichlet(np.full(8, 0.5)).reshape(2, 2, 2)
@@ -72,12 +73,12 @@ def test_the_worst_factor_never_falls_with_epsilon_or_with_another_attribute(see
         assert (fewer <= base * (1 + 1e-12)).all()
 
 
-def test_two_releases_of_an_exclusive_or_are_the_worst():
+def test_two_releases_of_an_exclusive_or_are_the_worst() -> None:
     xor = declared({"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25})
     assert worst_factors(xor, np.full(3, 0.1), ONES).tolist() == [np.inf] * 3
 
 
-def test_twelve_attributes_have_a_table(seeded):
+def test_twelve_attributes_have_a_table(seeded: Any) -> None:
     joint = seeded(6).dirichlet(np.ones(4096)).reshape((2,) * 12)
     table = pattern_factors(joint, np.ones(12), np.ones(12, dtype=np.int64))
     assert table.shape == (12, *(2,) * 12)

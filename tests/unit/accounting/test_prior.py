@@ -2,19 +2,27 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stream.accounting.leakage import prior
-from stream.accounting.leakage.prior import exact_leakage, exact_leakages, gaussian_leakages, group_leakage, tuples
+from stream.accounting.leakage.prior import (
+    Tuples,
+    exact_leakage,
+    exact_leakages,
+    gaussian_leakages,
+    group_leakage,
+    tuples,
+)
 from stream.errors import UsageError
 
 BINARY = [0, 1]
 E = math.e
 
 
-def pair(joint, domains=(BINARY, BINARY), scale=1.0):
+def pair(joint: list[list[float]], domains: tuple[Any, ...] = (BINARY, BINARY), scale: float = 1.0) -> Tuples:
     return tuples([list(d) for d in domains], joint, scale)
 
 
@@ -28,55 +36,55 @@ def pair(joint, domains=(BINARY, BINARY), scale=1.0):
         ([[0.45, 0.05], [0.20, 0.30]], 1.549947988),
     ],
 )
-def test_two_binary_tuples(joint, leakage):
+def test_two_binary_tuples(joint: list[list[float]], leakage: float) -> None:
     model = pair(joint)
     assert exact_leakage(model, 0) == pytest.approx(leakage, abs=5e-10)
     assert exact_leakage(model, 0, (1,)) == pytest.approx(1.0, abs=1e-12)
 
 
-def test_the_first_value_is_its_formula():
+def test_the_first_value_is_its_formula() -> None:
     expected = 1 + math.log((0.4 + 0.6 * E) / (0.6 + 0.4 * E))
     assert exact_leakage(pair([[0.3, 0.2], [0.2, 0.3]]), 0) == pytest.approx(expected, rel=1e-14)
 
 
-def test_perfect_correlation_adds_the_sensitivities():
+def test_perfect_correlation_adds_the_sensitivities() -> None:
     assert exact_leakage(pair([[0.5, 0], [0, 0.5]]), 0) == pytest.approx(2.0, abs=1e-12)
     five = pair([[0.5, 0], [0, 0.5]], ([0, 5], BINARY))
     assert [exact_leakage(five, i) for i in (0, 1)] == [pytest.approx(6.0, abs=1e-12)] * 2
 
 
-def test_an_adversary_who_already_knows_learns_nothing():
+def test_an_adversary_who_already_knows_learns_nothing() -> None:
     assert exact_leakage(pair([[0.5, 0], [0, 0.5]]), 0, (1,)) == 0.0
 
 
-def test_a_maximum_between_the_sums_extremes_is_found():
+def test_a_maximum_between_the_sums_extremes_is_found() -> None:
     model = pair([[0.25, 0.25], [0.5, 0]], (BINARY, [0, 2]))
     assert exact_leakage(model, 0) == pytest.approx(1.0, abs=1e-12)
     tails = max(ratios(model, 0, (), [end]) for end in (-50.0, 50.0))
     assert tails == pytest.approx(0.433781, abs=5e-7)
 
 
-def test_the_two_tails_of_an_asymmetric_pair_differ():
+def test_the_two_tails_of_an_asymmetric_pair_differ() -> None:
     model = pair([[0.45, 0.05], [0.20, 0.30]])
     plus, minus = (ratios(model, 0, (), [end]) for end in (50.0, -50.0))
     assert (plus, minus) == (pytest.approx(1.549947988, abs=5e-10), pytest.approx(1.411565, abs=5e-7))
 
 
-def test_where_a_domain_begins_makes_no_difference():
+def test_where_a_domain_begins_makes_no_difference() -> None:
     joint = [[0.3, 0.2], [0.2, 0.3]]
     for start in (-7, 1e6, 2.0**40):
         moved = pair(joint, ([start, start + 1], BINARY))
         assert [exact_leakage(moved, i) for i in (0, 1)] == [pytest.approx(1.185375903, abs=5e-10)] * 2
 
 
-def test_large_domains_are_worked_on_in_blocks(monkeypatch, seeded):
+def test_large_domains_are_worked_on_in_blocks(monkeypatch: pytest.MonkeyPatch, seeded: Any) -> None:
     model = tuples([[0, 1, 3], [0, 2, 7]], seeded(44).dirichlet(np.ones(9)).reshape(3, 3), 1.5)
     whole = exact_leakages(model)
     monkeypatch.setattr(prior, "_BLOCK", 4)
     assert exact_leakages(model) == whole
 
 
-def test_all_twelve_adversaries_of_three_tuples():
+def test_all_twelve_adversaries_of_three_tuples() -> None:
     weights = np.array([1, 1, 2, 14, 7, 1, 1, 1]).reshape(2, 2, 2) / 28
     found = {(a.target, a.knows): a.leakage for a in exact_leakages(tuples([BINARY] * 3, weights, 1))}
     expected = {
@@ -88,7 +96,7 @@ def test_all_twelve_adversaries_of_three_tuples():
     assert [(a.target, a.knows) for a in exact_leakages(tuples([BINARY] * 3, weights, 1))] == list(expected)
 
 
-def ratios(model, target, knows, points):
+def ratios(model: Tuples, target: int, knows: tuple[Any, ...], points: list[float]) -> float:
     """Every |ln ratio| of Definition 2 at the given r, by summing over the unknown one state at a time."""
     n, scale = model.joint.ndim, model.scale
     worst = 0.0
@@ -110,11 +118,11 @@ def ratios(model, target, knows, points):
     return worst
 
 
-def attainable(model):
+def attainable(model: Tuples) -> list[float]:
     return sorted({math.fsum(s) for s in itertools.product(*[map(float, v) for v in model.values])})
 
 
-def random_tuples(rng):
+def random_tuples(rng: np.random.Generator) -> Tuples:
     n = int(rng.integers(1, 4))
     domains = [rng.choice([0, 1, 2, 3, -1], size=int(rng.integers(2, 4)), replace=False).tolist() for _ in range(n)]
     shape = [len(d) for d in domains]
@@ -122,7 +130,7 @@ def random_tuples(rng):
     return tuples(domains, joint, float(rng.uniform(0.5, 3)), rng.choice([-1, 1, 2], n).tolist())
 
 
-def test_leakages_equal_enumeration_to_1e_12_on_2000_random_adversaries(seeded):
+def test_leakages_equal_enumeration_to_1e_12_on_2000_random_adversaries(seeded: Any) -> None:
     rng = seeded(21)
     checked = 0
     while checked < 2000:
@@ -133,7 +141,7 @@ def test_leakages_equal_enumeration_to_1e_12_on_2000_random_adversaries(seeded):
             checked += 1
 
 
-def test_no_output_between_the_sums_says_more(seeded):
+def test_no_output_between_the_sums_says_more(seeded: Any) -> None:
     rng = seeded(22)
     for _ in range(40):
         model = random_tuples(rng)
@@ -142,13 +150,13 @@ def test_no_output_between_the_sums_says_more(seeded):
         assert ratios(model, 0, (), grid) <= exact_leakage(model, 0) + 1e-12
 
 
-def test_knowledge_makes_no_difference_to_independent_tuples():
+def test_knowledge_makes_no_difference_to_independent_tuples() -> None:
     first, second = np.array([0.2, 0.5, 0.3]), np.array([0.6, 0.4])
     model = tuples([[0, 1, 4], [0, 2]], np.outer(first, second), 2.0)
     assert [exact_leakage(model, 0, k) for k in ((), (1,))] == pytest.approx([2.0, 2.0], abs=1e-12)
 
 
-def test_no_adversary_learns_more_than_group_privacy_allows(seeded):
+def test_no_adversary_learns_more_than_group_privacy_allows(seeded: Any) -> None:
     rng = seeded(23)
     for _ in range(100):
         model = random_tuples(rng)
@@ -157,13 +165,13 @@ def test_no_adversary_learns_more_than_group_privacy_allows(seeded):
             assert a.leakage <= sum(np.ptp(model.values[i]) for i in moved) / model.scale + 1e-12
 
 
-def test_weights_are_a_linear_query():
+def test_weights_are_a_linear_query() -> None:
     joint = [[0.3, 0.2], [0.2, 0.3]]
     weighted = tuples([BINARY, BINARY], joint, 1, [2, -1])
     assert exact_leakage(weighted, 0) == exact_leakage(tuples([[0, 2], [0, -1]], joint, 1), 0)
 
 
-def test_gaussian_tuples_have_the_closed_form():
+def test_gaussian_tuples_have_the_closed_form() -> None:
     sigma = [[1, 0.5, -0.3], [0.5, 2, 0.4], [-0.3, 0.4, 1.5]]
     found = {(a.target, a.knows): a.leakage for a in gaussian_leakages(sigma, 2, 1.5)}
     expected = {
@@ -177,7 +185,7 @@ def test_gaussian_tuples_have_the_closed_form():
         assert found[key] == pytest.approx(4 / 3, rel=1e-12)
 
 
-def test_a_gaussian_tuple_that_the_others_settle_leaks_nothing_more():
+def test_a_gaussian_tuple_that_the_others_settle_leaks_nothing_more() -> None:
     found = {(a.target, a.knows): a.leakage for a in gaussian_leakages([[1, 1], [1, 1]], 1, 1)}
     assert found == {(0, ()): 2.0, (0, (1,)): 0.0, (1, ()): 2.0, (1, (0,)): 0.0}
 
@@ -191,12 +199,12 @@ def test_a_gaussian_tuple_that_the_others_settle_leaks_nothing_more():
         ((20, 0.8, 0.5, 0.1), 1.619544),
     ],
 )
-def test_group_values(group, leakage):
+def test_group_values(group: tuple[int, float, float, float], leakage: float) -> None:
     assert group_leakage(*group) == pytest.approx(leakage, abs=5e-7)
 
 
 @pytest.mark.parametrize(("rho", "p"), [(0.0, 0.3), (0.4, 0.1), (0.7, 0.8), (1.0, 0.5)])
-def test_the_group_form_equals_the_exact_leakage_of_its_joint_distribution(rho, p):
+def test_the_group_form_equals_the_exact_leakage_of_its_joint_distribution(rho: float, p: float) -> None:
     size, epsilon = 6, 0.7
     q = (p * (1 - rho), p + rho * (1 - p))
     joint = np.empty((2,) * size)
@@ -207,7 +215,7 @@ def test_the_group_form_equals_the_exact_leakage_of_its_joint_distribution(rho, 
     assert group_leakage(size, rho, p, epsilon) == pytest.approx(exact, rel=1e-12)
 
 
-def test_a_group_of_one_or_without_correlation_pays_epsilon():
+def test_a_group_of_one_or_without_correlation_pays_epsilon() -> None:
     assert group_leakage(1, 0.9, 0.3, 0.5) == group_leakage(7, 0.0, 0.3, 0.5) == pytest.approx(0.5)
     assert group_leakage(7, 1.0, 0.3, 0.5) == pytest.approx(3.5)
 
@@ -225,7 +233,7 @@ def test_a_group_of_one_or_without_correlation_pays_epsilon():
         (([BINARY], [0.5, 0.5], 1, [1, 2]), "weights"),
     ],
 )
-def test_a_malformed_model_names_its_entry(arguments, entry):
+def test_a_malformed_model_names_its_entry(arguments: tuple[Any, ...], entry: str) -> None:
     with pytest.raises(UsageError, match=entry):
         tuples(*arguments)
 
@@ -239,6 +247,6 @@ def test_a_malformed_model_names_its_entry(arguments, entry):
         ([], "covariance"),
     ],
 )
-def test_a_malformed_covariance_names_its_entry(covariance, entry):
+def test_a_malformed_covariance_names_its_entry(covariance: list[Any], entry: str) -> None:
     with pytest.raises(UsageError, match=entry):
         gaussian_leakages(covariance, 1, 1)

@@ -7,7 +7,7 @@ import pytest
 from stream.accounting.spells import Spell, add_window, since, windows_within
 
 
-def test_windows_at_one_distance_and_price_are_one_spell():
+def test_windows_at_one_distance_and_price_are_one_spell() -> None:
     spells: list[Spell] = []
     for end in range(5, 505, 5):
         add_window(spells, end, 7)
@@ -17,7 +17,7 @@ def test_windows_at_one_distance_and_price_are_one_spell():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_spells_hold_what_a_list_of_windows_would(seed):
+def test_spells_hold_what_a_list_of_windows_would(seed: int) -> None:
     """Gaps, other prices, other ticks, late windows and second attempts at random."""
     rng = random.Random(seed)
     spells: list[Spell] = []

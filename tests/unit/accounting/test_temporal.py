@@ -2,9 +2,11 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stream.accounting.leakage.mobility import learn_transitions, reversed_in_time, stationary
 from stream.accounting.leakage.temporal import (
@@ -26,11 +28,11 @@ M3 = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]])
 ABSORBING = np.array([[1.0, 0.0], [0.1, 0.9]])
 
 
-def sticky(stay):
+def sticky(stay: float) -> NDArray[Any]:
     return np.array([[stay, 1 - stay], [1 - stay, stay]])
 
 
-def brute(matrix, alpha):
+def brute(matrix: NDArray[Any], alpha: float) -> float:
     """Maximise over all ordered pairs of rows and all subsets of columns."""
     worst, factor = 0.0, math.expm1(alpha)
     for q, d in itertools.permutations(matrix, 2):
@@ -41,7 +43,7 @@ def brute(matrix, alpha):
     return worst
 
 
-def test_one_step_equals_all_subsets_to_1e_12_on_2000_random_cases(seeded):
+def test_one_step_equals_all_subsets_to_1e_12_on_2000_random_cases(seeded: Any) -> None:
     rng = seeded(28)
     for _ in range(400):
         n = int(rng.integers(2, 5))
@@ -61,11 +63,11 @@ def test_one_step_equals_all_subsets_to_1e_12_on_2000_random_cases(seeded):
         (math.inf, 1.609438),
     ],
 )  # fmt: skip
-def test_one_step_values(alpha, value):
+def test_one_step_values(alpha: float, value: float) -> None:
     assert loss(M3)(alpha) == pytest.approx(value, abs=5e-7)
 
 
-def test_a_step_carries_at_most_what_there_was(seeded):
+def test_a_step_carries_at_most_what_there_was(seeded: Any) -> None:
     rng = seeded(29)
     for _ in range(100):
         carry = loss(rng.dirichlet(np.full(3, 0.3), 3))
@@ -76,13 +78,13 @@ def test_a_step_carries_at_most_what_there_was(seeded):
 
 
 @pytest.mark.parametrize(("epsilon", "value"), [(0.01, 0.020020), (0.1, 0.201532), (0.5, 0.989510), (1, 1.892917)])
-def test_supremum_is_the_limit_of_the_recursion(epsilon, value):
+def test_supremum_is_the_limit_of_the_recursion(epsilon: float, value: float) -> None:
     carry = loss(M3)
     assert supremum(carry, epsilon) == pytest.approx(value, abs=5e-7)
     assert backward_leakage(carry, [epsilon] * 2000)[-1] == pytest.approx(supremum(carry, epsilon), rel=1e-12)
 
 
-def test_recursion_values():
+def test_recursion_values() -> None:
     assert backward_leakage(loss(M3), [0.5] * 4) == pytest.approx([0.5, 0.752399, 0.877211, 0.937062], abs=5e-7)
     carry = loss(sticky(0.9))
     assert backward_leakage(carry, [0.1] * 5) == pytest.approx([0.1, 0.179976, 0.243841, 0.294725, 0.335166], abs=5e-7)
@@ -91,13 +93,13 @@ def test_recursion_values():
     )
 
 
-def test_later_releases_raise_the_leakage_of_earlier_ones():
+def test_later_releases_raise_the_leakage_of_earlier_ones() -> None:
     carry = loss(sticky(0.9))
     assert forward_leakage(carry, [0.1, 0.2, 0.3])[0] > forward_leakage(carry, [0.1, 0.2])[0] > 0.1
     assert forward_leakage(carry, [0.1, 0.2, 0.3]) == backward_leakage(carry, [0.3, 0.2, 0.1])[::-1]
 
 
-def test_some_chains_have_no_supremum():
+def test_some_chains_have_no_supremum() -> None:
     carry = loss(ABSORBING)
     assert supremum(carry, 0.05) == pytest.approx(0.668856, abs=5e-7)
     for epsilon in (math.log(1 / 0.9) + 1e-12, 0.2, 5.0, 500.0):
@@ -115,14 +117,14 @@ def test_some_chains_have_no_supremum():
         (0.98, 3.2578, 7.8671), (0.99, 4.6060, 9.2731),
     ],
 )  # fmt: skip
-def test_sticky_presence_leaks_many_times_epsilon(stay, tenth, one):
+def test_sticky_presence_leaks_many_times_epsilon(stay: float, tenth: float, one: float) -> None:
     carry = loss(sticky(stay))
     assert total_supremum(carry, carry, 0.1) == pytest.approx(tenth, abs=5e-5)
     assert total_supremum(carry, carry, 1.0) == pytest.approx(one, abs=5e-5)
 
 
 @pytest.mark.parametrize(("epsilon", "value"), [(0.1, 4.853), (0.5, 8.979), (1.0, 10.52)])
-def test_a_days_presence(epsilon, value):
+def test_a_days_presence(epsilon: float, value: float) -> None:
     forward = np.array([[0.95, 0.05], [0.005, 0.995]])
     backward = reversed_in_time(forward, stationary(forward))
     worst = max(total_leakage(loss(backward), loss(forward), [epsilon] * 288))
@@ -130,24 +132,24 @@ def test_a_days_presence(epsilon, value):
 
 
 @pytest.mark.parametrize(("every", "value"), [(1, 1.6917), (3, 0.6279), (6, 0.3255), (12, 0.1786), (24, 0.1173)])
-def test_thinning_is_a_cheap_defence(every, value):
+def test_thinning_is_a_cheap_defence(every: int, value: float) -> None:
     carry = loss(thinned(sticky(0.95), every))
     assert total_supremum(carry, carry, 0.1) == pytest.approx(value, abs=5e-5)
 
 
-def test_small_epsilons_have_a_supremum_of_epsilon_over_twice_the_chance_to_leave():
+def test_small_epsilons_have_a_supremum_of_epsilon_over_twice_the_chance_to_leave() -> None:
     assert supremum(loss(sticky(0.9)), 1e-6) == pytest.approx(1e-6 / (2 * 0.1), rel=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-9, 1e-15, 1e-50])
-def test_small_epsilons_keep_their_digits(epsilon):
+def test_small_epsilons_keep_their_digits(epsilon: float) -> None:
     """As epsilon falls, L(alpha) / alpha nears max (q_J - d_J) and the supremum epsilon / (1 - max (q_J - d_J))."""
     carry = loss(sticky(0.9))
     assert carry(epsilon) == pytest.approx(0.8 * epsilon, rel=max(1e-12, epsilon))
     assert supremum(carry, epsilon) == pytest.approx(5 * epsilon, rel=max(1e-12, 20 * epsilon))
 
 
-def test_epsilons_beyond_the_doubles_of_e_to_the_epsilon_are_told_apart():
+def test_epsilons_beyond_the_doubles_of_e_to_the_epsilon_are_told_apart() -> None:
     """A column that only one row has, with probability q, carries alpha + ln q however large alpha is."""
     carry = loss(ABSORBING)
     for alpha in (200.0, 400.0, 1e6):
@@ -156,7 +158,7 @@ def test_epsilons_beyond_the_doubles_of_e_to_the_epsilon_are_told_apart():
     assert loss(M3)(1e49) == pytest.approx(math.log(5))
 
 
-def test_allocations_reach_the_target_and_no_more():
+def test_allocations_reach_the_target_and_no_more() -> None:
     carry = loss(sticky(0.95))
     constant = constant_allocation(carry, carry, 1.0, 4)
     assert constant == pytest.approx([0.054845] * 4, abs=5e-7)
@@ -166,7 +168,7 @@ def test_allocations_reach_the_target_and_no_more():
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 10])
-def test_the_quantified_allocation_leaks_exactly_the_target_at_every_time(horizon, seeded):
+def test_the_quantified_allocation_leaks_exactly_the_target_at_every_time(horizon: int, seeded: Any) -> None:
     rng = seeded(30)
     for _ in range(50):
         forward = loss(rng.dirichlet(np.ones(3), 3))
@@ -179,24 +181,24 @@ def test_the_quantified_allocation_leaks_exactly_the_target_at_every_time(horizo
         assert max(total_leakage(backward, forward, constant)) <= target * (1 + 1e-9)
 
 
-def test_a_deterministic_chain_leaves_no_constant_epsilon():
+def test_a_deterministic_chain_leaves_no_constant_epsilon() -> None:
     frozen = loss(np.eye(2))
     assert constant_allocation(frozen, frozen, 1.0, 3) == pytest.approx([0.0] * 3, abs=1e-12)
 
 
-def test_the_next_epsilon_keeps_the_backward_leakage_at_its_goal():
+def test_the_next_epsilon_keeps_the_backward_leakage_at_its_goal() -> None:
     carry, leaked = loss(sticky(0.9)), 0.3
     epsilon = next_epsilon(carry, 0.4, leaked)
     assert carry(leaked) + epsilon == pytest.approx(0.4)
     assert next_epsilon(carry, 0.1, 5.0) == 0.0
 
 
-def test_without_knowledge_of_movement_a_release_costs_its_epsilon():
+def test_without_knowledge_of_movement_a_release_costs_its_epsilon() -> None:
     assert total_leakage(NONE, NONE, [0.1, 0.3]) == pytest.approx([0.1, 0.3])
     assert supremum(NONE, 0.3) == 0.3
 
 
-def test_turning_a_stationary_chain_twice_gives_it_back(seeded):
+def test_turning_a_stationary_chain_twice_gives_it_back(seeded: Any) -> None:
     rng = seeded(31)
     forward = rng.dirichlet(np.ones(4), 4)
     pi = stationary(forward)
@@ -206,17 +208,17 @@ def test_turning_a_stationary_chain_twice_gives_it_back(seeded):
     assert reversed_in_time(backward, pi) == pytest.approx(forward)
 
 
-def test_a_chain_without_one_stationary_distribution_is_refused():
+def test_a_chain_without_one_stationary_distribution_is_refused() -> None:
     with pytest.raises(UsageError, match="stationary"):
         stationary(np.eye(2))
     with pytest.raises(UsageError, match="state 1"):
         reversed_in_time(ABSORBING, stationary(ABSORBING))
 
 
-def test_learnt_transitions_have_no_zeros():
+def test_learnt_transitions_have_no_zeros() -> None:
     assert learn_transitions(np.array([[3, 0], [1, 1]])).tolist() == [[0.875, 0.125], [0.5, 0.5]]
 
 
-def test_thinning_needs_a_positive_number_of_windows():
+def test_thinning_needs_a_positive_number_of_windows() -> None:
     with pytest.raises(UsageError, match="every"):
         thinned(M3, 0)

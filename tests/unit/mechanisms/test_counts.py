@@ -55,7 +55,8 @@ def table(seed: int = 1) -> Ints:
 
 def streamed(mechanism: CountMechanism, counts: Ints) -> tuple[list[Values], list[bytes]]:
     """The stream form: one window at a time, the state through its bytes, groups closed at a new key day."""
-    data, values, days = mechanism.encode(mechanism.initial()), [], []
+    data, values = mechanism.encode(mechanism.initial()), []
+    days: list[bytes] = []
     for end, row in zip(TIMES.tolist(), counts, strict=True):
         state = mechanism.decode(data)
         key = day_key((end - 5 * MINUTE) // DAY)
@@ -101,7 +102,7 @@ def test_a_later_count_changes_nothing_earlier(mechanism: tuple[str, str, Fracti
 
 @pytest.mark.parametrize("field", ["site", "release", "attempt", "zones", "day_key"])
 def test_noise_changes_with_the_naming(field: str) -> None:
-    others = {
+    others: dict[str, object] = {
         "site": "icf",
         "release": "x",
         "attempt": 2,

@@ -13,11 +13,11 @@ from stream.mechanisms.filter import (
     FilterItem,
     FilterState,
     RegimeFilter,
-    Slot,
     marginal,
     predict,
     quantiles,
 )
+from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.filter_model import bin_edges, kernels, moves, stationary, transitions
 from stream.mechanisms.noise import discrete_laplace
 

@@ -2,6 +2,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from stream.mechanisms.chain import chain
 from stream.mechanisms.consistency import Tree, site_tree
 from stream.mechanisms.contract import Tick, Values
 from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.grouper import Grouper, GroupItem
 from stream.mechanisms.hierarchy import (
     CUT,
     MEASURED,
@@ -21,8 +23,7 @@ from stream.mechanisms.hierarchy import (
     level_shares,
 )
 from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.noise import Ints
-from stream.mechanisms.pegasus import Grouper, GroupItem
+from stream.mechanisms.noise import Ints, discrete_laplace
 
 F = Fraction
 KEY = b"k" * 32
@@ -165,13 +166,19 @@ def test_step_draws_at_exactly_what_is_booked(
     perturber: str, pruning: Pruning | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The epsilons of each chain and test, as the noise functions are asked for them."""
-    from stream.mechanisms import hierarchy
-
     chains: list[Fraction] = []
     tests: list[Fraction] = []
-    true_chain, true_noise = hierarchy.chain, hierarchy.discrete_laplace
-    monkeypatch.setattr(hierarchy, "chain", lambda *a: (chains.extend(a[3]), true_chain(*a))[1])
-    monkeypatch.setattr(hierarchy, "discrete_laplace", lambda *a: (tests.append(a[2]), true_noise(*a))[1])
+
+    def recorded_chain(*given: Any) -> Any:
+        chains.extend(given[3])
+        return chain(*given)
+
+    def recorded_noise(*given: Any) -> Ints:
+        tests.append(given[2])
+        return discrete_laplace(*given)
+
+    monkeypatch.setattr("stream.mechanisms.hierarchy.chain", recorded_chain)
+    monkeypatch.setattr("stream.mechanisms.hierarchy.discrete_laplace", recorded_noise)
     mechanism = Hierarchy(TREE, F(50), UNEQUAL, perturber, pruning=pruning)
     run(mechanism, [[1, 9, 1, 9]])
     r, part = (F(45), 5) if pruning else (F(50), 0)
@@ -357,8 +364,8 @@ def test_state_of_another_stage_is_refused() -> None:
         ({"epsilon": F(1, 10**9)}, "epsilon must be at least"),
     ],
 )
-def test_parameters_out_of_range_are_refused(changed: dict[str, object], message: str) -> None:
-    given = {"tree": TREE, "epsilon": F(1), "shares": THIRDS} | changed
+def test_parameters_out_of_range_are_refused(changed: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"tree": TREE, "epsilon": F(1), "shares": THIRDS} | changed
     with pytest.raises(UsageError, match=message):
         Hierarchy(**given)
 

@@ -95,7 +95,7 @@ def test_half_widths_of_floors_hold_the_truth_in_95_of_100_windows_and_are_not_m
     truth: tuple[int, ...],
 ) -> None:
     """Over 4,000 windows of a fixed seed, so that it fails always or never."""
-    rng = np.random.default_rng(9)  # noqa: TID251
+    rng = np.random.default_rng(9)
     zones, mechanism = 4, Pegasus(24, ONE)
     floors = [list(range(zones * i, zones * i + zones)) for i in range(len(truth))]
     p = 1 - math.exp(-mechanism.noise_epsilon)

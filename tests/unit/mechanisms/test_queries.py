@@ -1,6 +1,7 @@
 from fractions import Fraction
 from random import Random
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def fractions(ratio: Ratio | None) -> list[Fraction] | None:
     return None if ratio is None else [F(int(n), int(d)) for n, d in zip(*ratio, strict=True)]
 
 
-def run(stage, items):
+def run(stage: Any, items: Any) -> Any:
     """Drive a stage, its state through its bytes at every step."""
     data, seen = stage.encode(stage.initial()), []
     for item in items:
@@ -55,7 +56,8 @@ def noise_free_groups(stream: list[int]) -> list[Groups]:
 
 def random_groups(seed: int, ticks: int = 120, zones: int = 3) -> Grouped:
     """Groups as a grouper gives them, and the partition of each zone so far as lists of noisy values."""
-    rng, partitions, seen = Random(seed), [[] for _ in range(zones)], []
+    rng, seen = Random(seed), []
+    partitions: list[list[list[int]]] = [[] for _ in range(zones)]
     for _ in range(ticks):
         for groups in partitions:
             if not groups or rng.random() < 0.3:
@@ -65,7 +67,10 @@ def random_groups(seed: int, ticks: int = 120, zones: int = 3) -> Grouped:
         longest = max(map(len, last))
         padded = np.array([group + [0] * (longest - len(group)) for group in last])
         seen.append(
-            (Groups(np.array([len(group) for group in last]), padded), [list(map(list, p)) for p in partitions])
+            (
+                Groups(np.array([len(group) for group in last]), padded),
+                [[list(group) for group in p] for p in partitions],
+            )
         )
     return seen
 
@@ -125,8 +130,8 @@ def test_every_window_counts_its_whole_groups_statistic(statistic: str, windows:
             continue
         expected = []
         for partition in partitions:
-            stat = {"median": lambda g: F(median(map(F, g))), "average": lambda g: F(sum(g), len(g))}[statistic]
-            expected.append(sum([stat(g) for g in partition for _ in g][-windows:], F(0)))
+            stats = [F(median(map(F, g))) if statistic == "median" else F(sum(g), len(g)) for g in partition for _ in g]
+            expected.append(sum(stats[-windows:], F(0)))
         assert fractions(sums[tick]) == expected
 
 
@@ -218,6 +223,6 @@ def test_history_never_holds_more_than_w_windows() -> None:
         (lambda: JumpDrop(1, 2, F(0)), "windows must be at least 2 and threshold positive, got 2 and 0"),
     ],
 )
-def test_parameters_out_of_range_are_refused(make, message: str) -> None:
+def test_parameters_out_of_range_are_refused(make: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make()

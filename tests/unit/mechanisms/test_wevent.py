@@ -1,7 +1,8 @@
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from stream.mechanisms.contract import Tick
 from stream.mechanisms.counts import count_mechanism
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context
-from stream.mechanisms.noise import half_width_95
+from stream.mechanisms.noise import discrete_laplace, half_width_95
 from stream.mechanisms.wevent import BudgetAbsorption, Publication, WEventMechanism
 from stream.policy.mechanisms import names_where
 
@@ -33,7 +34,7 @@ def tick(window: int, *counts: int) -> Tick:
     return Tick(true, np.zeros_like(true), KEY, Context("dbh", "w", window, 1, zones), Slot(0, 0, False))
 
 
-def run(mechanism: WEventMechanism, stream: list[list[int] | None]) -> tuple[list[list[int]], list[Fraction]]:
+def run(mechanism: WEventMechanism, stream: Sequence[list[int] | None]) -> tuple[list[list[int]], list[Fraction]]:
     """Return values and costs; None is a window that is not released. The state goes through its bytes."""
     data, values, costs = mechanism.encode(mechanism.initial()), [], []
     for window, counts in enumerate(stream):
@@ -162,7 +163,7 @@ def test_bound_over_w_windows_is_epsilon_and_over_more_it_grows(name: str) -> No
 @each_mechanism
 def test_noise_is_drawn_at_exactly_what_is_booked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Fraction] = []
-    true = wevent.discrete_laplace
+    true = discrete_laplace
 
     def recorded(key: bytes, label: bytes, epsilon: Fraction, n: int) -> np.ndarray:
         drawn.append(epsilon)
@@ -193,7 +194,7 @@ def test_release_repeats_and_depends_on_key_and_window(name: str) -> None:
 
 def test_each_draw_is_named_by_its_purpose_and_by_all_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     """With w = 1 a test and its publication are drawn at the same u in the same window."""
-    true, labels = wevent.discrete_laplace, []
+    true, labels = discrete_laplace, []
 
     def recorded(key: bytes, label: bytes, epsilon: Fraction, n: int) -> np.ndarray:
         labels.append(label)
@@ -249,7 +250,7 @@ def test_state_of_another_stage_is_refused(name: str) -> None:
         ({"epsilon": 0.5}, "epsilon must be an exact Fraction, got float"),
     ],
 )
-def test_parameters_out_of_range_are_refused(changed: dict[str, object], message: str) -> None:
-    given = {"name": "ba", "zones": 1, "epsilon": F(1), "windows": 4} | changed
+def test_parameters_out_of_range_are_refused(changed: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"name": "ba", "zones": 1, "epsilon": F(1), "windows": 4} | changed
     with pytest.raises(UsageError, match=message):
         w_event_mechanism(given.pop("name"), **given)

@@ -1,11 +1,13 @@
 """What a site's occupancy is, edge by edge."""
 
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
+from stream import operators
 from stream.errors import DataError, UsageError
-from stream.operators import scan
 from stream.records import (
     MINUTE,
     SECOND,
@@ -16,15 +18,21 @@ from stream.records import (
     Row,
     Stay,
 )
-from stream.sensing.occupancy import ROWS_A_DEVICE, Sense
+from stream.sensing.occupancy import ROWS_A_DEVICE, Sense, SenseState
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE
 T0 = 1000 * TICK
 
 
-def sense(**changes) -> Sense:
-    settings = {
+def scan(stage: Sense, items: Iterable[Any], state: SenseState | None = None) -> tuple[SenseState, list[Any]]:
+    """Drive the stage; outputs are of any kind, as a test expects them."""
+    last, outputs = operators.scan(stage, items, state)
+    return last, list(outputs)
+
+
+def sense(**changes: Any) -> Sense:
+    settings: dict[str, Any] = {
         "site": "dbh",
         "zones": ("A", "B", "C"),
         "access_points": {"ap-a": "A", "ap-a2": "A", "ap-b": "B", "ap-c": "C"},
@@ -38,44 +46,44 @@ def sense(**changes) -> Sense:
     return Sense(**(settings | changes))
 
 
-def batch(*rows, sequence=0, source="one", session=1) -> ObservationBatch:
+def batch(*rows: Any, sequence: int = 0, source: str = "one", session: int = 1) -> ObservationBatch:
     return ObservationBatch("dbh", source, session, sequence, tuple(Row(*row) for row in rows))
 
 
-def beat(watermark, source="one", session=1, since=0) -> Heartbeat:
+def beat(watermark: Any, source: str = "one", session: int = 1, since: int = 0) -> Heartbeat:
     return Heartbeat("dbh", source, session, watermark, since)
 
 
-def run(stage: Sense, *items):
+def run(stage: Sense, *items: Any) -> Any:
     """Drive the stage; return its last state, {tick - T0: counts} and everything else that came out."""
     state, out = scan(stage, items)
     windows = {o.window_end - T0: o.counts for o in out if isinstance(o, OccupancyWindow)}
     return state, windows, [o for o in out if not isinstance(o, OccupancyWindow)]
 
 
-def counts_of(*rows, upto=6, **changes):
+def counts_of(*rows: Any, upto: int = 6, **changes: Any) -> Any:
     """Counts of the windows from T0 on, of rows that all arrive in one batch."""
     _, windows, _ = run(sense(**changes), beat(T0), batch(*rows), beat(T0 + upto * TICK + 31 * SECOND))
     return windows
 
 
-def test_presence_expires_ten_minutes_after_last_observation():
+def test_presence_expires_ten_minutes_after_last_observation() -> None:
     windows = counts_of(("d", "ap-a", T0 + 1))
     assert [windows[n * TICK] for n in range(4)] == [(0, 0, 0), (1, 0, 0), (1, 0, 0), (0, 0, 0)]
 
 
-def test_presence_at_a_tick_counts_from_that_tick_on_and_not_at_its_end():
+def test_presence_at_a_tick_counts_from_that_tick_on_and_not_at_its_end() -> None:
     windows = counts_of(("d", "ap-a", T0))
     assert [windows[n * TICK][0] for n in range(4)] == [1, 1, 0, 0]
 
 
-def test_observation_one_microsecond_after_the_tick_is_not_in_it():
+def test_observation_one_microsecond_after_the_tick_is_not_in_it() -> None:
     windows = counts_of(("d", "ap-a", T0 + TICK), ("e", "ap-a", T0 + TICK + 1))
     assert windows[TICK] == (1, 0, 0)
     assert windows[2 * TICK] == (2, 0, 0)
 
 
-def test_device_is_counted_where_it_was_last_seen_and_nowhere_else():
+def test_device_is_counted_where_it_was_last_seen_and_nowhere_else() -> None:
     steps = [("d", "ap-a" if n % 2 else "ap-b", T0 + n * SECOND) for n in range(300)]
     windows = counts_of(*steps, ("d", "ap-c", T0 + TICK))
     assert windows[0] == (0, 1, 0)
@@ -83,29 +91,29 @@ def test_device_is_counted_where_it_was_last_seen_and_nowhere_else():
     assert all(sum(counts) <= 1 for counts in windows.values())
 
 
-def test_two_access_points_of_a_zone_count_a_device_once():
+def test_two_access_points_of_a_zone_count_a_device_once() -> None:
     windows = counts_of(("d", "ap-a", T0 + 1), ("d", "ap-a2", T0 + 2), ("e", "ap-a2", T0 + 2))
     assert windows[TICK] == (2, 0, 0)
 
 
-def test_end_row_ends_presence_at_its_own_time():
+def test_end_row_ends_presence_at_its_own_time() -> None:
     windows = counts_of(("d", "ap-a", T0 + 1), ("d", None, T0 + TICK + 1))
     assert [windows[n * TICK][0] for n in range(3)] == [0, 1, 0]
     assert counts_of(("d", "ap-a", T0 + 1), ("d", None, T0 + TICK))[TICK] == (0, 0, 0)
 
 
-def test_end_row_does_not_keep_a_device_from_coming_back():
+def test_end_row_does_not_keep_a_device_from_coming_back() -> None:
     windows = counts_of(("d", "ap-a", T0 + 1), ("d", None, T0 + 2), ("d", "ap-b", T0 + 3))
     assert windows[TICK] == (0, 1, 0)
 
 
-def test_of_two_rows_at_one_instant_the_later_in_the_batch_wins():
+def test_of_two_rows_at_one_instant_the_later_in_the_batch_wins() -> None:
     windows = counts_of(("d", "ap-a", T0 + 1), ("d", "ap-b", T0 + 1))
     assert windows[TICK] == (0, 1, 0)
 
 
-def test_at_one_instant_the_later_sequence_and_the_greater_source_win():
-    both = {"sources": ("one", "two")}
+def test_at_one_instant_the_later_sequence_and_the_greater_source_win() -> None:
+    both: dict[str, Any] = {"sources": ("one", "two")}
     first = batch(("d", "ap-a", T0 + 1), sequence=0)
     second = batch(("d", "ap-b", T0 + 1), sequence=1)
     other = batch(("d", "ap-c", T0 + 1), source="two")
@@ -114,24 +122,24 @@ def test_at_one_instant_the_later_sequence_and_the_greater_source_win():
     assert run(sense(**both), *start, other, first, second, *end)[1][TICK] == (0, 0, 1)
 
 
-def test_window_closes_strictly_after_tick_plus_lateness():
+def test_window_closes_strictly_after_tick_plus_lateness() -> None:
     stage = sense()
     edge = T0 + 30 * SECOND
     assert run(stage, beat(T0), beat(edge))[1] == {}
     assert run(stage, beat(T0), beat(edge + 1))[1] == {0: (0, 0, 0)}
 
 
-def test_batches_never_close_a_window():
+def test_batches_never_close_a_window() -> None:
     _, windows, _ = run(sense(), beat(T0 + 30 * SECOND), batch(("d", "ap-a", T0 + 200 * SECOND)))
     assert windows == {}
 
 
-def test_windows_without_any_event_close_in_order_with_zeros():
+def test_windows_without_any_event_close_in_order_with_zeros() -> None:
     _, out = scan(sense(), [beat(T0 + n * TICK) for n in range(5)])
     assert out == [OccupancyWindow("dbh", T0 + n * TICK, (0, 0, 0), Fraction(1)) for n in range(4)]
 
 
-def test_row_at_the_last_closed_tick_is_late_and_one_after_it_is_not():
+def test_row_at_the_last_closed_tick_is_late_and_one_after_it_is_not() -> None:
     state, windows, rest = run(
         sense(),
         beat(T0),
@@ -144,12 +152,12 @@ def test_row_at_the_last_closed_tick_is_late_and_one_after_it_is_not():
     assert (state.counters["late"], state.counters["accepted"]) == (1, 1)
 
 
-def test_row_within_lateness_is_counted_though_the_watermark_has_passed_it():
+def test_row_within_lateness_is_counted_though_the_watermark_has_passed_it() -> None:
     late = batch(("d", "ap-a", T0 - 1))
     assert run(sense(), beat(T0), beat(T0 + 30 * SECOND), late, beat(T0 + TICK))[1] == {0: (1, 0, 0)}
 
 
-def test_row_further_ahead_than_five_minutes_is_rejected_by_place():
+def test_row_further_ahead_than_five_minutes_is_rejected_by_place() -> None:
     rows = (("d", "ap-a", T0 + 5 * MINUTE), ("e", "ap-a", T0 + 5 * MINUTE + 1))
     state, windows, rest = run(sense(ahead=Sense.ahead), beat(T0), batch(*rows), beat(T0 + 3 * TICK))
     assert rest == [Rejected("one", "ahead", "rows[1].time")]
@@ -157,20 +165,20 @@ def test_row_further_ahead_than_five_minutes_is_rejected_by_place():
     assert state.counters["ahead"] == 1
 
 
-def test_row_too_far_ahead_is_rejected_also_next_to_one_of_its_window_that_is_not():
+def test_row_too_far_ahead_is_rejected_also_next_to_one_of_its_window_that_is_not() -> None:
     rows = (("d", "ap-a", T0 + 330 * SECOND), ("e", "ap-a", T0 + 390 * SECOND))
     _, _, rest = run(sense(ahead=5 * MINUTE), beat(T0 + 60 * SECOND), batch(*rows))
     assert rest == [Rejected("one", "ahead", "rows[1].time")]
 
 
-def test_unknown_access_point_rejects_its_row_alone():
+def test_unknown_access_point_rejects_its_row_alone() -> None:
     rows = (("d", "nowhere", T0 + 1), ("e", "ap-b", T0 + 1))
     _, windows, rest = run(sense(), beat(T0), batch(*rows), beat(T0 + 2 * TICK))
     assert rest == [Rejected("one", "unknown_access_point", "rows[0].access_point")]
     assert windows[TICK] == (0, 1, 0)
 
 
-def test_batch_of_an_unlisted_source_is_rejected_once_and_whole():
+def test_batch_of_an_unlisted_source_is_rejected_once_and_whole() -> None:
     rows = (("d", "ap-a", T0 + 1), ("e", "ap-b", T0 + 1))
     state, windows, rest = run(sense(), beat(T0), batch(*rows, source="x"), beat(T0 + 2 * TICK))
     assert rest == [Rejected("x", "unknown_source", "source")]
@@ -178,18 +186,18 @@ def test_batch_of_an_unlisted_source_is_rejected_once_and_whole():
     assert state.counters["unknown_source"] == 2
 
 
-def test_heartbeat_of_an_unlisted_source_moves_nothing():
+def test_heartbeat_of_an_unlisted_source_moves_nothing() -> None:
     _, windows, rest = run(sense(), beat(T0), beat(T0 + 5 * TICK, "x"))
     assert (windows, rest) == ({}, [Rejected("x", "unknown_source", "source")])
 
 
-def test_item_of_another_site_is_rejected():
+def test_item_of_another_site_is_rejected() -> None:
     state, out = scan(sense(), [Heartbeat("elsewhere", "one", 1, T0, 0)])
     assert out == [Rejected("one", "wrong_site", "site")]
     assert state.clock.watermark is None
 
 
-def test_copy_of_a_batch_and_batches_of_a_replaced_session_are_dropped_and_counted():
+def test_copy_of_a_batch_and_batches_of_a_replaced_session_are_dropped_and_counted() -> None:
     first = batch(("d", "ap-a", T0 + 1), sequence=3, session=5)
     older = batch(("e", "ap-a", T0 + 1), sequence=2, session=5)
     newer = batch(("f", "ap-b", T0 + 1), sequence=0, session=6)
@@ -200,7 +208,7 @@ def test_copy_of_a_batch_and_batches_of_a_replaced_session_are_dropped_and_count
     assert (state.counters["repeated_batch"], state.counters["stale_session"]) == (2, 2)
 
 
-def test_rows_seen_are_rows_accepted_plus_every_reason_to_drop():
+def test_rows_seen_are_rows_accepted_plus_every_reason_to_drop() -> None:
     state, _, _ = run(
         sense(sources=("one", "two"), ahead=5 * MINUTE),
         beat(T0),
@@ -225,25 +233,25 @@ def test_rows_seen_are_rows_accepted_plus_every_reason_to_drop():
     }
 
 
-def test_first_window_is_the_first_tick_at_or_after_the_watermark():
+def test_first_window_is_the_first_tick_at_or_after_the_watermark() -> None:
     end = beat(T0 + 2 * TICK)
     assert list(run(sense(), beat(T0), end)[1]) == [0, TICK]
     assert list(run(sense(), beat(T0 + 1), end)[1]) == [TICK]
 
 
-def test_rows_before_the_first_watermark_are_kept_for_the_first_window():
+def test_rows_before_the_first_watermark_are_kept_for_the_first_window() -> None:
     early = batch(("d", "ap-a", T0 - 4 * MINUTE), ("e", "ap-b", T0 + 8 * MINUTE))
     _, windows, rest = run(sense(), early, beat(T0), beat(T0 + 3 * TICK))
     assert rest == []
     assert (windows[0], windows[TICK], windows[2 * TICK]) == ((1, 0, 0), (1, 0, 0), (0, 1, 0))
 
 
-def test_of_many_rows_before_the_first_watermark_the_last_says_where_a_device_is():
+def test_of_many_rows_before_the_first_watermark_the_last_says_where_a_device_is() -> None:
     early = batch(("d", "ap-b", T0 - MINUTE), ("d", "ap-a", T0 - 6 * MINUTE), ("d", "ap-a", T0 - 11 * MINUTE))
     assert run(sense(), early, beat(T0), beat(T0 + TICK))[1] == {0: (0, 1, 0)}
 
 
-def test_windows_wait_until_every_source_has_been_heard():
+def test_windows_wait_until_every_source_has_been_heard() -> None:
     stage = sense(sources=("one", "two"))
     assert run(stage, beat(T0), beat(T0 + 119 * SECOND))[1] == {}
     _, windows, _ = run(stage, beat(T0), beat(T0 - TICK, "two"), beat(T0 + 60 * SECOND, "two"))
@@ -254,7 +262,7 @@ def test_windows_wait_until_every_source_has_been_heard():
     assert list(windows) == [0]
 
 
-def test_stopped_source_times_out_after_two_minutes_of_log_time_and_its_later_rows_are_late():
+def test_stopped_source_times_out_after_two_minutes_of_log_time_and_its_later_rows_are_late() -> None:
     stage = sense(sources=("one", "two"))
     start = (beat(T0), beat(T0, "two"))
     at_timeout = beat(T0 + 120 * SECOND)
@@ -267,7 +275,7 @@ def test_stopped_source_times_out_after_two_minutes_of_log_time_and_its_later_ro
     assert state.counters["late"] == 1
 
 
-def test_coverage_is_the_share_of_sources_that_vouch_for_the_window():
+def test_coverage_is_the_share_of_sources_that_vouch_for_the_window() -> None:
     stage = sense(sources=("one", "two", "three"))
     start = [beat(T0, s) for s in stage.sources]
     items = [beat(T0 + 60 * SECOND, "two"), beat(T0 + 60 * SECOND), beat(T0 + 200 * SECOND)]
@@ -280,7 +288,7 @@ def test_coverage_is_the_share_of_sources_that_vouch_for_the_window():
     assert [w.coverage for w in out] == [Fraction(1)]
 
 
-def test_a_source_does_not_vouch_for_windows_in_which_it_did_not_listen():
+def test_a_source_does_not_vouch_for_windows_in_which_it_did_not_listen() -> None:
     stage = sense(sources=("one", "two"))
     ticks = [T0 + n * TICK for n in range(9)]
     heard = [
@@ -293,14 +301,14 @@ def test_a_source_does_not_vouch_for_windows_in_which_it_did_not_listen():
     assert stage.encode(stage.decode(stage.encode(state))) == stage.encode(state)
 
 
-def test_coverage_is_nothing_while_nobody_listened():
+def test_coverage_is_nothing_while_nobody_listened() -> None:
     stage = sense()
     back = T0 + 6 * TICK
     _, out = scan(stage, [beat(T0), beat(T0 + TICK), beat(back, since=back), beat(T0 + 8 * TICK, since=back)])
     assert [w.coverage for w in out] == [1, 1, 0, 0, 0, 0, 0, 1]
 
 
-def test_a_receiver_dead_for_200_s_of_a_window_does_not_vouch_for_it():
+def test_a_receiver_dead_for_200_s_of_a_window_does_not_vouch_for_it() -> None:
     stage = sense()
     back = T0 + 250 * SECOND
     _, out = scan(
@@ -309,7 +317,7 @@ def test_a_receiver_dead_for_200_s_of_a_window_does_not_vouch_for_it():
     assert [w.coverage for w in out] == [1, 0, 1]
 
 
-def test_the_first_window_is_vouched_for_only_if_listening_began_by_its_start():
+def test_the_first_window_is_vouched_for_only_if_listening_began_by_its_start() -> None:
     late = [
         beat(T0 + TICK - 9 * SECOND, since=T0 + TICK - 10 * SECOND),
         beat(T0 + 3 * TICK, since=T0 + TICK - 10 * SECOND),
@@ -319,7 +327,7 @@ def test_the_first_window_is_vouched_for_only_if_listening_began_by_its_start():
     assert [w.coverage for w in scan(sense(), in_time)[1]] == [1, 1]
 
 
-def test_the_first_heartbeat_after_an_outage_takes_no_voucher_from_a_window_that_lay_before_it():
+def test_the_first_heartbeat_after_an_outage_takes_no_voucher_from_a_window_that_lay_before_it() -> None:
     stage = sense(sources=("one", "two", "three", "four"))
     before = [beat(T0 + n * 5 * SECOND, source) for n in range(61) for source in stage.sources]
     back = T0 + TICK + 200 * SECOND
@@ -327,13 +335,13 @@ def test_the_first_heartbeat_after_an_outage_takes_no_voucher_from_a_window_that
     assert [((w.window_end - T0) // TICK, w.coverage) for w in out] == [(0, 1), (1, 1)]
 
 
-def test_heartbeats_a_tick_apart_keep_full_coverage_when_the_timeout_is_a_tick():
+def test_heartbeats_a_tick_apart_keep_full_coverage_when_the_timeout_is_a_tick() -> None:
     stage = sense(sources=("one", "two"), source_timeout=TICK)
     _, out = scan(stage, [beat(T0 + n * TICK, s) for n in range(5) for s in stage.sources])
     assert [(w.window_end - T0, w.coverage) for w in out] == [(n * TICK, 1) for n in range(4)]
 
 
-def test_a_site_holds_max_devices_and_has_room_again_when_they_expire():
+def test_a_site_holds_max_devices_and_has_room_again_when_they_expire() -> None:
     stage = sense(max_devices=2)
     full = batch(*((name, "ap-a", T0 + 1) for name in "de"), ("d", "ap-b", T0 + 2))
     room_again = batch(("f", "ap-c", T0 + 4 * TICK), sequence=1)
@@ -344,7 +352,7 @@ def test_a_site_holds_max_devices_and_has_room_again_when_they_expire():
 
 
 @pytest.mark.parametrize("late_one", [("f", "ap-c", T0 + 3), ("f", None, T0 + 3)])
-def test_one_device_too_many_shuts_the_site_and_everybody_is_forgotten(late_one):
+def test_one_device_too_many_shuts_the_site_and_everybody_is_forgotten(late_one: Any) -> None:
     stage = sense(max_devices=2, keep_presence=True)
     state, _ = scan(stage, [beat(T0), batch(("d", "ap-a", T0)), beat(T0 + 31 * SECOND)])
     state, out = scan(stage, [batch(("e", "ap-b", T0 + 2), late_one, sequence=1)], state)
@@ -353,7 +361,7 @@ def test_one_device_too_many_shuts_the_site_and_everybody_is_forgotten(late_one)
     assert (state.current, state.pending, state.rows, state.stays_open, state.known) == ({}, {}, {}, {}, set())
 
 
-def test_devices_that_are_present_count_against_max_devices():
+def test_devices_that_are_present_count_against_max_devices() -> None:
     stage = sense(max_devices=1)
     second = batch(("e", "ap-b", T0 + TICK + 1), sequence=1)
     state, _ = scan(stage, [beat(T0), batch(("d", "ap-a", T0 + 1)), beat(T0 + TICK + 31 * SECOND)])
@@ -361,21 +369,21 @@ def test_devices_that_are_present_count_against_max_devices():
     assert scan(stage, [second], state)[0].shut
 
 
-def test_entries_are_bounded_while_there_is_no_watermark():
+def test_entries_are_bounded_while_there_is_no_watermark() -> None:
     stage = sense(max_devices=3)
     rows = [("d", "ap-a", T0 + n * TICK) for n in range(4)]
     assert not scan(stage, [batch(*rows[:3])])[0].shut
     assert scan(stage, [batch(*rows)])[0].shut
 
 
-def test_rows_that_are_kept_for_stays_are_bounded():
+def test_rows_that_are_kept_for_stays_are_bounded() -> None:
     stage = sense(max_devices=1, keep_presence=True)
     rows = [("d", "ap-a", T0 + n) for n in range(ROWS_A_DEVICE + 1)]
     assert not scan(stage, [beat(T0), batch(*rows[1:])])[0].shut
     assert scan(stage, [beat(T0), batch(*rows[1:]), batch(*rows[:1], sequence=1)])[0].shut
 
 
-def test_a_shut_site_takes_nothing_and_closes_nothing_until_it_is_reopened_also_over_a_restart():
+def test_a_shut_site_takes_nothing_and_closes_nothing_until_it_is_reopened_also_over_a_restart() -> None:
     stage = sense(max_devices=1)
     state, out = scan(stage, [beat(T0), beat(T0 + 31 * SECOND), batch(("d", "ap-a", T0 + 1), ("e", "ap-a", T0 + 1))])
     state = stage.decode(stage.encode(state))
@@ -388,7 +396,7 @@ def test_a_shut_site_takes_nothing_and_closes_nothing_until_it_is_reopened_also_
     assert [((w.window_end - T0) // TICK, w.coverage) for w in out] == [(1, 0), (2, 0), (3, 0), (4, 1), (5, 1)]
 
 
-def test_first_and_last_window_bound_what_is_released():
+def test_first_and_last_window_bound_what_is_released() -> None:
     stage = sense(first_window=T0 + 2 * TICK, last_window=T0 + 3 * TICK)
     rows = batch(
         ("d", "ap-a", T0),
@@ -401,18 +409,18 @@ def test_first_and_last_window_bound_what_is_released():
     assert (state.counters["before_first"], state.counters["after_last"]) == (1, 1)
 
 
-def test_bounds_off_the_grid_hold_for_neighbours_in_one_window():
+def test_bounds_off_the_grid_hold_for_neighbours_in_one_window() -> None:
     stage = sense(first_window=T0, last_window=T0 + TICK + MINUTE, validity=7 * MINUTE)
     rows = [("d", "ap-a", T0 + m * MINUTE) for m in (-6, -7, 6, 7)]
     state, _ = scan(stage, [batch(*rows)])
     assert (state.counters["before_first"], state.counters["after_last"]) == (1, 1)
 
 
-def test_first_window_off_the_grid_means_the_next_tick():
+def test_first_window_off_the_grid_means_the_next_tick() -> None:
     assert list(run(sense(first_window=T0 + 1), beat(T0), beat(T0 + 3 * TICK))[1]) == [TICK, 2 * TICK]
 
 
-def test_stays_come_out_once_they_are_final():
+def test_stays_come_out_once_they_are_final() -> None:
     stage = sense(keep_presence=True)
     rows = batch(("d", "ap-a", T0 + 1), ("d", "ap-a2", T0 + 9), ("d", "ap-b", T0 + TICK + 7), ("e", "ap-c", T0 + 5))
     state, _, rest = run(stage, beat(T0), rows, beat(T0 + 3 * TICK))
@@ -425,7 +433,7 @@ def test_stays_come_out_once_they_are_final():
     ]
 
 
-def test_stays_follow_the_later_of_two_rows_at_one_instant_whichever_arrives_first():
+def test_stays_follow_the_later_of_two_rows_at_one_instant_whichever_arrives_first() -> None:
     stage = sense(keep_presence=True, sources=("one", "two"))
     one, two = batch(("d", "ap-a", T0 + 1)), batch(("d", "ap-b", T0 + 1), source="two")
     for order in [(one, two), (two, one)]:
@@ -433,14 +441,14 @@ def test_stays_follow_the_later_of_two_rows_at_one_instant_whichever_arrives_fir
         assert stage.remaining_stays(state) == [Stay("dbh", "d", "B", T0 + 1, T0 + 1 + V)]
 
 
-def test_stays_still_open_at_the_end_of_a_log_can_be_had():
+def test_stays_still_open_at_the_end_of_a_log_can_be_had() -> None:
     stage = sense(keep_presence=True)
     state, _, rest = run(stage, beat(T0), batch(("d", "ap-a", T0 + 1)))
     assert rest == []
     assert stage.remaining_stays(state) == [Stay("dbh", "d", "A", T0 + 1, T0 + 1 + V)]
 
 
-def test_state_bytes_do_not_depend_on_the_order_of_rows_in_memory():
+def test_state_bytes_do_not_depend_on_the_order_of_rows_in_memory() -> None:
     rows = [(name, "ap-a", T0 + 1) for name in "defg"]
     stage = sense()
     one = stage.decode(stage.encode(scan(stage, [batch(*rows)])[0]))
@@ -449,7 +457,7 @@ def test_state_bytes_do_not_depend_on_the_order_of_rows_in_memory():
     assert stage.encode(one) == stage.encode(other)
 
 
-def test_state_has_this_byte_form():
+def test_state_has_this_byte_form() -> None:
     stage = sense(keep_presence=True)
     rows = batch(("e", "ap-b", T0 + 2), ("d", "ap-a", T0 + 1), ("d", None, T0 + TICK + 1))
     state, _ = scan(stage, [beat(T0), rows, beat(T0 + TICK + 31 * SECOND)])
@@ -465,12 +473,12 @@ def test_state_has_this_byte_form():
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"form":2}', b'{"form":1,"clock":[]}', b"\xff"])
-def test_bytes_that_are_no_state_are_refused_without_repeating_them(data):
+def test_bytes_that_are_no_state_are_refused_without_repeating_them(data: Any) -> None:
     with pytest.raises(DataError, match=r"^sense state: not the byte form of a state$"):
         sense().decode(data)
 
 
-def test_state_shows_no_device_when_printed():
+def test_state_shows_no_device_when_printed() -> None:
     state, _ = scan(sense(), [beat(T0), batch(("d00d", "ap-a", T0 + 1)), beat(T0 + TICK + 31 * SECOND)])
     assert state.current
     assert "d00d" not in repr(state)
@@ -488,12 +496,12 @@ def test_state_shows_no_device_when_printed():
         ({"access_points": {"ap-a": "Z"}}, "access_points"),
     ],
 )
-def test_configuration_without_meaning_is_refused_by_name(changes, word):
+def test_configuration_without_meaning_is_refused_by_name(changes: Any, word: Any) -> None:
     with pytest.raises(UsageError, match=word):
         sense(**changes)
 
 
-def test_windows_over_a_lost_part_of_the_log_have_coverage_0_until_the_next_heartbeat():
+def test_windows_over_a_lost_part_of_the_log_have_coverage_0_until_the_next_heartbeat() -> None:
     stage = sense()
     state, _ = scan(stage, [beat(T0), beat(T0 + TICK + 31 * SECOND)])
     state = stage.decode(stage.encode(stage.lose(state)))
@@ -508,7 +516,7 @@ def test_windows_over_a_lost_part_of_the_log_have_coverage_0_until_the_next_hear
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_what_waits_under_another_tick_is_filed_anew_and_a_devices_last_entry_counts(order):
+def test_what_waits_under_another_tick_is_filed_anew_and_a_devices_last_entry_counts(order: Any) -> None:
     """From 5 to 15 minutes: three windows become one, whichever of them was opened first."""
     rows = [("d", "ap-a", T0 + 1), ("d", "ap-b", T0 + TICK), ("d", "ap-c", T0 + TICK + 1)]
     moves = [batch(row, sequence=n) for n, row in enumerate(rows[::order])]
@@ -522,7 +530,7 @@ def test_what_waits_under_another_tick_is_filed_anew_and_a_devices_last_entry_co
     assert out[-1].counts == (0, 0, 1)
 
 
-def test_state_moves_to_another_zone_registry_by_name():
+def test_state_moves_to_another_zone_registry_by_name() -> None:
     old = sense()
     state, _ = scan(old, [beat(T0), batch(("d", "ap-a", T0 + 1), ("e", "ap-b", T0 + 2))])
     new = sense(zones=("B", "new"), access_points={"ap-b": "B"})

@@ -4,6 +4,7 @@ import csv
 import gzip
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,16 +15,16 @@ V = 10 * MINUTE
 PUBLISHED = Path(__file__).parents[4] / "shared" / "data" / "hokuriku-wifi-sightings"
 
 
-def test_stay_ends_one_validity_after_its_last_observation():
+def test_stay_ends_one_validity_after_its_last_observation() -> None:
     assert stays([(0, "d", "A")], V, tail=True) == [Interval("d", "A", 0, V)]
 
 
-def test_stay_without_tail_ends_at_its_last_observation():
+def test_stay_without_tail_ends_at_its_last_observation() -> None:
     found = stays([(0, "d", "A"), (V, "d", "A")], V, tail=False)
     assert found == [Interval("d", "A", 0, V)]
 
 
-def test_gap_of_exactly_one_validity_goes_on_and_a_longer_one_does_not():
+def test_gap_of_exactly_one_validity_goes_on_and_a_longer_one_does_not() -> None:
     assert stays([(0, "d", "A"), (V, "d", "A")], V, tail=True) == [Interval("d", "A", 0, 2 * V)]
     assert stays([(0, "d", "A"), (V + 1, "d", "A")], V, tail=True) == [
         Interval("d", "A", 0, V),
@@ -31,35 +32,35 @@ def test_gap_of_exactly_one_validity_goes_on_and_a_longer_one_does_not():
     ]
 
 
-def test_observation_elsewhere_ends_the_stay_at_its_own_time():
+def test_observation_elsewhere_ends_the_stay_at_its_own_time() -> None:
     assert stays([(0, "d", "A"), (7, "d", "B")], V, tail=True) == [
         Interval("d", "A", 0, 7),
         Interval("d", "B", 7, 7 + V),
     ]
 
 
-def test_end_row_ends_the_stay_at_its_own_time_but_never_prolongs_it():
+def test_end_row_ends_the_stay_at_its_own_time_but_never_prolongs_it() -> None:
     assert stays([(0, "d", "A"), (7, "d", None)], V, tail=True) == [Interval("d", "A", 0, 7)]
     assert stays([(0, "d", "A"), (V + 7, "d", None)], V, tail=True) == [Interval("d", "A", 0, V)]
     assert stays([(7, "d", None)], V, tail=True) == []
 
 
-def test_of_observations_at_one_instant_the_last_counts():
+def test_of_observations_at_one_instant_the_last_counts() -> None:
     found = stays([(0, "d", "A"), (9, "d", "B"), (9, "d", "A")], V, tail=True)
     assert found == [Interval("d", "A", 0, 9 + V)]
 
 
-def test_devices_do_not_touch_each_other():
+def test_devices_do_not_touch_each_other() -> None:
     found = stays([(0, "d", "A"), (7, "e", "B")], V, tail=True)
     assert found == [Interval("d", "A", 0, V), Interval("e", "B", 7, 7 + V)]
 
 
-def test_stay_does_not_cross_a_cut():
+def test_stay_does_not_cross_a_cut() -> None:
     found = stays([(DAY - 5, "d", "A"), (DAY + 5, "d", "A")], V, tail=False, cut=lambda t: t // DAY)
     assert found == [Interval("d", "A", DAY - 5, DAY - 5), Interval("d", "A", DAY + 5, DAY + 5)]
 
 
-def test_stay_expires_only_when_no_later_observation_can_prolong_it():
+def test_stay_expires_only_when_no_later_observation_can_prolong_it() -> None:
     stays_open = {"d": OpenStay("A", 0, 0)}
     assert expire(stays_open, V, V - 1) == []
     assert expire(stays_open, V, V) == [Interval("d", "A", 0, V)]
@@ -79,7 +80,7 @@ def _table(path: Path) -> list[dict[str, str]]:
 @pytest.mark.shared_data
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published data sets are not beside the project")
 @pytest.mark.parametrize(("facility", "count"), [(39, 919), (20, 1711), (58, 4514)])
-def test_published_sightings_give_exactly_the_published_stays(facility, count):
+def test_published_sightings_give_exactly_the_published_stays(facility: Any, count: Any) -> None:
     rows = _table(PUBLISHED / f"facility{facility}_sightings.csv.gz")
     sightings = [(_micros(row["ts"]), row["user"], "here") for row in rows]
     found = stays(sightings, 1800 * SECOND, tail=False, cut=lambda t: t // DAY)

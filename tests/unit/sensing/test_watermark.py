@@ -30,20 +30,20 @@ def covered(clock: SiteClock, start: float, end: float) -> Fraction:
     return coverage(clock, SOURCES, int(start * SECOND), int(end * SECOND))
 
 
-def test_watermark_exists_once_every_source_has_been_heard():
+def test_watermark_exists_once_every_source_has_been_heard() -> None:
     clock = SiteClock()
     assert beat(clock, "a", 1000) is None
     assert beat(clock, "b", 990) == 990
 
 
-def test_watermark_exists_without_a_silent_source_after_the_timeout():
+def test_watermark_exists_without_a_silent_source_after_the_timeout() -> None:
     clock = SiteClock()
     assert beat(clock, "a", 1000) is None
     assert beat(clock, "a", 1119.999999) is None
     assert beat(clock, "a", 1120) == 1120
 
 
-def test_watermark_is_the_least_over_sources_within_the_timeout():
+def test_watermark_is_the_least_over_sources_within_the_timeout() -> None:
     clock = SiteClock()
     beat(clock, "a", 1000)
     beat(clock, "b", 1000)
@@ -51,7 +51,7 @@ def test_watermark_is_the_least_over_sources_within_the_timeout():
     assert beat(clock, "a", 1121) == 1121
 
 
-def test_watermark_never_goes_back_when_a_slow_source_returns():
+def test_watermark_never_goes_back_when_a_slow_source_returns() -> None:
     clock = SiteClock()
     beat(clock, "a", 1000)
     beat(clock, "b", 1000)
@@ -61,7 +61,7 @@ def test_watermark_never_goes_back_when_a_slow_source_returns():
     assert beat(clock, "b", 1501) == 1501
 
 
-def test_source_does_not_go_back_when_its_heartbeat_does():
+def test_source_does_not_go_back_when_its_heartbeat_does() -> None:
     clock = SiteClock()
     beat(clock, "a", 1000)
     assert beat(clock, "b", 1010) == 1000
@@ -70,7 +70,7 @@ def test_source_does_not_go_back_when_its_heartbeat_does():
     assert beat(clock, "a", 1005, session=2) == 1005
 
 
-def test_coverage_is_the_share_of_listed_sources_that_reached_the_tick():
+def test_coverage_is_the_share_of_listed_sources_that_reached_the_tick() -> None:
     clock = SiteClock()
     assert covered(clock, 0, 1) == 0
     beat(clock, "a", 1000)
@@ -80,7 +80,7 @@ def test_coverage_is_the_share_of_listed_sources_that_reached_the_tick():
     assert covered(clock, 600, 900) == 1
 
 
-def test_a_source_vouches_for_a_window_only_if_it_listened_from_its_start_on():
+def test_a_source_vouches_for_a_window_only_if_it_listened_from_its_start_on() -> None:
     clock = SiteClock()
     for source, since in (("a", 600), ("b", 600.000001)):
         beat(clock, source, 900, since=since)
@@ -88,7 +88,7 @@ def test_a_source_vouches_for_a_window_only_if_it_listened_from_its_start_on():
     assert covered(clock, 601, 900) == 1
 
 
-def test_a_source_vouches_for_no_window_in_which_it_did_not_listen():
+def test_a_source_vouches_for_no_window_in_which_it_did_not_listen() -> None:
     clock = SiteClock()
     for source in SOURCES:
         beat(clock, source, 700, since=0)
@@ -97,7 +97,7 @@ def test_a_source_vouches_for_no_window_in_which_it_did_not_listen():
         assert covered(clock, start, end) == share
 
 
-def test_a_break_between_heartbeats_alone_takes_nothing_from_who_listened_all_along():
+def test_a_break_between_heartbeats_alone_takes_nothing_from_who_listened_all_along() -> None:
     clock = SiteClock()
     for source in SOURCES:
         beat(clock, source, 700, since=100)
@@ -105,7 +105,7 @@ def test_a_break_between_heartbeats_alone_takes_nothing_from_who_listened_all_al
     assert covered(clock, 600, 1200) == 1
 
 
-def test_a_message_of_an_earlier_version_vouches_for_nothing_before_itself():
+def test_a_message_of_an_earlier_version_vouches_for_nothing_before_itself() -> None:
     clock = SiteClock()
     for seconds in range(600, 1000, 5):
         for source in SOURCES:
@@ -113,7 +113,7 @@ def test_a_message_of_an_earlier_version_vouches_for_nothing_before_itself():
     assert covered(clock, 700, 701) == 0
 
 
-def test_a_new_session_vouches_for_what_the_old_one_had_listened_to_and_for_its_own():
+def test_a_new_session_vouches_for_what_the_old_one_had_listened_to_and_for_its_own() -> None:
     clock = SiteClock()
     for source in SOURCES:
         beat(clock, source, 1000, since=0)
@@ -121,7 +121,7 @@ def test_a_new_session_vouches_for_what_the_old_one_had_listened_to_and_for_its_
     assert covered(clock, 600, 1200) == 1
 
 
-def test_after_a_loss_every_source_vouches_only_from_its_own_next_heartbeat_on():
+def test_after_a_loss_every_source_vouches_only_from_its_own_next_heartbeat_on() -> None:
     clock = SiteClock()
     for source in SOURCES:
         beat(clock, source, 1000, since=0)
@@ -136,7 +136,7 @@ def test_after_a_loss_every_source_vouches_only_from_its_own_next_heartbeat_on()
     assert covered(clock, 1500, 1800) == 1
 
 
-def test_a_source_first_heard_after_a_loss_does_not_vouch_for_what_was_lost():
+def test_a_source_first_heard_after_a_loss_does_not_vouch_for_what_was_lost() -> None:
     clock = SiteClock()
     lose(clock, SOURCES)
     for source in SOURCES:
@@ -146,7 +146,7 @@ def test_a_source_first_heard_after_a_loss_does_not_vouch_for_what_was_lost():
     assert covered(clock, 1000, 1300) == 1
 
 
-def test_what_no_window_to_come_needs_is_let_go():
+def test_what_no_window_to_come_needs_is_let_go() -> None:
     clock = SiteClock()
     beat(clock, "a", 700, since=0)
     beat(clock, "a", 1600, since=900)
@@ -154,7 +154,7 @@ def test_what_no_window_to_come_needs_is_let_go():
     assert clock.progress["a"].listened == [(900 * SECOND, 1600 * SECOND)]
 
 
-def test_batches_of_a_session_are_admitted_in_ascending_order_once():
+def test_batches_of_a_session_are_admitted_in_ascending_order_once() -> None:
     clock = SiteClock()
     assert admit(clock, "a", 7, 0) is None
     assert admit(clock, "a", 7, 0) == "repeated_batch"
@@ -163,7 +163,7 @@ def test_batches_of_a_session_are_admitted_in_ascending_order_once():
     assert admit(clock, "b", 3, 0) is None
 
 
-def test_new_session_counts_its_batches_from_zero_and_silences_the_old_one():
+def test_new_session_counts_its_batches_from_zero_and_silences_the_old_one() -> None:
     clock = SiteClock()
     admit(clock, "a", 7, 9)
     assert admit(clock, "a", 8, 0) is None
@@ -172,7 +172,7 @@ def test_new_session_counts_its_batches_from_zero_and_silences_the_old_one():
     assert clock.progress["a"].watermark is None
 
 
-def test_heartbeat_of_a_new_session_silences_the_old_one():
+def test_heartbeat_of_a_new_session_silences_the_old_one() -> None:
     clock = SiteClock()
     admit(clock, "a", 7, 9)
     assert record_heartbeat(clock, Heartbeat("site", "a", 8, 0, 0))
@@ -180,7 +180,7 @@ def test_heartbeat_of_a_new_session_silences_the_old_one():
     assert admit(clock, "a", 8, 0) is None
 
 
-def test_clock_survives_its_plain_form():
+def test_clock_survives_its_plain_form() -> None:
     clock = SiteClock()
     beat(clock, "b", 900)
     admit(clock, "a", 7, 9)
@@ -188,7 +188,7 @@ def test_clock_survives_its_plain_form():
     assert from_plain(to_plain(clock), form=2) == clock
 
 
-def test_a_clock_of_the_form_before_goes_on_and_vouches_for_nothing_it_did_not_note():
+def test_a_clock_of_the_form_before_goes_on_and_vouches_for_nothing_it_did_not_note() -> None:
     clock = from_plain([900 * SECOND, 1000 * SECOND, [["a", 7, 9, 1000 * SECOND, []]]], form=1)
     assert admit(clock, "a", 7, 9) == "repeated_batch"
     beat(clock, "b", 1100)
