@@ -6,7 +6,6 @@ quarantine, logs, error texts, and what exceptions and keys show of themselves.
 """
 
 from __future__ import annotations
-from typing import Any
 
 import asyncio
 import base64
@@ -19,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
