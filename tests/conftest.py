@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
-from tests.integration.kafka_ground import Broker, NoKafkaError, find_broker
+from tests.integration.kafka_ground import Broker, JavaCluster, NoKafkaError, find_broker, find_cluster
+
+T = TypeVar("T")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in their background so, and processes inherit it: tests that send Ctrl-C would wait.
@@ -19,14 +22,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Broker]:
     """A running broker; skips with the reason where there is none, fails under TACET_REQUIRE_KAFKA=1."""
+    broker = _had(find_broker)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture(scope="module")
+def three_brokers() -> Iterator[JavaCluster]:
+    """Three brokers, each with a copy of everything; skips or fails like ``kafka``."""
+    cluster = _had(find_cluster)
+    yield cluster
+    cluster.close()
+
+
+def _had(find: Callable[[], T]) -> T:
     try:
-        broker = find_broker()
+        return find()
     except NoKafkaError as reason:
         if os.environ.get("TACET_REQUIRE_KAFKA") == "1":
             pytest.fail(f"TACET_REQUIRE_KAFKA=1, but no Kafka: {reason}")
         pytest.skip(f"no Kafka: {reason}")
-    yield broker
-    broker.close()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ MAX_RECORD = 16 << 20
 """Largest record in bytes: a snapshot of one partition."""
 BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
-ANSWER_MS = 15_000
+ANSWER_MS = 10_000
 """Milliseconds after which a request that no broker has answered is sent again, to whoever leads then."""
 LOG_APPEND_TIME = 1
 """Kafka's number for a timestamp that the broker gave."""
@@ -116,6 +116,7 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         isolation_level="read_committed" if committed else "read_uncommitted",
         max_partition_fetch_bytes=MAX_RECORD,
         fetch_max_wait_ms=100,
+        request_timeout_ms=ANSWER_MS,
     )
     try:
         await connect(reader, bootstrap)

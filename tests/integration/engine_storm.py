@@ -1,38 +1,43 @@
 """The whole engine in the storm: simulated movement in ten buildings, and what one process makes of it alone.
 
-The workers are ``tacet worker`` processes, the messages go through ``KafkaSink``; the reference is the embedded
-runner's store after the same messages.
+The workers are ``tacet worker`` processes, the messages go through ``KafkaSink``; the reference is what the
+embedded runner makes of the same messages, under the same policy at each window.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import random
+import signal
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
+from aiokafka.errors import KafkaError
 
-from connectors.embedded.readings import read_outbox, read_topic
-from connectors.embedded.runner import embedded
-from connectors.kafka.client import KafkaSink
+from connectors.kafka import control
+from connectors.kafka.claims import Claims
+from connectors.kafka.client import KafkaSink, partition_of, producer_of
 from connectors.kafka.following import Record, by_release_id, by_sequence
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.keyfile import FileKeys, create
 from stream.accounting.audit import verify_chain
+from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy, load_policy
-from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.runners.embedded import Chains, Embedded
 from stream.runners.partition import Emitted, Partition
-from stream.schemas import AUDIT, LEAKAGE, private_topic
-from tests.integration.chain_storm import PARTITIONS
-from tests.integration.kafka_ground import Broker, delete_topics
-from tests.integration.storm import Plan, Report, Worker, exactly_once, records, storm
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, SNAPSHOT, encode_message, private_topic, rfc3339
+from tests.integration.chain_storm import PARTITIONS, ROOT
+from tests.integration.kafka_ground import Broker, JavaCluster, delete_topics
+from tests.integration.storm import Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm
 
 START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes
 TICK = 5 * MINUTE
@@ -76,9 +81,10 @@ sensitive = { after = "10:00" }
 """
 
 
-def policy_text() -> str:
+def policy_text(capacity: int = 60) -> str:
     """Return a policy of ten buildings; its budgets run out within the day, so that refusals happen too."""
-    return "".join(_SITE.format(site=site, n=number) for number, site in enumerate(SITES)) + _RELEASES
+    sites = "".join(_SITE.format(site=site, n=number) for number, site in enumerate(SITES))
+    return sites.replace("capacity = 60", f"capacity = {capacity}") + _RELEASES
 
 
 @dataclass
@@ -128,18 +134,20 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.outputs: list[Emitted] = []
+        self._snapshot: bytes | None = None
 
     def append(self, value: bytes, stamp: Micros | None) -> int:
         return 0
 
     def snapshot(self) -> bytes | None:
-        return None
+        return self._snapshot
 
     def waiting(self, start: int) -> list[tuple[int, bytes, Micros | None]]:
         return []
 
     def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
         self.outputs += outputs
+        self._snapshot = snapshot
 
     def keep_policy(self, version: str, document: bytes) -> None:
         pass
@@ -159,30 +167,39 @@ class MemoryMark:
         pass
 
 
-def reference_in_memory(policy: Policy, key: Path, messages: list[Message]) -> Reference:
-    """Run the embedded runner over the messages, without a disk."""
-    keys, store = FileKeys(key), MemoryStore()
-    runner = Embedded(Partition(policy, keys), store, MemoryMark(), keys)
-    runner.start()
-    for message in messages:
-        runner.take(message)
-    runner.stop()
-    return _by_identity((output.topic, output.value) for output in store.outputs)
+Begun = Mapping[tuple[str, str], str]
+"""The version of the policy under which a window (site, end) was released."""
 
 
-def reference_on_disk(policy: Policy, key: Path, store: Path, messages: list[Message]) -> Reference:
-    """Run ``tacet run``'s own runner and store over the messages and read what was published."""
-    with embedded(policy, key, store) as runner:
+def reference(policies: Mapping[str, Policy], key: Path, messages: list[Message], begun: Begun) -> Reference:
+    """Run the embedded runner over the messages of each site, with another policy from where another was taken."""
+    keys = FileKeys(key)
+    outputs: list[Emitted] = []
+    for site in SITES:
+        store, runner = MemoryStore(), None
+        version = begun.get((site, rfc3339(START + TICK)), next(iter(policies)))
         for message in messages:
-            runner.take(message)
-    private = [value for audience in AUDIENCES for _, value in read_outbox(store, audience, 0)]
-    shown = [(_private_topic(value), value) for value in private]
-    return _by_identity(shown + [(topic, value) for topic in (AUDIT, LEAKAGE) for value in read_topic(store, topic)])
+            if message.site != site:
+                continue
+            if isinstance(message, Heartbeat):
+                due = begun.get((site, rfc3339(message.watermark // TICK * TICK)), version)
+                if runner is not None and due != version:
+                    runner.stop()
+                    runner = None
+                version = due
+            if runner is None:
+                runner = Embedded(Partition(policies[version], keys, accept_policy=True), store, MemoryMark(), keys)
+                runner.start()
+            runner.take(message, durable=False)
+        if runner is not None:
+            runner.stop()
+        outputs += store.outputs
+    return _by_identity((output.topic, output.value) for output in outputs if output.topic in _compared())
 
 
-def _private_topic(value: bytes) -> str:
-    body = orjson.loads(value)
-    return private_topic(body["audience"], body["release"])
+def _compared() -> list[str]:
+    named = {"occupancy": AUDIENCES, "office-day": AUDIENCES[:1]}
+    return [AUDIT, LEAKAGE, *(private_topic(reader, name) for name, readers in named.items() for reader in readers)]
 
 
 def _by_identity(records: Iterable[tuple[str, bytes]]) -> Reference:
@@ -191,6 +208,10 @@ def _by_identity(records: Iterable[tuple[str, bytes]]) -> Reference:
         record = Record(0, 0, orjson.loads(value)["site"].encode(), value, 0)
         topics[topic][_identity(topic)(record)] = value
     return Reference(dict(topics))
+
+
+BEFORE = (AUDIT, private_topic("public", "occupancy"), SNAPSHOT)
+"""Where a zombie is stopped: just before a record for one of these."""
 
 
 @dataclass
@@ -202,74 +223,187 @@ class EngineStorm:
     plan: Plan
     pace: float = 0.6
     """Seconds between two ticks of all buildings."""
-    on_disk: bool = True
-    """Whether the reference is made by the embedded runner with its store, or without."""
 
     def __post_init__(self) -> None:
-        self.policy_file, self.key = self.folder / "policy.toml", self.folder / "key"
-        self.policy_file.write_text(policy_text())
-        self.policy = load_policy(policy_text())
+        self.key = self.folder / "key"
         create(self.key, laboratory=True)
+        self.policies: dict[str, Policy] = {}
+        self.files: dict[str, Path] = {}
+        for capacity in (60, 61):
+            policy = load_policy(policy_text(capacity))
+            self.policies[policy.version] = policy
+            self.files[policy.version] = self.folder / f"policy-{capacity}.toml"
+            self.files[policy.version].write_text(policy_text(capacity))
+        self.version = next(iter(self.policies))
+        """The policy under which the cluster works."""
+        self.policy = self.policies[self.version]
         self.movement = Movement(self.policy, self.plan.seed)
+        self.outcomes: Counter[str] = Counter()
+        """What became of the faults that may end in more than one way."""
+        self._rolling = asyncio.Lock()
         self._reference: Reference | None = None
 
-    def start_worker(self, number: int) -> Worker:
-        command = ["worker", "--kafka", self.broker.bootstrap, "--policy", self.policy_file, "--key-file", self.key]
+    # --- workers --------------------------------------------------------------------------------------
+
+    def start_worker(self, number: int, *more: str, stop_at: str = "") -> Worker:
+        """Start ``tacet worker``, or one that stops itself just before the nth record of a topic."""
+        given = ["worker", "--kafka", self.broker.bootstrap, "--policy", self.files[self.version]]
+        module = "tests.integration.stopping_worker" if stop_at else "connectors"
+        env = {"TACET_SESSION_TIMEOUT": str(self.plan.session_timeout), "TACET_LOG_LEVEL": "warning"}
         with (self.folder / f"worker-{number}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "connectors", *map(str, command)],
-                env=os.environ
-                | {"TACET_SESSION_TIMEOUT": str(self.plan.session_timeout), "TACET_LOG_LEVEL": "warning"},
+                [sys.executable, "-m", module, *map(str, given), "--key-file", str(self.key), *more],
+                cwd=ROOT,
+                env=os.environ | env | {"STOP_AT": stop_at},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
 
+    async def zombie(self, field: Field) -> None:
+        """Stop a worker in the middle of a window's records, and wake it when another has its partitions."""
+        await self._zombie(field, rolled=False)
+
+    async def roll(self, field: Field) -> None:
+        """The same, and the other one takes the partitions under another policy."""
+        await self._zombie(field, rolled=True)
+
+    async def _zombie(self, field: Field, *, rolled: bool) -> None:
+        async with self._rolling:
+            number, stop_at = field.random.choice(await _two_free(field)), field.random.choice(BEFORE)
+            place = f"{stop_at}:{field.random.randint(1, 9)}"
+            begin = functools.partial(self.start_worker, stop_at=place)
+            async with field.replaced(number, begin) as worker:
+                if not await _stops(worker):  # it has come to nothing to write
+                    worker.kill()
+                    self.outcomes["never stopped"] += 1
+                    return
+                if rolled:
+                    await self._roll(field)
+                await field.pause_length()
+                worker.send_signal(signal.SIGCONT)
+                self.outcomes["woken"] += 1
+
+    async def _roll(self, field: Field) -> None:
+        """Let another policy begin; who works under the one before ends by itself and is started anew."""
+        while not field.free():
+            await asyncio.sleep(0.2)
+        other, before = field.free()[0], self.version
+        self.version = next(version for version in self.policies if version != before)
+        async with field.replaced(other, lambda number: self.start_worker(number, "--accept-policy")) as worker:
+            async with asyncio.timeout(60):
+                while (await control.read(self.broker.bootstrap)).current() != self.version:
+                    if worker.poll() is not None:  # its broker was away for too long
+                        self.version, _ = before, self.outcomes.update(["not rolled"])
+                        return
+                    await asyncio.sleep(0.5)
+            self.outcomes["rolled"] += 1
+
+    # --- what others send -----------------------------------------------------------------------------
+
+    async def misplaced(self, field: Field) -> None:
+        """A message of each site on a partition that is not its own."""
+        for site in SITES:
+            beat = Heartbeat(site, SOURCE, 1, START + 40 * DAY, 0)
+            await self._send(site, encode_message(beat), 1 + partition_of(site, PARTITIONS))
+
+    async def clock(self, field: Field) -> None:
+        """Heartbeats and rows of a clock that is years ahead of the broker's."""
+        for site in SITES:
+            ahead = time.time_ns() // 1000 + field.random.randint(6, 10**6) * MINUTE
+            await self._send(site, encode_message(Heartbeat(site, SOURCE, 1, ahead, 0)))
+            row = Row("00" * 8, "02:00:00:00:00:01", ahead)
+            await self._send(site, encode_message(ObservationBatch(site, SOURCE, ahead, 0, (row,))))
+
+    async def bomb(self, field: Field) -> None:
+        """What no connector sends: a large heap of nonsense, JSON that is none of ours, other keys, nothing."""
+        deep = b"[" * 100_000
+        for value in (field.random.randbytes(900_000), deep, b'{"v":1,"site":1e999}', b"null", b"", b"{" * 500_000):
+            await self._send(field.random.choice(["", "nobody", *SITES]), value, field.random.randrange(PARTITIONS))
+
+    async def twin(self, field: Field) -> None:
+        """A second ingest for a source that has one."""
+        second = Claims(self.broker.bootstrap, [(field.random.choice(SITES), SOURCE)])
+        try:
+            await second.start(PARTITIONS)
+            self.outcomes["twin admitted"] += 1
+        except UsageError:
+            self.outcomes["twin refused"] += 1
+        except (KafkaError, TacetError, ConnectionError, TimeoutError):
+            self.outcomes["twin without broker"] += 1
+        finally:
+            await second.stop()
+
+    async def lose(self, field: Field) -> None:
+        """Lose a broker of three for good."""
+        assert isinstance(self.broker, JavaCluster)
+        await asyncio.to_thread(self.broker.lose)
+
+    async def _send(self, site: str, value: bytes, partition: int | None = None) -> None:
+        number = partition_of(site, PARTITIONS) if partition is None else partition % PARTITIONS
+        await self._hostile.send(OBSERVATIONS, value, key=site.encode(), partition=number)
+
+    # --- the storm ------------------------------------------------------------------------------------
+
     async def feed(self, enough: asyncio.Event) -> None:
         """Send movement until told that it is enough; what was begun is sent to its end."""
-        sink = KafkaSink(self.broker.bootstrap)
+        sink, first = (
+            KafkaSink(self.broker.bootstrap),
+            Claims(self.broker.bootstrap, [(site, SOURCE) for site in SITES]),
+        )
         await sink.start()
+        await first.start(PARTITIONS, session=1)
+        living = asyncio.create_task(first.keep())
         for message in self.movement.made:
             await sink.append(message)
         while not enough.is_set():
             await asyncio.gather(*map(sink.append, self.movement.next_tick()))
             await asyncio.sleep(self.pace)
+        living.cancel()
+        await first.stop()
         await sink.stop()
-        await asyncio.to_thread(self.reference)
-
-    def reference(self) -> Reference:
-        """Return what must have come out, once all messages are made."""
-        if self._reference is None and self.on_disk:
-            self._reference = reference_on_disk(self.policy, self.key, self.folder / "store", self.movement.made)
-        elif self._reference is None:
-            self._reference = reference_in_memory(self.policy, self.key, self.movement.made)
-        return self._reference
 
     async def complete(self) -> bool:
-        """Say whether every identity of the reference can be read."""
-        for topic, wanted in self.reference().topics.items():
-            there = {_identity(topic)(record) for record in await records(self.broker.bootstrap, topic)}
-            if not wanted.keys() <= there:
-                return False
-        return True
+        """Say whether every window of every site can be read; its transaction holds all else of it."""
+        there = {_of_window(record) for record in await records(self.broker.bootstrap, BEFORE[1])}
+        ends = [rfc3339(START + number * TICK) for number in range(1, self.movement.tick + 1)]
+        return {(site, end) for site in SITES for end in ends} <= there
 
     async def run(self) -> Report:
         """Let the storm loose."""
         names = topic_names(self.policy)
         await delete_topics(self.broker.bootstrap, names)
         await create_topics(self.broker.bootstrap, names, partitions=PARTITIONS)
-        return await storm(
-            self.broker,
-            self.plan,
-            start_worker=self.start_worker,
-            feed=self.feed,
-            complete=self.complete,
-            settle_timeout=90.0 + self.plan.faults,
-        )
+        await control.found_cluster(self.broker.bootstrap, PARTITIONS)
+        self._hostile = producer_of(self.broker.bootstrap)
+        await self._hostile.start()
+        try:
+            return await storm(
+                self.broker,
+                self.plan,
+                start_worker=self.start_worker,
+                feed=self.feed,
+                complete=self.complete,
+                settle_timeout=90.0 + self.plan.faults,
+                more={
+                    "zombie": self.zombie, "roll": self.roll, "misplaced": self.misplaced, "clock": self.clock,
+                    "bomb": self.bomb, "twin": self.twin, "lose": self.lose,
+                },
+            )  # fmt: skip
+        finally:
+            await self._hostile.stop()
+
+    async def reference(self) -> Reference:
+        """Return what must have come out, given under which policy each window was begun."""
+        if self._reference is None:
+            entries = [orjson.loads(record.value) for record in await records(self.broker.bootstrap, AUDIT)]
+            begun = {(entry["site"], entry["window_end"]): entry["policy_version"] for entry in entries}
+            self._reference = await asyncio.to_thread(reference, self.policies, self.key, self.movement.made, begun)
+        return self._reference
 
     async def verify(self, report: Report) -> int:
         """Assert that Kafka holds exactly what one process made, and intact ledgers; return the records."""
-        wanted = self.reference().topics
+        wanted = (await self.reference()).topics
         for topic, expected in wanted.items():
             report.copies[topic] = await exactly_once(self.broker.bootstrap, topic, _identity(topic), expected)
         chains: defaultdict[bytes, dict[int, dict[str, object]]] = defaultdict(dict)
@@ -282,6 +416,27 @@ class EngineStorm:
             charged = [(entry["release_id"], entry["attempt"]) for entry in ordered]
             assert len(set(charged)) == len(charged), "a release was charged twice"
         return sum(map(len, wanted.values()))
+
+
+async def _two_free(field: Field) -> list[int]:
+    """Wait until nothing is being done to any worker: a zombie needs an heir."""
+    while len(free := field.free()) < len(field.workers):
+        await asyncio.sleep(0.2)
+    return free
+
+
+async def _stops(worker: Worker) -> bool:
+    """Wait until a worker has stopped itself; False when it does not within half a minute."""
+    for _ in range(150):
+        if worker.poll() is None and is_stopped(worker):
+            return True
+        await asyncio.sleep(0.2)
+    return False
+
+
+def _of_window(record: Record) -> tuple[str, str]:
+    body = orjson.loads(record.value)
+    return body["site"], body["window_end"]
 
 
 def by_account_window(record: Record) -> Hashable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -176,33 +177,43 @@ _COMMON = {
     "auto.create.topics.enable": "false",
     "log.retention.check.interval.ms": "1000",
 }
+_OF_THREE = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.replication.factor": "3",
+    "share.coordinator.state.topic.min.isr": "2",
+}
 
 
 class JavaBroker:
-    """A broker as a child process, in KRaft mode, on free ports of the loopback."""
+    """A broker as a child process, in KRaft mode, on free ports of the loopback; alone, or one of a cluster."""
 
     killable = True
 
-    def __init__(self, jars: Path) -> None:
+    def __init__(self, jars: Path, node: int = 1, ports: Sequence[tuple[int, int]] = (), cluster: str = "") -> None:
+        """``ports`` are those of all brokers of the cluster: for clients, and among themselves."""
         self._folder = Path(tempfile.mkdtemp(prefix="tacet-kafka-"))
         self._jars = jars
         self._process: subprocess.Popen[bytes] | None = None
-        port, controller = _free_port(), _free_port()
+        ports = ports or [(_free_port(), _free_port())]
+        port, controller = ports[node - 1]
         self.bootstrap = f"127.0.0.1:{port}"
+        voters = (f"{number}@127.0.0.1:{internal}" for number, (_, internal) in enumerate(ports, 1))
         settings = {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "node.id": str(node),
+            "controller.quorum.voters": ",".join(voters),
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
             "log.dir": str(self._folder / "data"),
             **_COMMON,
+            **(_OF_THREE if len(ports) >= 3 else {}),
         }
         self._properties = self._folder / "server.properties"
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        named = f"--cluster-id={cluster}"  # one word: an id may begin with a dash
-        self._java("kafka.tools.StorageTool", "format", "--standalone", named, "-c", str(self._properties))
+        named = f"--cluster-id={cluster or _cluster_id()}"  # one word: an id may begin with a dash
+        self._java("kafka.tools.StorageTool", "format", named, "-c", str(self._properties))
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         memory = ["-Xmx512M", "-Xms256M", "-XX:TieredStopAtLevel=1"]
@@ -214,7 +225,8 @@ class JavaBroker:
             reason = f"{main} failed: {done.stderr.decode()[-500:]}"
             raise NoKafkaError(reason)
 
-    def start(self) -> None:
+    def begin(self) -> None:
+        """Start it (again) on the same data and port, without waiting for its answer."""
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command("kafka.Kafka", str(self._properties)),
@@ -222,7 +234,18 @@ class JavaBroker:
                 stderr=log,
                 start_new_session=True,
             )
-        _wait_for(self.bootstrap, alive=lambda: self._process is not None and self._process.poll() is None)
+
+    def start(self) -> None:
+        self.begin()
+        self.await_answer()
+
+    def await_answer(self) -> None:
+        """Return when its port answers."""
+        _wait_for(self.bootstrap, alive=self.runs)
+
+    def runs(self) -> bool:
+        """Return whether its process is there."""
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         if self._process is not None:
@@ -243,13 +266,76 @@ class JavaBroker:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+class JavaCluster:
+    """Three brokers that hold every partition three times; as one ``Broker`` it is one of them, in turn, that falls."""
+
+    killable = True
+
+    def __init__(self, jars: Path) -> None:
+        ports = [(_free_port(), _free_port()) for _ in range(3)]
+        cluster = _cluster_id()
+        self.brokers = {node: JavaBroker(jars, node, ports, cluster) for node in (1, 2, 3)}
+        self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers.values())
+        self._turns = itertools.cycle(self.brokers)
+        self._turn = 1
+        self._lost: set[int] = set()
+
+    def begin(self) -> None:
+        """Start all, and wait until they answer."""
+        for broker in self.brokers.values():
+            broker.begin()
+        for broker in self.brokers.values():
+            broker.await_answer()
+
+    def _next(self) -> JavaBroker:
+        self._turn = next(node for node in self._turns if node not in self._lost)
+        return self.brokers[self._turn]
+
+    def kill(self) -> None:
+        self._next().kill()
+
+    def pause(self) -> None:
+        self._next().pause()
+
+    def resume(self) -> None:
+        self.brokers[self._turn].resume()
+
+    def start(self) -> None:
+        self.brokers[self._turn].start()
+
+    def lose(self) -> None:
+        """End one for good; the others go on without it."""
+        self._next().kill()
+        self._lost.add(self._turn)
+
+    def close(self) -> None:
+        for broker in self.brokers.values():
+            broker.close()
+
+
+def _cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
 def _java() -> Broker:
-    if shutil.which("java") is None:
-        reason = "no java on the path"
-        raise NoKafkaError(reason)
+    _require_java()
     broker = JavaBroker(_jars())
     broker.start()
     return broker
+
+
+def find_cluster() -> JavaCluster:
+    """Return three running brokers; NoKafkaError where there is no Java for them."""
+    _require_java()
+    cluster = JavaCluster(_jars())
+    cluster.begin()
+    return cluster
+
+
+def _require_java() -> None:
+    if shutil.which("java") is None:
+        reason = "no java on the path"
+        raise NoKafkaError(reason)
 
 
 def _jars() -> Path:

@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import signal
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from connectors.kafka.following import Record, by_offset, consume
 from tests.integration.kafka_ground import Broker
 
 Worker = subprocess.Popen[bytes]
+
+
+def is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has been stopped by a signal."""
+    state = re.search(r"^State:\s+(\S)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    return state is not None and state[1] == "T"
 
 
 @dataclass(frozen=True)
@@ -34,10 +44,15 @@ class Plan:
     """Seconds between two faults."""
     pause: tuple[float, float] = (7.0, 12.0)
     """Seconds for which a worker is stopped: longer than the session timeout."""
-    weights: tuple[int, int, int] = (5, 3, 2)
-    """How often a worker is killed, a worker is paused, the broker is killed."""
+    weights: Mapping[str, int] = field(default_factory=lambda: {"kill": 5, "pause": 3, "broker": 2})
+    """How often of each fault: a worker killed, one paused, the broker killed, and what else a ground knows."""
+    fixed: Mapping[int, str] = field(default_factory=dict)
+    """Faults that come at their number, whatever the weights."""
     rest: float = 0.0
     """Seconds under load after the last fault."""
+
+
+Faults = Mapping[str, "Callable[[Field], Coroutine[Any, Any, None]]"]
 
 
 @dataclass
@@ -53,18 +68,22 @@ class Report:
     copies: dict[str, int] = field(default_factory=dict)
 
 
-class _Field:
+class Field:
     """The workers and the broker, and what can be done to them."""
 
-    def __init__(self, broker: Broker, plan: Plan, start_worker: Callable[[int], Worker], report: Report) -> None:
+    def __init__(
+        self, broker: Broker, plan: Plan, start_worker: Callable[[int], Worker], report: Report, more: Faults
+    ) -> None:
         self._broker = broker
         self._plan = plan
         self._start = start_worker
         self._report = report
-        self._random = random.Random(plan.seed)
+        self._more = more
+        self.random = random.Random(plan.seed)
         self.workers = [start_worker(number) for number in range(plan.workers)]
         self._busy = [False] * plan.workers
-        self._pauses: list[asyncio.Task[None]] = []
+        self._longer: list[asyncio.Task[None]] = []
+        """Faults that go on while others come."""
         self._deck: list[str] = []
 
     def mend(self) -> None:
@@ -75,33 +94,53 @@ class _Field:
                 self.workers[number] = self._start(number)
 
     async def fault(self) -> None:
-        kind = self._next_kind()
-        free = [number for number, busy in enumerate(self._busy) if not busy]
-        if kind == "broker":
+        kind = self._plan.fixed.get(self._report.faults.total()) or self._next_kind()
+        if kind in self._more:
+            self._longer.append(asyncio.create_task(self._more[kind](self)))
+        elif kind == "broker":
             await self._kill_broker()
-        elif not free:
+        elif not self.free():
             return
         elif kind == "kill":
-            await self._kill(self._random.choice(free))
+            await self._kill(self.random.choice(self.free()))
         else:
-            self._pauses.append(asyncio.create_task(self._pause(self._random.choice(free))))
+            self._longer.append(asyncio.create_task(self._pause(self.random.choice(self.free()))))
         self._report.faults[kind] += 1
+
+    def free(self) -> list[int]:
+        """Return the numbers of the workers to which nothing is being done."""
+        return [number for number, busy in enumerate(self._busy) if not busy]
 
     def _next_kind(self) -> str:
         """Return the next of a shuffled deck, in which each kind is as often as its weight says."""
         if not self._deck:
-            kinds = zip(("kill", "pause", "broker"), self._plan.weights, strict=True)
-            self._deck = [kind for kind, weight in kinds for _ in range(weight)]
+            self._deck = [kind for kind, weight in self._plan.weights.items() for _ in range(weight)]
             if not self._broker.killable:
                 self._deck = [kind for kind in self._deck if kind != "broker"]
-            self._random.shuffle(self._deck)
+            self.random.shuffle(self._deck)
         return self._deck.pop()
+
+    @asynccontextmanager
+    async def replaced(self, number: int, start: Callable[[int], Worker]) -> AsyncIterator[Worker]:
+        """Kill a worker and start it in another way; nothing else is done to it meanwhile."""
+        self._busy[number] = True
+        self.workers[number].kill()
+        await asyncio.to_thread(self.workers[number].wait)
+        self.workers[number] = start(number)
+        try:
+            yield self.workers[number]
+        finally:
+            self._busy[number] = False
+
+    async def pause_length(self) -> None:
+        """Wait for as long as a paused worker sleeps."""
+        await asyncio.sleep(self.random.uniform(*self._plan.pause))
 
     async def _kill(self, number: int) -> None:
         self._busy[number] = True
         self.workers[number].kill()
         await asyncio.to_thread(self.workers[number].wait)
-        await asyncio.sleep(self._random.uniform(0.0, 2.0))
+        await asyncio.sleep(self.random.uniform(0.0, 2.0))
         self.workers[number] = self._start(number)
         self._busy[number] = False
 
@@ -109,21 +148,21 @@ class _Field:
         self._busy[number] = True
         worker = self.workers[number]
         worker.send_signal(signal.SIGSTOP)
-        await asyncio.sleep(self._random.uniform(*self._plan.pause))
+        await self.pause_length()
         worker.send_signal(signal.SIGCONT)
         self._busy[number] = False
 
     async def _kill_broker(self) -> None:
         await asyncio.to_thread(self._broker.kill)
-        await asyncio.sleep(self._random.uniform(0.2, 2.0))
+        await asyncio.sleep(self.random.uniform(0.2, 2.0))
         await asyncio.to_thread(self._broker.start)
 
     async def calm(self) -> None:
-        await asyncio.sleep(self._random.uniform(*self._plan.calm))
+        await asyncio.sleep(self.random.uniform(*self._plan.calm))
         self.mend()
 
     async def settle(self) -> None:
-        await asyncio.gather(*self._pauses)
+        await asyncio.gather(*self._longer)
 
     def kill_all(self) -> None:
         for worker in self.workers:
@@ -144,13 +183,15 @@ async def storm(
     feed: Callable[[asyncio.Event], Awaitable[None]],
     complete: Callable[[], Awaitable[bool]],
     settle_timeout: float = 90.0,
+    more: Faults | None = None,
 ) -> Report:
     """Run workers under ``feed`` (which ends when its event is set) through the faults; return what happened.
 
-    After the last fault everything is let run until ``complete`` says that all is out, or TimeoutError.
+    ``more`` are faults that the ground knows, by their names in the plan. After the last fault everything is
+    let run until ``complete`` says that all is out, or TimeoutError.
     """
     report, enough, begun = Report(), asyncio.Event(), time.monotonic()
-    ground = _Field(broker, plan, start_worker, report)
+    ground = Field(broker, plan, start_worker, report, more or {})
     feeding = asyncio.ensure_future(feed(enough))
     try:
         while report.faults.total() < plan.faults:

@@ -3,125 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
 import signal
-import subprocess
-import sys
-import time
-from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 
-from connectors import keyfile
 from connectors.kafka.client import partition_of
-from connectors.kafka.topics import create_topics, topic_names
-from stream.accounting.audit import verify_chain
+from connectors.kafka.topics import create_topics
 from stream.policy.document import load_policy
 from stream.records import Heartbeat
-from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message, private_topic
-from tests.acceptance.command_line import OBSERVATIONS as ROWS
-from tests.acceptance.command_line import POLICY, TICKS, command, tacet
-from tests.integration.chain_storm import ROOT
+from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message
+from tests.acceptance.command_line import POLICY, tacet
 from tests.integration.kafka_ground import Broker, delete_topics
-from tests.integration.storm import records
+from tests.integration.storm import is_stopped
+from tests.integration.writers_ground import (
+    CHANGED,
+    PARTITIONS,
+    PRIVATE,
+    SITES,
+    Ground,
+    all_out,
+    assert_one_history,
+    bodies,
+    findings,
+    prepared,
+    wait_until,
+)
 
 pytestmark = pytest.mark.kafka
-PARTITIONS = 4
-SITES = ("east", "west")
-PRIVATE = private_topic("facilities", "occupancy")
-CHANGED = POLICY.replace('facilities = "2"', 'facilities = "3"')
-
-
-@dataclass
-class Ground:
-    """A cluster with a recording on it, and the workers of a test."""
-
-    kafka: Broker
-    folder: Path
-    started: list[subprocess.Popen[bytes]]
-
-    def words(self, policy: str = "policy", key: str = "key") -> list[str]:
-        files = ["--policy", str(self.folder / f"{policy}.toml"), "--key-file", str(self.folder / key)]
-        return ["--kafka", self.kafka.bootstrap, *files]
-
-    def worker(self, *words: str, stop_at: str | None = None, log: str = "log") -> subprocess.Popen[bytes]:
-        env = os.environ | {"TACET_SESSION_TIMEOUT": "6", "TACET_LOG_LEVEL": "info"}
-        line = command(["worker", *words])
-        if stop_at is not None:
-            env |= {"STOP_AT": stop_at, "PYTHONPATH": str(ROOT)}
-            line = [sys.executable, "-m", "tests.integration.stopping_worker", "worker", *words]
-        with (self.folder / log).open("ab") as output:
-            self.started.append(subprocess.Popen(line, env=env, stdout=output, stderr=output, start_new_session=True))
-        return self.started[-1]
-
-    def log(self, name: str = "log") -> str:
-        return (self.folder / name).read_text()
 
 
 @pytest.fixture
 def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
-    ground = Ground(kafka, tmp_path, [])
-    (tmp_path / "policy.toml").write_text(POLICY)
-    (tmp_path / "changed.toml").write_text(CHANGED)
-    (tmp_path / "rows.csv").write_text(ROWS)
-    for name in ("key", "other"):
-        keyfile.create(tmp_path / name, laboratory=True)
-    names = topic_names(load_policy(POLICY))
-    asyncio.run(delete_topics(kafka.bootstrap, names))
-    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
-    tacet("ingest", *ground.words(), "--observations", tmp_path / "rows.csv")
-    yield ground
-    for process in ground.started:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGCONT)
-        process.kill()
-        process.wait()
-    asyncio.run(delete_topics(kafka.bootstrap, names))
-
-
-def bodies(kafka: Broker, topic: str) -> list[dict[str, Any]]:
-    return [orjson.loads(record.value) for record in asyncio.run(records(kafka.bootstrap, topic))]
-
-
-def wait_until(sign: Any, what: str, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not sign():
-        assert time.monotonic() < end, what
-        time.sleep(0.2)
-
-
-def is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    state = re.search(r"^State:\s+(\S)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
-    return state is not None and state[1] == "T"
-
-
-def all_out(kafka: Broker) -> bool:
-    ends = {(body["site"], body["window_end"]) for body in bodies(kafka, PRIVATE)}
-    return {(site, tick) for site in SITES for tick in TICKS[:-1]} <= ends
-
-
-def assert_one_history(kafka: Broker) -> list[dict[str, Any]]:
-    """Assert that every window was released once, each under its charge, in unbroken chains; return the charges."""
-    audit: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for entry in bodies(kafka, AUDIT):
-        audit[entry["site"]].append(entry)
-    for entries in audit.values():
-        verify_chain(entries)
-    charged = [entry["release_id"] for entries in audit.values() for entry in entries]
-    released = [body["release_id"] for name in ("facilities", "public")
-                for body in bodies(kafka, private_topic(name, "occupancy"))]  # fmt: skip
-    assert len(set(charged)) == len(charged)
-    assert sorted(released) == sorted(charged)
-    return [entry for entries in audit.values() for entry in entries]
+    with prepared(kafka, tmp_path) as ground:
+        yield ground
 
 
 @pytest.mark.timeout(180)
@@ -195,10 +113,6 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(ground: Groun
     (found,) = findings(ground)
     assert found["what"].startswith(f"topic {OBSERVATIONS}: has 8 partitions, the cluster 4")
     assert "--accept-loss" in found["ways"][0]["do"]
-
-
-def findings(ground: Ground) -> list[dict[str, Any]]:
-    return list(orjson.loads(tacet("recover", *ground.words(), "--json").stdout)["findings"])
 
 
 async def misplace(kafka: Broker) -> None:

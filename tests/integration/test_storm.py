@@ -7,6 +7,7 @@ chain under a much higher load, in which one lost, doubled or reordered message 
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -14,22 +15,29 @@ import pytest
 from stream.schemas import AUDIT, private_topic
 from tests.integration.chain_storm import chain_storm, share_out, verify
 from tests.integration.engine_storm import AUDIENCES, EngineStorm
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_ground import Broker, JavaCluster
 from tests.integration.storm import Plan
 
 pytestmark = pytest.mark.kafka
 
 
+EVERYTHING = {
+    "kill": 5, "pause": 3, "broker": 2, "zombie": 3, "roll": 3, "misplaced": 1, "clock": 1, "bomb": 1, "twin": 1,
+}  # fmt: skip
+
+
 @pytest.mark.timeout(400)
 async def test_short_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
-    plan = Plan(seed=20261121, faults=10, calm=(1.0, 4.0))
-    ground = EngineStorm(kafka, tmp_path, plan)
+    """Killed and paused workers, a killed broker, zombies with and without a change of policy, and hostile senders."""
+    weights = dict.fromkeys(EVERYTHING, 1)
+    ground = EngineStorm(kafka, tmp_path, Plan(seed=20261121, faults=len(weights), calm=(1.0, 3.0), weights=weights))
     report = await ground.run()
     compared = await ground.verify(report)
-    print(f"short storm: {compared} records, {report}")
-    assert report.faults == ({"kill": 5, "pause": 3, "broker": 2} if kafka.killable else report.faults)
+    print(f"short storm: {compared} records, {report}, {ground.outcomes}")
+    assert report.faults == (weights if kafka.killable else report.faults)
     assert report.exits == [0, 0]
-    wanted = ground.reference().topics
+    assert ground.outcomes["rolled"] == 1
+    wanted = (await ground.reference()).topics
     windows = ground.movement.tick * len(ground.policy.site)
     assert len(wanted[AUDIT]) > windows * len(AUDIENCES) * 0.9
     assert len(wanted[private_topic("public", "occupancy")]) > windows * 0.9
@@ -38,12 +46,29 @@ async def test_short_storm_releases_every_window_once_and_as_one_process_would(k
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
 async def test_long_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
-    plan = Plan(seed=11, faults=200, calm=(1.0, 4.0))
-    ground = EngineStorm(kafka, tmp_path, plan, on_disk=False)
+    faults = int(os.environ.get("TACET_STORM_FAULTS", "200"))
+    ground = EngineStorm(kafka, tmp_path, Plan(seed=11, faults=faults, calm=(1.0, 4.0), weights=EVERYTHING))
     report = await ground.run()
     compared = await ground.verify(report)
-    print(f"long storm: {compared} records, {report}")
-    assert report.faults.total() >= 200
+    print(f"long storm: {compared} records, {report}, {ground.outcomes}")
+    assert report.faults.total() >= faults
+    assert report.exits == [0, 0]
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(3600)
+async def test_three_brokers_lose_one_for_good_and_the_storm_goes_on(
+    three_brokers: JavaCluster, tmp_path: Path
+) -> None:
+    """Every topic has three replicas, of which two must have a record; the lost one is among those that lead."""
+    faults = int(os.environ.get("TACET_STORM_FAULTS", "40"))
+    before, after = faults // 3, faults - faults // 3
+    plan = Plan(seed=3, faults=before + 1 + after, calm=(1.0, 4.0), weights=EVERYTHING, fixed={before: "lose"})
+    ground = EngineStorm(three_brokers, tmp_path, plan)
+    report = await ground.run()
+    compared = await ground.verify(report)
+    print(f"storm on three brokers: {compared} records, {report}, {ground.outcomes}")
+    assert report.faults["lose"] == 1
     assert report.exits == [0, 0]
 
 
@@ -80,5 +105,5 @@ async def test_the_same_storm_on_fausts_own_consumer_loses_messages(kafka: Broke
 
     in_peace = Plan(seed=7, faults=0, rest=15.0)
     assert await twin(f"{prefix}-peace", in_peace) == 1.0
-    in_storm = Plan(seed=7, faults=40, calm=(1.0, 5.0), weights=(7, 3, 0))
+    in_storm = Plan(seed=7, faults=40, calm=(1.0, 5.0), weights={"kill": 7, "pause": 3})
     assert await twin(f"{prefix}-storm", in_storm) < 1.0
