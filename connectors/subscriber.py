@@ -17,6 +17,7 @@ from typing import Any
 
 from connectors.embedded.readings import has_outbox, read_outbox
 from connectors.kafka.bounded import topic_names
+from connectors.kafka.control import refuse_grown
 from connectors.kafka.cursor import Cursor
 from connectors.kafka.following import Following, Record, following
 from stream.errors import DataError, UsageError
@@ -60,6 +61,7 @@ async def subscribe(
 
     Raises:
         UsageError: neither or both of ``store`` and ``kafka``; no such store, audience or, on Kafka, release;
+            a topic of it has another number of partitions than its cluster;
             ``after`` is none of the releases that were there at the beginning; ``cursor`` with a store or ``after``.
         FinalityError: a release id came twice with different content.
     """
@@ -150,6 +152,7 @@ async def _from_kafka(
     kafka: str, audience: str, release: str | None, *, whole: bool, after: str | None, cursor: Cursor | None
 ) -> AsyncGenerator[Release | None, None]:
     topics = await _private_topics(kafka, audience, release)
+    await refuse_grown(kafka, topics.values())
     if release is not None and after is None:
         topics = {release: topics[release]}  # else the others are needed to find ``after``
     async with following(kafka, [*topics.values()], from_start=whole) as records:

@@ -22,7 +22,7 @@ from connectors.kafka.bounded import topic_names
 from connectors.kafka.client import partition_of
 from connectors.kafka.control import checked, join, read
 from connectors.kafka.key_retirement import forget_past_days
-from connectors.kafka.topics import refuse_missing, result_topics
+from connectors.kafka.topics import refuse_missing, refuse_producers_time, result_topics
 from connectors.kafka.worker import WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
 from connectors.logs import report_shut
@@ -69,6 +69,7 @@ def worker(
     servers = bootstrap(settings, kafka)
     existing = run_async(topic_names(servers))
     refuse_missing(existing, policy)
+    run_async(refuse_producers_time(servers))
     if not keys.laboratory:
         keyfile.serve(key_file, str(run_async(checked(servers)).id))
     control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from connectors.kafka.bounded import partition_counts, read_keyed
@@ -86,6 +86,16 @@ async def checked(bootstrap: str) -> Control:
         control = await found_cluster(bootstrap, counts[OBSERVATIONS])
     refuse_other_counts(control, {name: count for name, count in counts.items() if name != CONTROL})
     return control
+
+
+async def refuse_grown(bootstrap: str, topics: Iterable[str]) -> None:
+    """Raise UsageError when one of these topics has another number of partitions than the cluster.
+
+    Nothing is compared where the control topic cannot be seen: who reads private topics need not see it.
+    """
+    counts = await engine_counts(bootstrap)
+    if CONTROL in counts:
+        refuse_other_counts(await read(bootstrap), {name: counts[name] for name in topics if name in counts})
 
 
 async def engine_counts(bootstrap: str) -> Mapping[str, int]:

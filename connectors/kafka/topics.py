@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
-from connectors.kafka.client import MAX_RECORD, connect
+from connectors.kafka.client import ANSWER_MS, MAX_RECORD, connect
 from stream.errors import UsageError
 from stream.policy.document import CountRelease, Policy, Release, audiences_of
 from stream.schemas import (
@@ -119,7 +120,7 @@ async def create_topics(
     if partitions < 1:
         msg = f"partitions: must be at least 1, got {partitions}"
         raise UsageError(msg)
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = _admin(bootstrap)
     try:
         await connect(admin, bootstrap)
         brokers = len((await admin.describe_cluster())["brokers"])
@@ -134,6 +135,28 @@ async def create_topics(
     finally:
         await admin.close()
     return Created(tuple(missing), tuple(existing), partitions, copies)
+
+
+def _admin(bootstrap: str) -> Any:
+    return AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=ANSWER_MS)
+
+
+async def refuse_producers_time(bootstrap: str) -> None:
+    """Raise UsageError unless the broker stamps the observations: a producer's own time bounds nothing."""
+    admin = _admin(bootstrap)
+    try:
+        await connect(admin, bootstrap)
+        (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, OBSERVATIONS)])
+    finally:
+        await admin.close()
+    ((code, _, _, _, settings),) = answer.resources
+    if code:
+        msg = f"topic {OBSERVATIONS}: a worker must be allowed to read its settings, got {for_code(code).__name__}"
+        raise UsageError(msg)
+    name, wanted = next(iter(_BROKERS_TIME.items()))
+    if {setting[0]: setting[1] for setting in settings}.get(name) != wanted:
+        msg = f"topic {OBSERVATIONS}: must have {name}={wanted}; set it with kafka-configs.sh"
+        raise UsageError(msg)
 
 
 async def _existing(admin: Any, names: Iterable[str]) -> dict[str, int]:

@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     IllegalOperation,
     InvalidProducerEpoch,
@@ -141,7 +140,7 @@ class KafkaJournal:
                 await asyncio.sleep(1.0)
 
     async def _answers(self) -> bool:
-        probe = AIOKafkaProducer(bootstrap_servers=self._bootstrap)
+        probe = producer_of(self._bootstrap)
         try:
             await connect(probe, self._bootstrap)
             for topic in (self._topics.snapshot, self._topics.audit):

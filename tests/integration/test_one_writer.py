@@ -7,9 +7,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors.kafka.client import partition_of
 from connectors.kafka.topics import create_topics
@@ -29,7 +31,9 @@ from tests.integration.writers_ground import (
     assert_one_history,
     bodies,
     findings,
+    later_out,
     prepared,
+    send_an_hour_more,
     wait_until,
 )
 
@@ -115,6 +119,56 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(ground: Groun
     assert "--accept-loss" in found["ways"][0]["do"]
 
 
+def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(ground: Ground) -> None:
+    asyncio.run(grow(ground.kafka, PRIVATE))
+    read = ["--kafka", ground.kafka.bootstrap, "--audience", "facilities", "--from-start", "--until-end"]
+    assert (
+        f"topic {PRIVATE}: must have 4 partitions like the whole cluster, has 8"
+        in tacet("subscribe", *read, code=2).stderr
+    )
+    account = tacet("account", "--kafka", ground.kafka.bootstrap, "--coalition", "facilities", code=2)
+    assert f"topic {PRIVATE}: must have 4 partitions" in account.stderr
+
+
+async def stamped_by_producers(kafka: Broker) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    await admin.start()
+    wanted = {"message.timestamp.type": "CreateTime"}
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, OBSERVATIONS, wanted)])
+    await admin.close()
+
+
+def test_a_worker_refuses_observations_that_their_producers_stamp(ground: Ground) -> None:
+    """What a message may claim is bounded by the broker's time; a producer's own bounds nothing."""
+    asyncio.run(stamped_by_producers(ground.kafka))
+    said = tacet("worker", *ground.words(), code=2).stderr.splitlines()[-1]
+    assert f"topic {OBSERVATIONS}: must have message.timestamp.type=LogAppendTime; set it with kafka-configs.sh" in said
+    assert bodies(ground.kafka, AUDIT) == []
+
+
+def test_topics_are_created_where_the_environment_says(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TACET_KAFKA", ground.kafka.bootstrap)
+    told = orjson.loads(tacet("topics", "create", "--policy", ground.folder / "policy.toml", "--json").stdout)
+    assert PRIVATE in told["existing"]
+
+
+def test_an_account_after_a_change_of_policy_reads_the_policies_that_are_kept(ground: Ground) -> None:
+    first = ground.worker(*ground.words())
+    wait_until(lambda: all_out(ground.kafka), "the first must work")
+    first.terminate()
+    assert first.wait(20) == 0
+    send_an_hour_more(ground)
+    ground.worker(*ground.words("changed"), "--accept-policy")
+    wait_until(lambda: later_out(ground.kafka), "the second must work")
+    assert len({entry["policy_version"] for entry in assert_one_history(ground.kafka)}) == 2
+    coalition = ["--coalition", "facilities,public", "--json"]
+    told = orjson.loads(tacet("account", "--kafka", ground.kafka.bootstrap, *coalition).stdout)
+    streamed = orjson.loads(tacet("account", "--kafka", ground.kafka.bootstrap, "--json").stdout)
+    for site in SITES:
+        (added,) = told["sites"][site]["last"]["audiences"].values()
+        assert added == streamed["sites"][site]["last"]["coalition"]
+
+
 async def misplace(kafka: Broker) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
     await producer.start()
@@ -156,15 +210,11 @@ def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:
     assert first.wait(20) == 0
     asyncio.run(delete_topics(ground.kafka.bootstrap, [OBSERVATIONS]))
     asyncio.run(create_topics(ground.kafka.bootstrap, [OBSERVATIONS], partitions=PARTITIONS))
-    rows = (ground.folder / "rows.csv").read_text().splitlines()
-    extra = [f"2026-03-02T11:{minute:02d}:00Z,00:00:5e:00:53:01,02:00:00:00:0e:01,east" for minute in range(60)]
-    (ground.folder / "more.csv").write_text("\n".join([*rows, *extra]) + "\n")
-    tacet("ingest", *ground.words(), "--observations", ground.folder / "more.csv")
+    send_an_hour_more(ground)
     done = tacet("worker", *ground.words(), code=1)
     assert "holds another message than the one that was read there; the topic was made anew" in done.stderr
     assert any("they were made anew" in found["what"] for found in findings(ground))
     again = ground.worker(*ground.words(), "--accept-loss")
-    later = {(site, "2026-03-02T11:30:00Z") for site in SITES}
-    wait_until(lambda: later <= {(b["site"], b["window_end"]) for b in bodies(ground.kafka, PRIVATE)}, "it must go on")
+    wait_until(lambda: later_out(ground.kafka), "it must go on")
     assert again.poll() is None
     assert_one_history(ground.kafka)

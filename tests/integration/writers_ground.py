@@ -98,6 +98,20 @@ def all_out(kafka: Broker) -> bool:
     return {(site, tick) for site in SITES for tick in TICKS[:-1]} <= ends
 
 
+def send_an_hour_more(ground: Ground) -> None:
+    """Send the recording again with the hour after it."""
+    rows = (ground.folder / "rows.csv").read_text().splitlines()
+    extra = [f"2026-03-02T11:{minute:02d}:00Z,00:00:5e:00:53:01,02:00:00:00:0e:01,east" for minute in range(60)]
+    (ground.folder / "more.csv").write_text("\n".join([*rows, *extra]) + "\n")
+    tacet("ingest", *ground.words(), "--observations", ground.folder / "more.csv")
+
+
+def later_out(kafka: Broker) -> bool:
+    """Whether half of the hour after the recording has been released."""
+    later = {(site, "2026-03-02T11:30:00Z") for site in SITES}
+    return later <= {(body["site"], body["window_end"]) for body in bodies(kafka, PRIVATE)}
+
+
 def assert_one_history(kafka: Broker) -> list[dict[str, Any]]:
     """Assert that every window was released once, each under its charge, in unbroken chains; return the charges."""
     audit: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
