@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from stream.errors import DataError
+
 Micros = int
 SECOND: Micros = 1_000_000
 MINUTE: Micros = 60 * SECOND
@@ -112,6 +114,53 @@ class DayClosed:
     day: str
     window_end: Micros
     attributes: tuple[DayAttribute, ...]
+
+
+class ZoneDayAttribute(NamedTuple):
+    """Which attribute record: of which zone's day."""
+
+    day: str
+    """Site-local date, ISO form."""
+    zone: str
+    attribute: str
+
+    def __str__(self) -> str:
+        """Return ``day/zone/attribute``."""
+        return "/".join(self)
+
+
+class ReleaseId(NamedTuple):
+    """The name of a published record: ``site/release/audience/where``, with ``#2`` and so on for later attempts."""
+
+    site: str
+    release: str
+    audience: str
+    where: str
+    """A window's end as RFC 3339, or ``day/zone/attribute``."""
+    attempt: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> ReleaseId:
+        """Return the id of its text; DataError where it is none."""
+        name, _, attempt = text.partition("#")
+        parts = name.split("/", 3)
+        if len(parts) < 4 or not all(parts) or not (attempt or "1").isdecimal():
+            raise DataError("release_id: must be site/release/audience and a window, or day/zone/attribute")
+        site, release, audience, where = parts
+        return cls(site, release, audience, where, int(attempt or 1))
+
+    @property
+    def attribute(self) -> ZoneDayAttribute:
+        """Which attribute record it names; DataError where it names a window."""
+        parts = self.where.split("/")
+        if len(parts) != 3:
+            raise DataError("release_id: must end with day/zone/attribute")
+        return ZoneDayAttribute(*parts)
+
+    def __str__(self) -> str:
+        """Return the text that records bear."""
+        name = f"{self.site}/{self.release}/{self.audience}/{self.where}"
+        return f"{name}#{self.attempt}" if self.attempt > 1 else name
 
 
 WAITING = "waiting"

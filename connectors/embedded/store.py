@@ -20,7 +20,7 @@ from connectors.embedded.sqlite_file import connect, identity, naming_errors, re
 from connectors.private_folder import private_folder
 from stream.envelope import Kind, seal, unseal
 from stream.errors import FinalityError, UsageError
-from stream.records import Micros
+from stream.records import Micros, ReleaseId
 from stream.runners.partition import Emitted
 from stream.runners.snapshot import is_current, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
@@ -188,7 +188,7 @@ class SqliteStore:
 
     def record(self, release_id: str) -> bytes | None:
         """Return a private record that was published."""
-        box = self._box(release_id.split("/")[2])
+        box = self._box(ReleaseId.parse(release_id).audience)
         with naming_errors(self._outboxes):
             row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
         return None if row is None else bytes(row[0])

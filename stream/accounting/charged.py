@@ -174,6 +174,11 @@ def line_name(release: str, version: str, attempt: int) -> str:
     return f"{release}/{version}/{attempt}"
 
 
+def release_of(line: str) -> str:
+    """Return the release whose name a line bears."""
+    return line.partition("/")[0]
+
+
 def encode_charged(state: ChargedWindows) -> dict[str, Any]:
     """Return the JSON form: windows alike that follow one another at one distance are one row."""
     rows: list[tuple[Micros, Micros, int, Window]] = []

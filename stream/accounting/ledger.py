@@ -121,6 +121,12 @@ def account_of(release: str, audience: str, zones: Iterable[str]) -> str:
     return f"{name}/{hashlib.sha256(listed.encode()).hexdigest()[:16]}" if listed else name
 
 
+def owner_of_account(account: str) -> tuple[str, str]:
+    """Return the release and the audience of an account."""
+    release, audience, *_ = account.split("/")
+    return release, audience
+
+
 def spent_on(state: LedgerState, accounts: Iterable[str], days: range) -> int:
     """Return the nano-epsilon that accounts have spent on some UTC days."""
     return sum(nano for account in accounts for day, nano in state.spent.get(account, {}).items() if day in days)

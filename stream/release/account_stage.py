@@ -22,7 +22,7 @@ from stream.local_time import local_day
 from stream.operators import scan
 from stream.policy.document import AttributeRelease, CountRelease, Policy
 from stream.policy.sites import zones_now
-from stream.records import DAY, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
+from stream.records import DAY, AttributeCharge, Charge, CountCharge, Micros, Published, ReleaseId, Spent
 from stream.release.attribute_plan import ABSENT
 from stream.release.budgets import Budgets
 from stream.schemas import parse_time
@@ -146,7 +146,7 @@ def _placed(entries: Iterable[Entry], books: Mapping[str, _Books]) -> list[tuple
 
 def day_of(entry: Entry) -> str:
     """Return the local day of an attribute's ledger entry."""
-    return str(entry["release_id"].split("/")[3])
+    return ReleaseId.parse(entry["release_id"]).attribute.day
 
 
 def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str, Policy]:
@@ -212,14 +212,14 @@ class _Books:
                 release.name, entry["audience"], release.mechanism, epsilon,
                 reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
             )  # fmt: skip
-        day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
-        span = local_day(day, ZoneInfo(self.policy.site[entry["site"]].timezone))
+        which = ReleaseId.parse(entry["release_id"]).attribute
+        span = local_day(which.day, ZoneInfo(self.policy.site[entry["site"]].timezone))
         shown = self._outcomes.get(entry["release_id"])
         if shown is None and entry["release_id"] in self._outcomes:
             shown = ABSENT
         return AttributeCharge(
             release.name, entry["audience"], epsilon, reason=reason,
-            zone=zone, attribute=attribute, day=day, span=span, shown=shown,
+            zone=which.zone, attribute=which.attribute, day=which.day, span=span, shown=shown,
             version="" if self.policy.version == account else self.policy.version,
         )  # fmt: skip
 

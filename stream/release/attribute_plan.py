@@ -27,8 +27,8 @@ from stream.keys import Keys, key_day, subkey
 from stream.mechanisms.labels import label
 from stream.mechanisms.osdprr import released
 from stream.policy.document import Attribute, AttributeRelease, Policy, decimal_string
-from stream.records import DayAttribute, DayClosed, Micros
-from stream.release.count_plan import release_id, rounded_coverage
+from stream.records import DayAttribute, DayClosed, Micros, ReleaseId, ZoneDayAttribute
+from stream.release.count_plan import rounded_coverage
 from stream.release.issuer import Head
 from stream.schemas import AttributeRecord
 
@@ -90,9 +90,9 @@ class AttributePlan:
     def record(self, head: Head, read: DayAttribute, outcome: AttributeOutcome, coverage: Fraction) -> AttributeRecord:
         """Return the record of an outcome; ``coverage`` is the day's least."""
         release, epsilon = self.release, decimal_string(outcome.epsilon)
-        name = f"{read.day}/{read.zone}/{read.attribute}"
+        which = ZoneDayAttribute(read.day, read.zone, read.attribute)
         record = AttributeRecord(
-            release_id=release_id(self._site, release.name, outcome.audience, name),
+            release_id=str(ReleaseId(self._site, release.name, outcome.audience, str(which))),
             site=head.site,
             audience=outcome.audience,
             release=release.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from stream.accounting.ledger import LedgerState, spent_around, spent_on
+from stream.accounting.ledger import LedgerState, owner_of_account, spent_around, spent_on
 from stream.policy.document import NANO, CountRelease, Policy, audiences_of
 from stream.records import Micros
 
@@ -56,7 +56,7 @@ class Budgets:
         """Return the accounts of the ledger for which a release's budget has to answer."""
         found = []
         for account in ledger.spent:
-            name, who, *_ = account.split("/")
+            name, who = owner_of_account(account)
             shared = self.covered[release].intersection(ledger.zones.get(account, ()))
             if who == audience and (name == release or shared - self.covered.get(name, frozenset())):
                 found.append(account)

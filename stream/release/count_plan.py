@@ -21,7 +21,7 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states
 from stream.policy.document import CountRelease, Policy, Zone, decimal_string
 from stream.policy.releases import Level
-from stream.records import OccupancyWindow
+from stream.records import OccupancyWindow, ReleaseId
 from stream.release.carried import Owner, owner_of
 from stream.release.issuer import Head
 from stream.schemas import CountRecord, Levels
@@ -105,7 +105,7 @@ class CountPlan:
         release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
         mechanism = self.mechanisms[epsilon]
         record = CountRecord(
-            release_id=release_id(self.site, release.name, audience, head.window_end, head.attempt),
+            release_id=str(ReleaseId(self.site, release.name, audience, head.window_end, head.attempt)),
             site=head.site,
             audience=audience,
             release=release.name,
@@ -174,8 +174,3 @@ def count_plans(policy: Policy, site: str) -> tuple[CountPlan, ...]:
 def rounded_coverage(coverage: Fraction) -> float:
     """Return a coverage as records have it."""
     return round(float(coverage), 4)
-
-
-def release_id(site: str, release: str, audience: str, name: str, attempt: int = 1) -> str:
-    """Return ``<site>/<release>/<audience>/<name>``, with ``#2`` and so on for later attempts."""
-    return f"{site}/{release}/{audience}/{name}" + (f"#{attempt}" if attempt > 1 else "")

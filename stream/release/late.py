@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from stream.accounting.charged import ChargedWindows, Line, line_name
+from stream.accounting.charged import ChargedWindows, Line, line_name, release_of
 from stream.accounting.ledger import account_of
 from stream.errors import UsageError
 from stream.keys import Keys, key_day
@@ -21,11 +21,11 @@ from stream.mechanisms.labels import counts_digest
 from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
 from stream.policy.mechanisms import names_where
 from stream.policy.sites import zones_now
-from stream.records import Charge, DayClosed, Micros, OccupancyWindow, Published
+from stream.records import Charge, DayClosed, Micros, OccupancyWindow, Published, ReleaseId, ZoneDayAttribute
 from stream.release.asked import AskedDays, LocalDay
 from stream.release.attribute_plan import attribute_plans, read_digest
 from stream.release.attribute_stage import AttributeReleases
-from stream.release.count_plan import count_plans, release_id
+from stream.release.count_plan import count_plans
 from stream.release.count_stage import CountReleases
 from stream.release.issuer import Issuer
 from stream.release.promises import log_largest_factor
@@ -100,7 +100,7 @@ class LateReleases:
         """Return a release under which a zone of what would be released now was charged for this window."""
         zones = {zone.id for plan in self._late_plans for zone in plan.zones}
         lines = state.charged.charged_at(window.window_end)
-        return next((name.split("/")[0] for name, line in sorted(lines.items()) if zones & set(line.zones)), None)
+        return next((release_of(name) for name, line in sorted(lines.items()) if zones & set(line.zones)), None)
 
     def prices(self, state: ReleaseState, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, Fraction]]:
         """Yield (release, audience, epsilon) of each record that will be charged for an item, unless it is denied."""
@@ -123,7 +123,7 @@ class LateReleases:
     def _answers_to(self, item: OccupancyWindow | DayClosed) -> list[str]:
         end = rfc3339(item.window_end)
         return [
-            release_id(self._issuer.site, query.name, audience, end, self._issuer.attempt)
+            str(ReleaseId(self._issuer.site, query.name, audience, end, self._issuer.attempt))
             for plan in self._plans
             for query in plan.release.queries
             for audience in audiences_of(plan.release)
@@ -149,13 +149,13 @@ class LateReleases:
                 name, read = plan.release.name, counts_digest(plan.counts(item))
                 for audience in audiences_of(plan.release):
                     end = rfc3339(item.window_end)
-                    yield release_id(self._issuer.site, name, audience, end, self._issuer.attempt), name, read
+                    yield str(ReleaseId(self._issuer.site, name, audience, end, self._issuer.attempt)), name, read
         else:
             for attributes in self._attribute_plans:
                 name = attributes.release.name
                 for record, audience in attributes.records(item):
-                    where = f"{record.day}/{record.zone}/{record.attribute}"
-                    yield release_id(self._issuer.site, name, audience, where), name, read_digest(record)
+                    which = ZoneDayAttribute(record.day, record.zone, record.attribute)
+                    yield str(ReleaseId(self._issuer.site, name, audience, str(which))), name, read_digest(record)
 
 
 class _Earlier:
@@ -186,7 +186,7 @@ class _Earlier:
             state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"], line.zones)
             state.charged.note(end, name, line, {entry["audience"]: Fraction(entry["epsilon"])})
         elif release in self._alone:
-            day, zone, attribute = entry["release_id"].partition("#")[0].split("/")[3:6]
+            day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
             local = LocalDay(day, *local_day(day, self._timezone))
             for now in self._now[zone]:
                 state.asked.note(local, now, attribute, self._alone[release])

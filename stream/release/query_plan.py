@@ -37,8 +37,8 @@ from stream.mechanisms.queries import (
 from stream.mechanisms.smoothers import Ratio
 from stream.policy.document import decimal_string
 from stream.policy.releases import Query
-from stream.records import OccupancyWindow
-from stream.release.count_plan import CountPlan, release_id, rounded_coverage
+from stream.records import OccupancyWindow, ReleaseId
+from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.issuer import Head
 from stream.schemas import CountRecord
 
@@ -107,7 +107,7 @@ class QueryPlan:
         mechanism = self.plan.mechanisms[epsilon]
         reason = reason or ("too_early" if answer is None else None)
         return CountRecord(
-            release_id=release_id(self.plan.site, query.name, audience, head.window_end, head.attempt),
+            release_id=str(ReleaseId(self.plan.site, query.name, audience, head.window_end, head.attempt)),
             site=head.site,
             audience=audience,
             release=query.name,
