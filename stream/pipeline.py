@@ -81,6 +81,8 @@ class Options:
 
 
 DEFAULTS = Options()
+AWAY = "away"
+"""Says, beside the stages' states, that since then a policy has not had their site."""
 RADIOS = "radios"
 """Names, beside the stages' states, the radios of the zones that these are about."""
 
@@ -188,13 +190,14 @@ class Pipeline:
         Presence and books go on, and know a zone whose id has changed by its radios; groups, filters and the local day
         at hand begin anew, and so does a publication that is carried from window to window, unless it belongs to the
         same as before. Where the tick has changed, the next window is the first of the new grid, and what waits for it
-        is sorted anew.
+        is sorted anew. A site that was away goes on with the next window there is.
         """
         stages, now = self.table, zones_now(orjson.loads(data.get(RADIOS, b"{}")), self._site.zones)
         account = stages.account.decode(data["account"])
         account.rename(now)
+        sense = stages.sense.regrid(stages.sense.decode(data["sense"]))
         return SiteState(
-            stages.sense.regrid(stages.sense.decode(data["sense"])),
+            stages.sense.rejoin(sense) if AWAY in data else sense,
             stages.attributes.initial(),
             stages.release.adopt(data["release"], now),
             account,

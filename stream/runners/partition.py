@@ -21,7 +21,7 @@ from stream.accounting.account import AccountState
 from stream.accounting.ledger import LedgerState
 from stream.errors import FinalityError, UsageError
 from stream.keys import Keys, key_day
-from stream.pipeline import DEFAULTS, Options, Output, Pipeline, SiteState
+from stream.pipeline import AWAY, DEFAULTS, Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
 from stream.records import (
     DAY,
@@ -169,7 +169,7 @@ class Partition:
             if site in self._policy.site:
                 self._sites[site] = self._revive(site, stages, same_policy=same_policy)
             else:
-                self._absent[site] = seal_site(stages)
+                self._absent[site] = seal_site({**stages, AWAY: b""})
 
     def shut_sites(self) -> list[str]:
         """Return the sites that have shut at ``max_devices``: they take and release nothing until reopened."""

@@ -318,6 +318,11 @@ class Sense:
         watermark.lose(state.clock, self.sources)
         return state
 
+    def rejoin(self, state: SenseState) -> SenseState:
+        """Return the state of a site that no policy had for a time: it owes none of the windows until then."""
+        state.next_tick = None
+        return state
+
     def regrid(self, state: SenseState) -> SenseState:
         """Return a state made under another tick: its next window is on this grid, and what waits is filed anew.
 

@@ -145,10 +145,28 @@ def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books() -> None:
     assert again.chains() == chains
 
 
-def messages_of(site: str, policy: Policy) -> list[ObservationBatch | Heartbeat]:
+def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_between():
+    """The keys of the days on which no policy had it are gone, and nobody asked for its windows."""
+    two, keys = building(sites=(SITE, "dbh1")), ForwardKeys(key_day(EVENING), bytes(32), "ledger", bytes(32))
+    partition = Partition(two, keys)
+    before = audit(fed(partition, [encode_message(item) for item in messages_of("dbh1", two)]))
+    without = Partition(POLICY, keys, accept_policy=True)
+    without.restore(partition.snapshot(9, 0))
+    later = keys.from_day(key_day(EVENING) + 5)
+    again = Partition(two, later, accept_policy=True)
+    again.restore(without.snapshot(10, 0))
+    assert again.oldest_day_needed() is None, "nothing is forgotten before it is known where it goes on"
+    back = [encode_message(item) for item in messages_of("dbh1", two, after=5 * DAY)]
+    after = audit(fed(again, back))
+    assert end_of(after[0]) == EVENING + 5 * DAY
+    assert len(after) == len(before)
+    verify_chain([parse_record(value) for value in before + after], keys.audit)
+
+
+def messages_of(site: str, policy: Policy, *, after: int = 0) -> list[ObservationBatch | Heartbeat]:
     tick = policy.site[site].tick
-    first = -(-EVENING // tick) * tick
-    return [Heartbeat(site, source, 1, first + n * tick, 0) for n in range(8) for source in SOURCES]
+    first = -(-EVENING // tick) * tick + after
+    return [Heartbeat(site, source, 1, first + n * tick, first) for n in range(8) for source in SOURCES]
 
 
 def test_an_accepted_policy_with_another_tick_goes_on_at_its_grid() -> None:
