@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from connectors import keyfile
 from connectors.commands.options import (
     FILE,
     FOLDER,
+    NEW_FILE,
     json_option,
     key_option,
     policy_option,
@@ -62,7 +64,7 @@ def cost_line(price: Price) -> str:
 @policy_option
 @key_option
 @click.option("--store", type=FOLDER, required=True, help="Store of a run that is not running now.")
-@click.option("--out", type=FILE, help="Write every record of these windows, old and new, one JSON object a line.")
+@click.option("--out", type=NEW_FILE, help="Write every record of these windows, old and new, one JSON object a line.")
 @click.option(
     "--attempt", type=click.IntRange(1), default=1, help="Above 1: an operator-requested re-release, charged again."
 )
@@ -111,8 +113,8 @@ def backfill(
         runner.give(made.emitted)
     if out is not None:
         fresh = [record.value for record in made.emitted if record.topic.startswith("tacet.private.")]
-        out.write_bytes(b"".join(value + b"\n" for value in [*made.stored, *fresh]))
-        out.chmod(0o600)
+        with open(out, "wb", opener=_for_its_owner) as written:
+            written.writelines(value + b"\n" for value in [*made.stored, *fresh])
     report = {
         "released_before": made.again, "not_compared": made.unchecked, "released_now": made.released,
         "left_to_run": made.ahead, "charges": sum(record.topic == AUDIT for record in made.emitted),
@@ -125,3 +127,8 @@ def backfill(
     problem = shortfall(file.tally)
     if problem is not None:
         raise problem
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    """Open a new file that only its owner can read, from its first byte on."""
+    return os.open(path, flags, 0o600)

@@ -13,6 +13,7 @@ from connectors import keyfile
 from connectors.commands.options import (
     FILE,
     FOLDER,
+    NEW_FILE,
     Address,
     Speed,
     json_option,
@@ -59,10 +60,10 @@ PAID_BY_WINDOW = [name for name, declared in MECHANISMS.items() if not declared.
 @click.option("--timezone", default="America/Los_Angeles", show_default=True)
 @click.option("--site", default="dbh", show_default=True)
 @click.option("--scale", type=float, default=1.0, show_default=True, help="People, against the real building.")
-@click.option("--out", type=FILE, help="File of observations to write.")
+@click.option("--out", type=NEW_FILE, help="File of observations to write.")
 @click.option("--format", "form", type=click.Choice(["csv", "jsonl", "snmptrapd"]), default="csv", show_default=True)
-@click.option("--truth", type=FILE, help="Also write every true visit.")
-@click.option("--policy-out", type=FILE, help="Also write a policy for this building.")
+@click.option("--truth", type=NEW_FILE, help="Also write every true visit.")
+@click.option("--policy-out", type=NEW_FILE, help="Also write a policy for this building.")
 @click.option("--udp", type=Address(), help="Send it as SNMP traps to HOST:PORT.")
 @click.option("--community", default="public", show_default=True, help="Of the traps sent with --udp.")
 @click.option("--speed", type=Speed(), default="max", show_default=True, help="Times real time, or 'max'.")
@@ -179,7 +180,7 @@ def replay(
 )
 @click.option("--timezone", default="UTC", show_default=True, help="Of the filter's calendar.")
 @key_option
-@click.option("--out", type=FILE, required=True)
+@click.option("--out", type=NEW_FILE, required=True)
 @json_option
 def release(
     counts: Path, *, mechanism: str, smoother: str, calendar: bool, epsilon: str, max_count: int | None,

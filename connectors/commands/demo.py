@@ -21,6 +21,7 @@ from connectors.commands.tables import table
 from connectors.commands.units import unit_words, worse_than_zero
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import FileSink, embedded
+from connectors.files.replay import refuse_used
 from connectors.private_folder import private_folder
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
@@ -76,13 +77,17 @@ def demo(folder: Path | None, seed: int, speed: float, *, as_json: bool) -> None
 
 
 async def play(folder: Path, seed: int, speed: float) -> Demo:
-    """Simulate, listen, send, and drain."""
+    """Simulate, listen, send, and drain.
+
+    Raises:
+        UsageError: the folder is not a new or empty one; a policy or key that is there is somebody's.
+    """
+    refuse_used(folder)
     private_folder(folder)
     simulation = simulate(SimulatorConfig(seed=seed))
     policy_file, key_file = folder / "policy.toml", folder / "key"
     policy_file.write_text(simulation_policy.policy_text(simulation))
-    if not key_file.exists():
-        keyfile.create(key_file, laboratory=True)
+    keyfile.create(key_file, laboratory=True)
     policy = read_policy(policy_file)
     key = keyfile.pseudonym_key(key_file)
     with embedded(policy, key_file, folder / "store", Options(occupancy=True)) as runner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -40,6 +41,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+class _NewFile(click.Path):
+    """A file to be made, of which both is told before any work is done: that it is new, and that it can be."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a file that is there: what was in it would be gone. A pipe or a device holds nothing."""
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if path.is_file():
+            self.fail(f"{str(path)!r} must not exist yet; no file is written over", param, ctx)
+        if not path.parent.is_dir():
+            self.fail(f"{str(path)!r} must be in a folder that exists", param, ctx)
+        return path
+
+
+NEW_FILE = _NewFile(path_type=Path, dir_okay=False)
 err = Console(stderr=True)
 _PORT = re.compile(r"[0-9]{1,5}")
 _SERVER = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")

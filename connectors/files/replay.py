@@ -45,7 +45,7 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
         UsageError: ``out`` is not a new or empty folder, or the file cannot be read.
         DataError: the file cannot be read to its end, or no window comes of it.
     """
-    _refuse_used(out)
+    refuse_used(out)
     pipelines = {site: Pipeline(policy, site, keys, options) for site in policy.site}
     states = {site: pipeline.initial() for site, pipeline in pipelines.items()}
     outputs: list[Output] = []
@@ -63,7 +63,8 @@ def replay(file: ObservationFile, policy: Policy, keys: Keys, out: Path, options
         return _write(outputs, out, file.tally, states)
 
 
-def _refuse_used(out: Path) -> None:
+def refuse_used(out: Path) -> None:
+    """Raise UsageError unless a folder is new or empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         msg = f"{out}: must be a new or empty folder"
         raise UsageError(msg)

@@ -152,3 +152,44 @@ def test_the_uptime_clock_is_for_loopback_alone(tmp_path: Path, source: str, all
         return
     with pytest.raises(UsageError, match=f"must be on loopback, got {source}"):
         check_uptime_clock(policy, tmp_path / "key")
+
+
+# --- what is written ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("simulate", "--days", "1", "--zones", "4", "--scale", "0.1", "--out"),
+        ("simulate", "--days", "1", "--zones", "4", "--scale", "0.1", "--truth"),
+        ("simulate", "--days", "1", "--zones", "4", "--scale", "0.1", "--policy-out"),
+        ("release", "counts.csv", "--mechanism", "laplace", "--epsilon", "1", "--key-file", "key", "--out"),
+        ("backfill", "rows.csv", "--policy", "policy.toml", "--key-file", "key", "--store", "store", "--out"),
+    ],
+    ids=lambda words: f"{words[0]} {words[-1]}",
+)
+def test_no_verb_writes_over_a_file_or_begins_work_that_it_has_no_place_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine").write_text("mine")
+    Path("linked").symlink_to("mine")
+    for out, told in (
+        ("mine", "must not exist yet; no file is written over"),
+        ("linked", "must not exist yet; no file is written over"),
+        ("nowhere/made", "must be in a folder that exists"),
+    ):
+        done = CliRunner().invoke(cli.tacet, [*words, out])
+        assert (done.exit_code, told in done.output) == (2, True), done.output
+    assert Path("mine").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["linked", "mine"]
+
+
+def test_the_demo_takes_no_folder_in_which_somebody_keeps_a_key_or_a_policy(tmp_path: Path) -> None:
+    keyfile.create(tmp_path / "key", laboratory=False)
+    before = (tmp_path / "key").read_bytes()
+    tmp_path.chmod(0o700)
+    done = CliRunner().invoke(cli.tacet, ["demo", "--dir", str(tmp_path)])
+    assert "must be a new or empty folder" in str(done.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+    assert (tmp_path / "key").read_bytes() == before

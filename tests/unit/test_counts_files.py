@@ -96,7 +96,7 @@ def test_a_time_without_every_zone_is_left_out_though_no_row_is_bad(tmp_path: Pa
 
 
 def test_what_is_left_of_a_table_is_released_and_the_bad_rows_end_it_with_code_3(tmp_path: Path) -> None:
-    bad, key, out = table(tmp_path, *GOOD[:3], f"{T[1]},b,-77123", *GOOD[4:]), tmp_path / "key", tmp_path / "out.csv"
+    bad, key, out = table(tmp_path, *GOOD[:3], f"{T[1]},b,-77123", *GOOD[4:]), tmp_path / "key", tmp_path / "new.csv"
     keyfile.create(key, laboratory=True)
     assert str(release(bad).problem) == (
         f"1 bad row was left out:\n  line 5: {COUNT}\n"
