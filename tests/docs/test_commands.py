@@ -7,6 +7,7 @@ engine and root: ``deploy/try-compose`` is what runs it. A block that ends in a 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -20,8 +21,10 @@ from pathlib import Path
 
 import pytest
 
+from connectors.kafka.topics import topic_names
+from stream.policy.document import load_policy
 from tests.documents import DOCUMENTS, ROOT, Block, blocks
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_ground import Broker, delete_topics
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
 GROUNDS = {"", AFTER_GUIDE, "kafka", "compose"}
@@ -126,6 +129,8 @@ def test_python_runs_as_it_stands(block: Block, guided: tuple[Path, str], tmp_pa
     "block", [block for block in blocks("sh") if block.ground == "kafka"], ids=lambda b: b.document
 )
 def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broker, after_guide: Path) -> None:
+    names = topic_names(load_policy((after_guide / "policy.toml").read_text()))
+    asyncio.run(delete_topics(kafka.bootstrap, names))  # a broker that is shared may hold another test's cluster
     own = block.text.replace("kafka.example:9092", kafka.bootstrap)
     lines = [line for line in with_free_port(own).splitlines() if line]
     setting = [line for line in lines if line.startswith("export ")]
