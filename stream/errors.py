@@ -6,7 +6,6 @@ TacetError
 │   ├── AuditError              the books handed in: an entry is missing, altered, or fits no record
 │   └── KeyFileError            a key file that is missing, open to others, or of the wrong kind
 ├── DataError(ValueError)       the data's: field and place are named, the value never
-├── BudgetError                 the budget's: a spend that the ledger cannot pay
 └── FinalityError               a released window would be released differently: the site stops
 """
 
@@ -33,10 +32,6 @@ class AuditError(UsageError):
 
 class DataError(TacetError, ValueError):
     """Data from outside broke a rule; the message names field and place, never the value."""
-
-
-class BudgetError(TacetError):
-    """A spend does not fit its budget."""
 
 
 class FinalityError(TacetError):

@@ -37,14 +37,6 @@ def released(day_key: bytes, *, site: str, zone: str, attribute: str, day: str, 
     return bool(bernoulli(day_key, label("record", site, zone, attribute, day), shown, 1)[0])
 
 
-def disclose(
-    sensitive: bool, day_key: bytes, *, site: str, zone: str, attribute: str, day: str, epsilon: Fraction
-) -> bool:
-    """Return whether a record is shown: a sensitive one never, any other as :func:`released` says."""
-    shown = released(day_key, site=site, zone=zone, attribute=attribute, day=day, epsilon=epsilon)
-    return shown and not sensitive
-
-
 @lru_cache(maxsize=256)
 def show(epsilon: Fraction) -> Irrational:
     """Return 1 - e**-ε, the probability that a record that is not sensitive is shown."""

@@ -55,9 +55,6 @@ class WEventMechanism(CountMechanism, Protocol):
     def spent(self, state: Any) -> Fraction:
         """Return exactly what the latest window cost, from the state after it; public."""
 
-    def cost_over(self, windows: int) -> Fraction:
-        """Return the most that any so many consecutive windows can cost; ``epsilon`` for w."""
-
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -160,10 +157,6 @@ class Uniform(_WEvent):
         after = Publication(self._noisy(item, UNITS), UNITS, 0, 0, UNITS)
         return after, [self._values(after)]
 
-    def cost_over(self, windows: int) -> Fraction:
-        """Return the most that any so many consecutive windows can cost."""
-        return windows * self.noise_epsilon
-
 
 @dataclass(frozen=True)
 class Sample(_WEvent):
@@ -182,10 +175,6 @@ class Sample(_WEvent):
             units = UNITS * self.windows
             after = Publication(self._noisy(item, units), units, self.windows - 1, 0, units)
         return after, [self._values(after)]
-
-    def cost_over(self, windows: int) -> Fraction:
-        """Return the most that any so many consecutive windows can cost."""
-        return -(-windows // self.windows) * self.epsilon
 
 
 @dataclass(frozen=True)
@@ -219,13 +208,6 @@ class BudgetAbsorption(_WEvent):
         noise = int(discrete_laplace(item.key, label, self.unit, 1)[0])
         distance = int(np.abs(item.counts - state.values).sum())
         return distance + noise > self.zones / (units * self.unit)
-
-    def cost_over(self, windows: int) -> Fraction:
-        """Return the most that any so many consecutive windows can cost.
-
-        By (2) above: a single publication has at most w units, several have at most one a window.
-        """
-        return (windows + max(windows, self.windows)) * self.unit
 
 
 def uniform(parameters: Parameters) -> Uniform:

@@ -12,42 +12,22 @@ large (copies). The exact factor is ``dependence.factors``.
 | e^epsilon_j|                      | Theorem 1: r_j itself was withheld                                |
 | epsilon    | ``epsilon``          | per attribute, shape (k,)                                         |
 | n, u       | ``queries``, ``released`` | per attribute, how often asked and how many of those released|
-| n (ticks)  | ``ticks``            | ticks by which a record's value can differ through one device     |
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import deltas, log
-from stream.accounting.leakage.entries import Floats, number, positive, whole
+from stream.accounting.leakage.entries import Floats
 from stream.accounting.leakage.exclusion import (
-    dependent_release_factor,
-    dependent_suppression_factor,
     exp_or_inf,
     spent,
-    suppression_factor,
 )
 from stream.errors import UsageError
-
-
-def colluding_factor(delta_1: float, delta_2: float, epsilon_i: float, epsilon_j: float, *, released_i: bool) -> float:
-    """Return the factor on the odds of X_j when r_j was withheld and r_i was withheld or released.
-
-    Theorem 4: f_1 e^epsilon_j or f_2 e^epsilon_j. For n queries put n epsilon for epsilon. Exact for two
-    attributes.
-
-    Raises:
-        UsageError: as ``exclusion`` for its arguments.
-    """
-    if released_i:
-        return dependent_release_factor(delta_1, delta_2) * suppression_factor(epsilon_j)
-    return dependent_suppression_factor(delta_1, delta_2, epsilon_i) * suppression_factor(epsilon_j)
 
 
 def pairwise_factors(joint: Floats, epsilon: Floats, queries: NDArray[np.int64], released: NDArray[np.int64]) -> Floats:
@@ -95,55 +75,3 @@ def _log_release_factor(joint: Floats, i: int, j: int) -> float:
         raise UsageError(f"released[{i}] must be 0: such a record is never released")
     sensitive, public = log(table[1]) - log(table.sum(axis=0))
     return float(sensitive - public)
-
-
-def coalition_epsilon(members: Iterable[Sequence[float]], *, nested: bool = True) -> Floats:
-    """Return what a coalition knows of each attribute, as one epsilon per attribute.
-
-    Args:
-        members: per audience of the coalition its epsilon for each attribute; 0 where it has none.
-        nested: audiences share one permanent coin per record (released to i iff u < 1 - e^-epsilon_i),
-            so together they see what the largest epsilon shows. False: own coins, the epsilons add.
-
-    Raises:
-        UsageError: no member, or members with different numbers of attributes.
-    """
-    rows = [np.asarray(m, dtype=np.float64) for m in members]
-    if not rows or any(row.shape != rows[0].shape for row in rows):
-        raise UsageError("members must be audiences with one epsilon per attribute each")
-    table = np.array(rows)
-    return np.asarray(table.max(axis=0) if nested else table.sum(axis=0), dtype=np.float64)
-
-
-def composed_factor(attribute_epsilon: float, count_epsilons: Iterable[float], *, ticks: int, devices: int) -> float:
-    """Return e^(epsilon_attribute + devices ticks sum of count epsilons).
-
-    The most that a withheld attribute together with the count releases of the same zone can raise the
-    odds of a sensitive value, when the value can change by moving ``devices`` devices for ``ticks`` ticks.
-
-    Raises:
-        UsageError: an epsilon is negative, or ticks or devices is not a whole number >= 0.
-    """
-    own = number(attribute_epsilon, "attribute_epsilon", low=0.0, finite=False, any_size=True)
-    counts = math.fsum(number(e, "count_epsilons", low=0.0, any_size=True) for e in count_epsilons)
-    return exp_or_inf(own + whole(devices, "devices") * whole(ticks, "ticks") * counts)
-
-
-def habit_factor(epsilon: float, days: int) -> float:
-    """Return e^(days epsilon): the same sensitive habit withheld on every one of ``days`` days.
-
-    Each day is a record of its own with a coin of its own, so a constant habit is asked n times (Lee &
-    Smith, (2)).
-    """
-    return suppression_factor(epsilon, days)
-
-
-def habit_days(epsilon: Fraction, cap: Fraction) -> int:
-    """Return how many attribute days fit under ln factor <= cap, exactly: floor(cap / epsilon).
-
-    Raises:
-        UsageError: epsilon is not positive or cap is negative.
-    """
-    positive(epsilon, "epsilon")
-    number(cap, "cap", low=0.0)
-    return math.floor(Fraction(cap) / Fraction(epsilon))

@@ -158,37 +158,6 @@ def factors(joint: Floats, epsilon: Floats, queries: NDArray[np.int64], released
     return exp(log_factors(joint, log_evidence(epsilon, queries, released)))
 
 
-def value_factors(
-    joint: Floats,
-    sensitive: Sequence[NDArray[np.bool_]],
-    epsilon: Floats,
-    queries: NDArray[np.int64],
-    observed: Sequence[int | None],
-) -> Floats:
-    """Return F_j when a release shows the *value* of a record, not only that it is not sensitive.
-
-    Args:
-        joint: Pr of the records' values, axis a over the values of attribute a.
-        sensitive: per attribute a mask over its values.
-        epsilon: per attribute, shape (k,).
-        queries: per attribute how often asked, at least 1 where a value was observed, shape (k,).
-        observed: per attribute the index of the released value, or None if every query was withheld.
-
-    Raises:
-        UsageError: a sensitive value is said to be released, or the outcome cannot happen.
-    """
-    evidence = []
-    for a, value in enumerate(observed):
-        outcome = _log_outcome(f"observed[{a}]", float(epsilon[a]), int(queries[a]), int(value is not None))
-        row = np.where(sensitive[a], outcome[0], outcome[1])
-        if value is not None:
-            if sensitive[a][value]:
-                raise UsageError(f"observed[{a}] must not be a sensitive value: those are never released")
-            row = np.where(np.arange(len(row)) == value, row, -math.inf)
-        evidence.append(row)
-    return exp(log_factors(joint, evidence, sensitive))
-
-
 def implications(joint: Floats, sensitive: Sequence[NDArray[np.bool_]]) -> list[tuple[int, int, int]]:
     """Return each (i, value, j) where a value of i that may be released proves that j is sensitive.
 

@@ -41,11 +41,6 @@ def spent(epsilon: float, queries: int) -> float:
     return 0.0 if queries == 0 else queries * epsilon
 
 
-def release_probability(epsilon: float) -> float:
-    """Return 1 - e^-epsilon, the chance that a record that is not sensitive is released (Definition 2)."""
-    return -math.expm1(-_epsilon(epsilon))
-
-
 def suppression_factor(epsilon: float, queries: int = 1) -> float:
     """Return e^(n epsilon): how much withholding r_i in ``queries`` queries raises the odds of X_i (Theorem 1, (2)).
 

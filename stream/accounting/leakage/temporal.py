@@ -41,7 +41,6 @@ import numpy as np
 
 from stream.accounting.leakage.dependence import log
 from stream.accounting.leakage.entries import Floats, positive
-from stream.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -193,14 +192,3 @@ def quantified_allocation(backward: Loss, forward: Loss, target: float, horizon:
 def next_epsilon(backward: Loss, goal: float, leaked: float) -> float:
     """Return the largest epsilon_t that keeps BPL(t) at ``goal`` after BPL(t-1) = ``leaked``; at least 0."""
     return max(0.0, goal - backward(leaked))
-
-
-def thinned(matrix: Floats, every: int) -> Floats:
-    """Return the transition matrix between releases when only every k-th window is released.
-
-    Raises:
-        UsageError: every is below 1.
-    """
-    if every < 1:
-        raise UsageError(f"every must be at least 1, got {every}")
-    return np.asarray(np.linalg.matrix_power(matrix, every), dtype=np.float64)

@@ -1,24 +1,15 @@
 """Coalitions, the pairwise product where it is right and where it is not, and kinds of release together."""
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.collusion import (
-    coalition_epsilon,
-    colluding_factor,
-    composed_factor,
-    habit_days,
-    habit_factor,
-    pairwise_factors,
-)
+from stream.accounting.leakage.collusion import pairwise_factors
 from stream.accounting.leakage.dependence import factors
 from stream.accounting.leakage.joint import declared
-from stream.errors import UsageError
 
 TRIPLE = declared(
     {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
@@ -27,11 +18,6 @@ TRIPLE = declared(
 
 def product(joint: NDArray[Any], epsilon: list[Any], queries: list[int], released: list[int]) -> NDArray[Any]:
     return pairwise_factors(joint, np.array(epsilon, float), np.array(queries), np.array(released))
-
-
-def test_theorem_4_reproduces_the_worked_example() -> None:
-    assert colluding_factor(0.75, 1 / 3, 1.0, 0.5, released_i=False) == pytest.approx(2.399250781, abs=5e-10)
-    assert colluding_factor(0.75, 1 / 3, 1.0, 0.5, released_i=True) == pytest.approx(0.618270477, abs=5e-10)
 
 
 def test_the_product_differs_from_the_truth_for_three_attributes() -> None:
@@ -112,32 +98,3 @@ def test_the_product_is_exact_for_two_attributes_on_random_models(seeded: Any) -
         released = np.array([rng.integers(0, n + 1) for n in queries])
         exact = factors(joint, epsilon, queries, released)
         assert pairwise_factors(joint, epsilon, queries, released) == pytest.approx(exact, rel=1e-12)
-
-
-def test_with_nested_coins_a_coalition_knows_what_its_largest_epsilon_shows() -> None:
-    assert coalition_epsilon([[1.0, 0.0], [0.2, 0.5]]).tolist() == [1.0, 0.5]
-
-
-def test_with_own_coins_the_epsilons_of_a_coalition_add() -> None:
-    assert coalition_epsilon([[1.0, 0.0], [0.2, 0.5]], nested=False).tolist() == [1.2, 0.5]
-
-
-def test_members_must_speak_of_the_same_attributes() -> None:
-    for members in ([], [[1.0], [1.0, 2.0]]):
-        with pytest.raises(UsageError, match="members"):
-            coalition_epsilon(members)
-
-
-def test_counts_of_the_same_zone_weaken_an_attribute() -> None:
-    assert composed_factor(0.5, [0.1, 0.05], ticks=12, devices=3) == pytest.approx(math.exp(0.5 + 36 * 0.15))
-    assert composed_factor(0.5, [], ticks=12, devices=3) == pytest.approx(math.exp(0.5))
-
-
-@pytest.mark.parametrize(("days", "factor"), [(5, math.exp(1)), (20, math.exp(4)), (0, 1.0)])
-def test_a_habit_costs_epsilon_a_day(days: int, factor: float) -> None:
-    assert habit_factor(0.2, days) == pytest.approx(factor)
-
-
-def test_the_days_that_fit_are_counted_exactly() -> None:
-    assert habit_days(Fraction("0.1"), Fraction("0.3")) == 3
-    assert habit_days(Fraction("0.1"), Fraction("0.29")) == 2

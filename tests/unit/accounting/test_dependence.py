@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stream.accounting.leakage.collusion import colluding_factor
-from stream.accounting.leakage.dependence import deltas, factors, implications, prior_odds, value_factors
+from stream.accounting.leakage.dependence import deltas, factors, implications, prior_odds
 from stream.accounting.leakage.exclusion import (
     dependent_release_factor,
     dependent_suppression_factor,
@@ -78,9 +77,10 @@ def test_theorems_1_to_4_and_corollary_1_are_the_case_of_two_attributes_on_2000_
         assert ask(joint, [e_i, e_j], [n, 0], [0, 0])[1] == pytest.approx(corollary_1, rel=1e-12)
         assert ask(joint, [e_i, e_j], [1, 0], [1, 0])[1] == pytest.approx(dependent_release_factor(d1, d2), rel=1e-12)
         for released in (False, True):
-            expected = colluding_factor(d1, d2, e_i, e_j, released_i=released)
+            other = dependent_release_factor(d1, d2) if released else dependent_suppression_factor(d1, d2, e_i)
+            theorem_4 = other * suppression_factor(e_j)
             found = ask(joint, [e_i, e_j], [1, 1], [int(released), 0])[1]
-            assert found == pytest.approx(expected, rel=1e-12)
+            assert found == pytest.approx(theorem_4, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -160,66 +160,9 @@ ARRIVAL_SENSITIVE = np.array([False, False, True])  # early, usual, late
 LEVEL_SENSITIVE = np.array([True, False])
 
 
-def enumerated_values(
-    joint: NDArray[Any],
-    masks: list[NDArray[Any]],
-    epsilon: NDArray[Any],
-    queries: NDArray[Any],
-    observed: list[Any],
-    target: int,
-) -> float:
-    sums, prior = [0.0, 0.0], [0.0, 0.0]
-    for x in itertools.product(*[range(s) for s in joint.shape]):
-        likelihood = 1.0
-        for a, v in enumerate(x):
-            p = 0.0 if masks[a][v] else 1.0 - math.exp(-epsilon[a])
-            if observed[a] is None:
-                likelihood *= (1.0 - p) ** queries[a]
-            else:
-                likelihood *= p * (1.0 - p) ** (queries[a] - 1) * (v == observed[a])
-        side = 0 if masks[target][x[target]] else 1
-        sums[side] += joint[x] * likelihood
-        prior[side] += joint[x]
-    return sums[0] / sums[1] / (prior[0] / prior[1])
-
-
-def test_factors_of_released_values_equal_enumeration(seeded: Any) -> None:
-    rng = seeded(3)
-    masks = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE, np.array([False, True, False, True])]
-    for _ in range(300):
-        joint = rng.dirichlet(np.ones(24)).reshape(3, 2, 4)
-        epsilon, queries = rng.uniform(0.1, 2, 3), rng.integers(1, 4, 3)
-        observed = [rng.choice([None, 0, 1]), rng.choice([None, 1]), rng.choice([None, 0, 2])]
-        found = value_factors(joint, masks, epsilon, queries, observed)
-        for j in range(3):
-            if observed[j] is None:
-                expected = enumerated_values(joint, masks, epsilon, queries, observed, j)
-                assert found[j] == pytest.approx(expected, rel=1e-12)
-            else:
-                assert found[j] == 0.0
-
-
-def test_the_value_says_more_than_that_it_was_released() -> None:
-    joint = np.array([[0.05, 0.25], [0.25, 0.05], [0.2, 0.2]])
-    masks, epsilon, queries = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE], np.array([1.0, 1.0]), np.array([1, 0])
-    early = value_factors(joint, masks, epsilon, queries, [0, None])[1]
-    usual = value_factors(joint, masks, epsilon, queries, [1, None])[1]
-    binary = np.array([[0.2, 0.2], [0.3, 0.3]])
-    assert ask(binary, epsilon, queries, [1, 0])[1] == pytest.approx(1.0)
-    assert (early, usual) == (pytest.approx(0.2), pytest.approx(5.0))
-
-
-def test_a_sensitive_value_is_never_released() -> None:
-    with pytest.raises(UsageError, match=r"observed\[0\]"):
-        value_factors(
-            np.full((3, 2), 1 / 6), [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE], np.ones(2), np.array([1, 1]), [2, None]
-        )
-
-
 def test_values_that_prove_another_sensitive_are_found() -> None:
     joint = np.array([[0.2, 0.0], [0.3, 0.2], [0.3, 0.0]])
     masks = [ARRIVAL_SENSITIVE, LEVEL_SENSITIVE]
     assert implications(joint, masks) == [(0, 0, 1)]
     assert implications(joint.T, masks[::-1]) == [(1, 0, 0)]
-    assert value_factors(joint, masks, np.ones(2), np.array([1, 0]), [0, None])[1] == math.inf
     assert implications(np.full((3, 2), 1 / 6), masks) == []

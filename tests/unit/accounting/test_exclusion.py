@@ -10,17 +10,11 @@ from stream.accounting.leakage.exclusion import (
     dependent_release_factor,
     dependent_suppression_factor,
     posterior_odds,
-    release_probability,
     suppression_factor,
 )
 from stream.errors import UsageError
 
 DELTA_1, DELTA_2 = 0.75, 1 / 3
-
-
-@pytest.mark.parametrize(("epsilon", "chance"), [(0.1, 0.0952), (0.5, 0.3935), (1.0, 0.6321), (2.0, 0.8647)])
-def test_release_probability_is_that_of_osdprr(epsilon: float, chance: float) -> None:
-    assert release_probability(epsilon) == pytest.approx(chance, abs=5e-5)
 
 
 def test_n_refusals_raise_the_odds_by_e_to_the_n_epsilon() -> None:

@@ -18,7 +18,6 @@ from stream.accounting.leakage.temporal import (
     next_epsilon,
     quantified_allocation,
     supremum,
-    thinned,
     total_leakage,
     total_supremum,
 )
@@ -133,7 +132,7 @@ def test_a_days_presence(epsilon: float, value: float) -> None:
 
 @pytest.mark.parametrize(("every", "value"), [(1, 1.6917), (3, 0.6279), (6, 0.3255), (12, 0.1786), (24, 0.1173)])
 def test_thinning_is_a_cheap_defence(every: int, value: float) -> None:
-    carry = loss(thinned(sticky(0.95), every))
+    carry = loss(np.linalg.matrix_power(sticky(0.95), every))
     assert total_supremum(carry, carry, 0.1) == pytest.approx(value, abs=5e-5)
 
 
@@ -217,8 +216,3 @@ def test_a_chain_without_one_stationary_distribution_is_refused() -> None:
 
 def test_learnt_transitions_have_no_zeros() -> None:
     assert learn_transitions(np.array([[3, 0], [1, 1]])).tolist() == [[0.875, 0.125], [0.5, 0.5]]
-
-
-def test_thinning_needs_a_positive_number_of_windows() -> None:
-    with pytest.raises(UsageError, match="every"):
-        thinned(M3, 0)

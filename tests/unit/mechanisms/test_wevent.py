@@ -143,21 +143,10 @@ def test_whatever_the_tests_of_budget_absorption_say_any_windows_cost_at_most_th
             costs.append(mechanism.spent(state))
         for n in largest:
             largest[n] = max(largest[n], dearest(costs, n))
-    assert all(largest[n] <= mechanism.cost_over(n) for n in largest)
-    assert mechanism.cost_over(windows) == largest[windows] == 1
-    assert largest[1] == mechanism.cost_over(1)
-
-
-@each_mechanism
-def test_bound_over_w_windows_is_epsilon_and_over_more_it_grows(name: str) -> None:
-    mechanism = w_event_mechanism(name, zones=1, epsilon=F(1, 3), windows=12)
-    assert mechanism.cost_over(12) == F(1, 3)
-    assert mechanism.cost_over(24) == F(2, 3)
-    assert [mechanism.cost_over(n) for n in (1, 13)] == {
-        "uniform": [F(1, 36), F(13, 36)],
-        "sample": [F(1, 3), F(2, 3)],
-        "ba": [F(13, 72), F(26, 72)],
-    }[name]
+    bound = {n: (n + max(n, windows)) * mechanism.unit for n in largest}
+    assert all(largest[n] <= bound[n] for n in largest)
+    assert bound[windows] == largest[windows] == 1
+    assert largest[1] == bound[1]
 
 
 @each_mechanism
