@@ -8,7 +8,7 @@ LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-
           --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check mutants bench storm format lock
+.PHONY: help demo test check pinned mutants nightly bench storm format lock
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -26,8 +26,19 @@ check: $(READY)  ## Lint, format, types, and which way imports may point
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
+pinned: $(READY)  ## Released bytes on the oldest NumPy and on the newest Python (fetched beside Debian's own)
+	.ci/pinned || [ $$? = 77 ]
+
 mutants: $(READY)  ## Break promises one by one in a copy; some test must notice (MUTANTS="--changed HEAD~1")
 	$(PYTHON) -m tests.mutants $(MUTANTS)
+
+nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutant, load and latency; two to three hours
+	$(PYTHON) -m tests.unit.snmp.test_snmp_fuzz 200000
+	$(PYTHON) -m pytest tests/acceptance/test_compose_up.py
+	$(MAKE) storm
+	$(MAKE) mutants MUTANTS=
+	$(MAKE) pinned
+	$(MAKE) bench
 
 bench: $(BENCH)  ## Speed, latency and memory, each beside an alternative (installs pysnmp and Quix Streams)
 	$(PYTHON) -m tests.benchmarks

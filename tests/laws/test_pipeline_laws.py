@@ -279,6 +279,7 @@ PINNED = {
 }
 
 
+@pytest.mark.pinned
 def test_the_state_is_the_same_on_every_machine() -> None:
     made = Pipeline(POLICY, SITE, laboratory())
     states = made.initial()
@@ -291,6 +292,7 @@ def test_the_state_is_the_same_on_every_machine() -> None:
     assert hashed.hexdigest() == PINNED_STATE
 
 
+@pytest.mark.pinned
 @pytest.mark.parametrize("release", ["grouped", "plain", "smooth"])
 def test_the_bytes_of_a_release_are_the_same_on_every_machine(release: Any) -> None:
     """All bytes but the policy's version, which a new setting changes and which no value depends on."""
@@ -305,6 +307,7 @@ def test_the_bytes_of_a_release_are_the_same_on_every_machine(release: Any) -> N
     assert (record["values"], hashlib.sha256(b"\n".join(values)).hexdigest()) == PINNED[release]
 
 
+@pytest.mark.pinned
 def test_attributes_shown_are_the_same_on_every_machine() -> None:
     outputs = [o for o in outputs_of(POLICY, SEEN, laboratory(5)) if o.topic.endswith(".office-day.v1")]
     shown = {o.id: parse_record(o.value).get("value") for o in outputs if parse_record(o.value)["released"]}

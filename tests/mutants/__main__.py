@@ -20,6 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--changed", metavar="BASE", help="only entries whose file or nearest tests differ from BASE")
     parser.add_argument("--only", metavar="NAME", action="append", default=[], help="only entries with NAME in theirs")
+    parser.add_argument("--at-most", type=int, metavar="N", help="of more than N entries, N spread over them all")
     parser.add_argument("--jobs", type=int, default=1, help="how many at the same time")
     options = parser.parse_args()
     try:
@@ -30,6 +31,9 @@ def main() -> int:
     if not mutants:
         print("mutants: none to try")
         return 0
+    if options.at_most is not None and options.at_most < len(mutants):
+        print(f"mutants: {options.at_most} of {len(mutants)}, the rest by make nightly")
+        mutants = spread(mutants, options.at_most)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tacet-mutants-") as folder:
         results = run(mutants, ROOT, Path(folder), options.jobs, _tell)
@@ -37,6 +41,11 @@ def main() -> int:
     told = ", ".join(f"{number} {outcome}" for outcome, number in count.items())
     print(f"mutants: {len(results)} tried, {told}, in {time.monotonic() - begun:.0f} s")
     return int(count[KILLED] < len(results))
+
+
+def spread(mutants: list[Mutant], number: int) -> list[Mutant]:
+    """Return ``number`` of the mutants (1 … all of them), at equal distances in the catalogue's order."""
+    return [mutants[at * len(mutants) // number] for at in range(number)]
 
 
 def _wanted(mutants: list[Mutant], only: list[str], base: str | None) -> list[Mutant]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import spread
 from tests.mutants.catalogue import CatalogueError, Mutant, locate, mutated, read_catalogue
 from tests.mutants.run import BROKEN, KILLED, SURVIVED, run
 
@@ -130,3 +131,10 @@ def test_code_that_cannot_be_imported_is_a_broken_entry_and_no_kill(tree: Path, 
 def test_tests_that_fail_without_a_mutant_kill_nothing(tree: Path, tmp_path: Path) -> None:
     (tree / "stream/budget.py").write_text(CODE.replace("LIMIT - spent", "LIMIT  - spent - 1"))
     assert outcomes(tree, tmp_path / "copies", entry()) == [BROKEN]
+
+
+def test_a_sample_is_spread_over_the_whole_catalogue() -> None:
+    catalogue = read_catalogue()
+    few = spread(catalogue, 3)
+    assert few == [catalogue[0], catalogue[len(catalogue) // 3], catalogue[2 * len(catalogue) // 3]]
+    assert spread(catalogue, len(catalogue)) == catalogue
