@@ -25,7 +25,8 @@ from connectors.commands.options import (
 from connectors.embedded.readings import read_policies
 from connectors.embedded.runner import opened
 from connectors.embedded.store import SqliteStore
-from connectors.files.observations import ObservationFile, shortfall
+from connectors.files.observations import ObservationFile
+from connectors.files.shortfall import shortfall
 from connectors.reports.books import with_kept
 from stream.pipeline import Options
 from stream.policy.document import decimal_string

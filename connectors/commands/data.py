@@ -29,8 +29,9 @@ from connectors.commands.options import (
     working,
 )
 from connectors.files.counts import TableRelease, release_file
-from connectors.files.observations import ObservationFile, shortfall
+from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay as run_replay
+from connectors.files.shortfall import shortfall
 from connectors.simulation import files as simulation
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.faults import parse_faults

@@ -25,7 +25,8 @@ from connectors.commands.options import (
     windows_options,
 )
 from connectors.commands.summaries import tell_file, tell_traps
-from connectors.files.observations import ObservationFile, shortfall
+from connectors.files.observations import ObservationFile
+from connectors.files.shortfall import shortfall
 from connectors.kafka.claims import Claims
 from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked

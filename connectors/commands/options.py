@@ -26,7 +26,7 @@ from rich.progress import (
 
 from connectors import keyfile
 from connectors.commands.progress import Came, reporting
-from connectors.files.observations import NO_DROPS
+from connectors.files.shortfall import NO_DROPS
 from connectors.snmp.admission import read_communities
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy

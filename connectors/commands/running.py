@@ -35,7 +35,8 @@ from connectors.embedded.runner import (
     refuse_older,
     sensing_counters,
 )
-from connectors.files.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.files.observations import ObservationFile
+from connectors.files.shortfall import NO_DROPS, shortfall
 from connectors.signals import stop_signals
 from connectors.snmp.clock import CLOCK_STEP, wall_clock
 from connectors.snmp.port import Port

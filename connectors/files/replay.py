@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from connectors.files.observations import NO_DROPS, ObservationFile, shortfall
+from connectors.files.observations import ObservationFile
+from connectors.files.shortfall import NO_DROPS, shortfall
 from connectors.files.text_rows import Tally
 from connectors.private_folder import private_folder
 from stream.errors import DataError, UsageError

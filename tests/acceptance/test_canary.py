@@ -25,8 +25,9 @@ import pytest
 from connectors import keyfile, logs
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
-from connectors.files.observations import ObservationFile, shortfall
+from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
+from connectors.files.shortfall import shortfall
 from connectors.snmp.ber import IP_ADDRESS, tlv
 from connectors.snmp.profiles import ENTERPRISES
 from connectors.snmp.sender import (

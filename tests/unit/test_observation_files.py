@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from connectors.files import text_rows
-from connectors.files.observations import COLUMNS, ObservationFile, shortfall
+from connectors.files.observations import COLUMNS, ObservationFile
+from connectors.files.shortfall import shortfall
 from stream.errors import DataError, UsageError
 from stream.pipeline import Options, Pipeline
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
