@@ -151,7 +151,10 @@ def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broke
             process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + 30
     for line, process in going_on:
-        assert process.wait(timeout=max(1.0, deadline - time.monotonic())) == 0, line
+        well = (
+            {0} if line.split()[1] != "subscribe" else {0, -signal.SIGTERM}
+        )  # a reader has nothing to bring to an end
+        assert process.wait(timeout=max(1.0, deadline - time.monotonic())) in well, line
 
 
 def test_what_needs_an_engine_is_what_try_compose_does() -> None:
