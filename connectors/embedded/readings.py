@@ -43,7 +43,7 @@ def given_releases(folder: Path, audience: str) -> set[str]:
     return {name for (name,) in _of_outbox(folder, audience, "SELECT DISTINCT release FROM records")}
 
 
-def _of_outbox(folder: Path, audience: str, query: str, *values: int) -> list[Any]:
+def _of_outbox(folder: Path, audience: str, query: str, *values: int | str) -> list[Any]:
     path = folder / "private" / f"{audience}.sqlite"
     if not path.exists():
         return []
@@ -83,6 +83,21 @@ def read_published(folder: Path) -> list[bytes]:
             "SELECT value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"
         ).fetchall()
     return [bytes(value) for (value,) in rows] + [value for box in boxes for _, value in read_outbox(folder, box, 0)]
+
+
+def contradicted(folder: Path) -> dict[str, str]:
+    """Return each audience whose outbox holds other bytes of a record that the store is about to give, and its id."""
+    with _reading(require_store(folder)) as connection:
+        rows = connection.execute(
+            "SELECT topic, id, value FROM outputs WHERE topic LIKE 'tacet.private.%' ORDER BY seq"
+        ).fetchall()
+    found: dict[str, str] = {}
+    for topic, identity, value in rows:
+        audience = topic.split(".")[2]
+        held = _of_outbox(folder, audience, "SELECT value FROM records WHERE id = ?", identity)
+        if held not in ([], [(value,)]):
+            found.setdefault(audience, identity)
+    return found
 
 
 def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:

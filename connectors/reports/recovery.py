@@ -15,7 +15,14 @@ import orjson
 
 from connectors import keyfile
 from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
-from connectors.embedded.readings import outboxes, read_identity, read_outbox, read_policies, read_snapshot
+from connectors.embedded.readings import (
+    contradicted,
+    outboxes,
+    read_identity,
+    read_outbox,
+    read_policies,
+    read_snapshot,
+)
 from connectors.embedded.rollback_mark import DamagedMarkError, bind_again, mark_path, read_marks
 from connectors.embedded.sqlite_file import StoreError
 from connectors.embedded.store import SqliteStore
@@ -85,8 +92,9 @@ def store_findings(
         if known is not None:
             found += _of_key(folder, known)
     except StoreError as problem:
-        found.append(Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER)))
-    return [*found, *_of_outboxes(folder)]
+        return [*found, Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER)), *_of_outboxes(folder)]
+    damaged = list(_of_outboxes(folder))
+    return [*found, *(damaged or _other_outboxes(folder))]
 
 
 def _unusable(key_file: Path) -> Iterator[Finding]:
@@ -124,20 +132,32 @@ def _of_folder(folder: Path) -> Iterator[Finding]:
 
 
 def _of_outboxes(folder: Path) -> Iterator[Finding]:
+    """Outboxes that cannot be read."""
     for audience, path in outboxes(folder):
         try:
             read_outbox(folder, audience, 0)
         except StoreError as problem:
-            yield Finding(
-                str(problem),
-                (
-                    Way(f"put {path} back from a copy", f"what came after the copy is not given to {audience} again"),
-                    Way(
-                        f"move {path} away; 'tacet run' makes a new one",
-                        f"what it held is not given to {audience} again, and 'tacet audit verify' goes on to miss it",
-                    ),
-                ),
-            )
+            yield _wrong_outbox(audience, path, str(problem))
+
+
+def _other_outboxes(folder: Path) -> Iterator[Finding]:
+    """Outboxes of another store: what is in them would contradict what this one gives."""
+    for audience, release_id in contradicted(folder).items():
+        path = dict(outboxes(folder))[audience]
+        yield _wrong_outbox(audience, path, f"{path}: holds another release {release_id} than the store")
+
+
+def _wrong_outbox(audience: str, path: Path, what: str) -> Finding:
+    return Finding(
+        what,
+        (
+            Way(f"put {path} back from a copy", f"what came after the copy is not given to {audience} again"),
+            Way(
+                f"move {path} away; 'tacet run' makes a new one",
+                f"what it held is not given to {audience} again, and 'tacet audit verify' goes on to miss it",
+            ),
+        ),
+    )
 
 
 def _broken(folder: Path) -> Iterator[Finding]:

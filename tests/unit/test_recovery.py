@@ -171,6 +171,11 @@ def test_a_key_of_another_store_is_told(ground: Any) -> None:
 # --- files that cannot be read --------------------------------------------------------------------------
 
 
+def change(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(statement)
+
+
 def starts(ground: Path) -> str:
     """Return what a start on the store says, "" when nothing keeps it from going on."""
     try:
@@ -186,6 +191,7 @@ def starts(ground: Path) -> str:
         (lambda g: (g / "store/store.sqlite").write_bytes(bytes(range(256)) * 99), ["put", "begin"]),
         (lambda g: os.truncate(g / "store/store.sqlite", 40_000), ["put", "begin"]),
         (lambda g: (g / "store/private/board.sqlite").write_bytes(bytes(range(256)) * 99), ["put", "move"]),
+        (lambda g: change(g / "store/private/board.sqlite", "UPDATE records SET value = x'7b7d'"), ["put", "move"]),
         (lambda g: (g / "store").chmod(0o755), ["'chmod"]),
         (lambda g: (g / "store/private").chmod(0o750), ["'chmod"]),
         (lambda g: (g / "key").unlink(), ["put", "begin"]),
@@ -193,7 +199,18 @@ def starts(ground: Path) -> str:
         (lambda g: (g / "key").chmod(0o644), ["put", "begin"]),
         (lambda g: mark_path(g / "key").write_text("{"), ["put", "'tacet", "begin"]),
     ],
-    ids=["store", "store cut", "outbox", "folder", "folder of outboxes", "no key", "key", "key open to all", "mark"],
+    ids=[
+        "store",
+        "store cut",
+        "outbox",
+        "another's outbox",
+        "folder",
+        "folder of outboxes",
+        "no key",
+        "key",
+        "key open to all",
+        "mark",
+    ],
 )
 def test_whatever_keeps_a_start_from_going_on_has_its_ways_out(ground: Any, damage: Any, first_words: Any) -> None:
     assert starts(ground) == ""
