@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from stream.mechanisms.filter_calendar import Slot
-from stream.records import Micros
+from stream.records import EPOCH, Micros
 from stream.schemas import parse_time
 
 MONTH_DAYS = 30
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def busiest_month(days: Iterable[str], now: str) -> int:
@@ -37,5 +36,5 @@ def local_day(day: str, timezone: ZoneInfo) -> tuple[Micros, Micros]:
 
 def slot_of(instant: Micros, timezone: ZoneInfo) -> Slot:
     """Return an instant's place in the site-local week."""
-    local = (_EPOCH + timedelta(microseconds=instant)).astimezone(timezone)
+    local = (EPOCH + timedelta(microseconds=instant)).astimezone(timezone)
     return Slot(2 * local.hour + local.minute // 30, local.hour, local.weekday() >= 5)

@@ -7,6 +7,7 @@ Spends and epsilons are exact: ``Fraction`` inside, decimal strings outside.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ SECOND: Micros = 1_000_000
 MINUTE: Micros = 60 * SECOND
 HOUR: Micros = 60 * MINUTE
 DAY: Micros = 86_400 * SECOND
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""The instant 0."""
 
 
 class Row(NamedTuple):

@@ -6,15 +6,16 @@ so their fields, order and types are stated once. Readers skip fields they do no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict
 
 from stream.errors import DataError
-from stream.records import Heartbeat, Micros, ObservationBatch, Rejected, Row
+from stream.records import EPOCH, Heartbeat, Micros, ObservationBatch, Rejected, Row
 
 OBSERVATIONS = "tacet.observations.v1"
 PRESENCE = "tacet.presence.v1"
@@ -34,13 +35,16 @@ def private_topic(audience: str, release: str) -> str:
 LATEST: Micros = 1 << 53
 """No time is this late (the year 2255): every number up to it is exact in any JSON reader."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 
 def rfc3339(time: Micros) -> str:
     """Return ``2026-03-02T10:05:00Z``, with a fraction only where there is one."""
-    text = (_EPOCH + timedelta(microseconds=time)).isoformat()
+    text = (EPOCH + timedelta(microseconds=time)).isoformat()
     return text.removesuffix("+00:00") + "Z"
+
+
+def json_float(value: float | None) -> float | str | None:
+    """Return a number as JSON has it: infinity is the string "inf"."""
+    return "inf" if value is not None and math.isinf(value) else value
 
 
 def parse_time(text: str) -> Micros:
@@ -52,7 +56,7 @@ def parse_time(text: str) -> Micros:
     if moment is None or moment.tzinfo is None:
         msg = "must be an RFC 3339 time with a zone, such as 2026-03-02T10:05:00Z"
         raise ValueError(msg)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 # --- observations -------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +21,7 @@ from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import AttributeRelease, CountRelease, Policy, decimal_string
 from stream.release.promises import attribute_promises, count_promises
+from stream.schemas import json_float
 
 
 @click.group()
@@ -162,7 +162,7 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
             {
                 "site": p.site, "release": p.release, "reader": p.reader, "mechanism": p.mechanism,
                 "zones": p.zones, "epsilon": {unit: decimal_string(e) for unit, e in p.units.items()},
-                "temporal": plain(knowledge.temporal(float(p.units["presence_tuple"]))),
+                "temporal": json_float(knowledge.temporal(float(p.units["presence_tuple"]))),
                 "meeting": knowledge.meeting(float(p.units["presence_tuple"])),
             }
             for p in count_promises(policy)
@@ -170,9 +170,9 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
         "attributes": [
             {
                 "site": p.site, "release": p.release, "attribute": p.attribute, "reader": p.reader,
-                "epsilon": decimal_string(p.epsilon), "factor": p.factor, "exact": plain(p.exact),
-                "with_counts": plain(p.with_counts),
-                "habit": {str(days): plain(factor) for days, factor in p.habit.items()},
+                "epsilon": decimal_string(p.epsilon), "factor": p.factor, "exact": json_float(p.exact),
+                "with_counts": json_float(p.with_counts),
+                "habit": {str(days): json_float(factor) for days, factor in p.habit.items()},
             }
             for p in attribute_promises(policy)
         ],
@@ -210,8 +210,3 @@ def _model(release: AttributeRelease) -> dict[str, Any]:
         "days_per_month": release.days_per_month,
         "information_target": release.information_target,
     }
-
-
-def plain(value: float | None) -> float | str | None:
-    """Return a number for JSON, infinity as the string "inf"."""
-    return "inf" if value is not None and math.isinf(value) else value

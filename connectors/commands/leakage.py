@@ -21,6 +21,7 @@ from rich.table import Table
 from stream.accounting.leakage import questions
 from stream.accounting.leakage.information import bits
 from stream.errors import UsageError
+from stream.schemas import json_float
 
 Model = dict[str, Any]
 
@@ -121,7 +122,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [_plain(entry) for entry in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    return json_float(value) if isinstance(value, float) else value
 
 
 def _print_json(answer: questions.Answer) -> None:

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from stream.errors import DataError, UsageError
-from stream.records import Micros
+from stream.records import EPOCH, Micros
 from stream.schemas import LATEST
 
 LONGEST_LINE = 1 << 20
@@ -30,7 +30,6 @@ TOO_LONG = "must be at most 1 MiB long"
 UNLIKE_HEADER = "must have the fields that the first line names"
 NO_OBJECT = "must be a JSON object"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 Line = str | None
@@ -222,7 +221,7 @@ def instants(text: str, timezone: ZoneInfo) -> tuple[Micros, ...]:
 
 
 def _micros(moment: datetime) -> Micros:
-    return (moment - _EPOCH) // _MICROSECOND
+    return (moment - EPOCH) // _MICROSECOND
 
 
 def _within(moments: Iterable[Micros]) -> tuple[Micros, ...]:

@@ -40,6 +40,7 @@ from stream.errors import UsageError
 from stream.operators import scan
 from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy
 from stream.records import DAY, DayAttribute, Micros, OccupancyWindow
+from stream.schemas import json_float
 from stream.sensing.attributes import DayAttributes
 
 PSEUDO = 0.5
@@ -211,8 +212,8 @@ def _digits(index: Sequence[int]) -> str:
     return "".join(map(str, index))
 
 
-def _plain(values: list[float]) -> list[float | str]:
-    return ["inf" if math.isinf(value) else value for value in values]
+def _plain(values: list[float]) -> list[float | str | None]:
+    return [json_float(value) for value in values]
 
 
 # --- movement -----------------------------------------------------------------------------------------

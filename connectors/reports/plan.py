@@ -8,7 +8,6 @@ next that is no office.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -28,6 +27,7 @@ from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Occ
 from stream.release.budgets import companions
 from stream.release.count_plan import CountPlan
 from stream.release.promises import attribute_promises, count_promises
+from stream.schemas import json_float
 from stream.sensing.occupancy import Sense
 from stream.simulator.building import OFFICE
 from stream.simulator.events import SimulatorConfig, simulate
@@ -55,8 +55,8 @@ def plan(policy: Policy) -> dict[str, Any]:
         {
             "site": a.site, "release": a.release, "attribute": a.attribute, "audience": a.reader,
             "epsilon": decimal_string(a.epsilon), "zones": _covered(policy, a.site, a.release),
-            "factor": a.factor, "exact": _number(a.exact), "with_counts": _number(a.with_counts),
-            "habit": {str(days): _number(factor) for days, factor in a.habit.items()},
+            "factor": a.factor, "exact": json_float(a.exact), "with_counts": json_float(a.with_counts),
+            "habit": {str(days): json_float(factor) for days, factor in a.habit.items()},
         }
         for a in attribute_promises(policy)
         if a.reader != EVERYBODY
@@ -236,10 +236,6 @@ def simulated_day(tick: Micros = 5 * MINUTE, validity: Micros = 10 * MINUTE) -> 
 
 def _covered(policy: Policy, site: str, release: str) -> int:
     return next(len(policy.zones_of(r, site)) for r in policy.release if r.name == release)
-
-
-def _number(value: float | None) -> float | str | None:
-    return "inf" if value is not None and math.isinf(value) else value
 
 
 def _decimal(value: Fraction | None) -> str | None:

@@ -23,7 +23,6 @@ groupers are separate for each epsilon, so there a coalition pays max(0.8 e) + s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -39,7 +38,7 @@ from stream.accounting.knowledge import Knowledge
 from stream.accounting.views import Readers, Run, RunOf, Sums, View, window_cost
 from stream.policy.fields import EVERYBODY, decimal_string
 from stream.records import WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
-from stream.schemas import LEAKAGE, rfc3339
+from stream.schemas import LEAKAGE, json_float, rfc3339
 
 
 @dataclass(slots=True)
@@ -165,7 +164,7 @@ class Account:
         temporal = self.knowledge.temporal(float(view.largest))
         meeting = self.knowledge.meeting(float(view.tick))
         if temporal is not None:
-            report["temporal"] = round(temporal, 6) if math.isfinite(temporal) else "inf"
+            report["temporal"] = json_float(round(temporal, 6))
         if meeting is not None:
             report["meeting"] = round(meeting, 6)
         return report

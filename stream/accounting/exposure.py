@@ -33,6 +33,7 @@ from stream.accounting.habit import HabitOf, Habits, add_day
 from stream.accounting.leakage.exclusion import exp_or_inf
 from stream.accounting.views import Readers
 from stream.records import AttributeCharge
+from stream.schemas import json_float
 
 JsonFactor = float | str | None
 
@@ -212,6 +213,4 @@ def _times(factor: float, counts: float) -> float:
 
 
 def _json(factor: float | None) -> JsonFactor:
-    if factor is None:
-        return None
-    return "inf" if math.isinf(factor) else round(factor, 9)
+    return None if factor is None else json_float(round(factor, 9))

@@ -12,7 +12,7 @@ For each count release of a window, in the order of the policy:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -28,7 +28,7 @@ from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
 from stream.operators import Operator
 from stream.policy.document import Policy, decimal_string
-from stream.records import WAITING, CountCharge, Micros, OccupancyWindow, Published
+from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, Published
 from stream.release.budgets import Budgets
 from stream.release.carried import Owner
 from stream.release.count_plan import CountPlan
@@ -37,8 +37,6 @@ from stream.release.issuer import Issuer
 from stream.release.query_plan import QueryPlan
 from stream.release.state import ReleaseState
 from stream.schemas import private_topic
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Reasons = dict[str, str | None]
 """Audience -> why it gets nothing; None for those that get it and are charged."""
@@ -73,7 +71,7 @@ class CountReleases:
 
     def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
         """Take a window's coverage into that of its local day."""
-        day = (_EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
+        day = (EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
         state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
 
     def _count_release(

@@ -17,18 +17,17 @@ A zone that was empty all day has None for each.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
 
 from stream.errors import DataError, UsageError
-from stream.records import MINUTE, DayAttribute, DayClosed, Micros, OccupancyWindow
+from stream.records import EPOCH, MINUTE, DayAttribute, DayClosed, Micros, OccupancyWindow
 
 ATTRIBUTES = ("arrival", "departure", "breaks", "occupancy_level")
 BREAK: Micros = 15 * MINUTE
 """Shortest emptiness that is a break."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)

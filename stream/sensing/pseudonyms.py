@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from stream.errors import UsageError
-from stream.records import DAY, Micros
+from stream.records import DAY, EPOCH, Micros
 
 _CACHED_NAMES = 65_536
 _CACHED_EPOCHS = 4
-_EPOCH_ZERO = datetime(1970, 1, 1, tzinfo=UTC).date()
 
 
 def is_locally_administered(mac: bytes) -> bool:
@@ -47,7 +46,7 @@ class Pseudonyms:
     def daily(cls, key: bytes) -> Pseudonyms:
         """Return names that change at each UTC midnight; ``key`` at least 16 octets, else ``UsageError``."""
         _check_key(key)
-        return cls(lambda day: _derive(key, b"day", (_EPOCH_ZERO + timedelta(days=day)).isoformat()))
+        return cls(lambda day: _derive(key, b"day", (EPOCH.date() + timedelta(days=day)).isoformat()))
 
     @classmethod
     def rotating(cls, key: bytes, ttl: Micros) -> Pseudonyms:
