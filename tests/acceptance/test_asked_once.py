@@ -115,7 +115,7 @@ def accept(recorded: Path, policy: Policy, where: Path, key: Path, ticks: int = 
     run((recorded, policy), where, key, first=last - ticks * TICK, last=last, accept_policy=True)
 
 
-def attributes(where: Path, audience: str = "facilities") -> list[dict]:
+def attributes(where: Path, audience: str = "facilities") -> list[dict[str, Any]]:
     records = [orjson.loads(value) for _, value in read_outbox(where, audience, 0)]
     return [record for record in records if "attribute" in record]
 

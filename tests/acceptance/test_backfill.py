@@ -1,6 +1,7 @@
 """Backfill: recorded observations against what a store has released."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ def run(
 
 
 def backfill(
-    day: tuple[Path, Path], where: Path, key: Path, file: Path | None = None, attempt: int = 1, *,
-    first: Any = None, last: Any = None, earlier: tuple[Any, ...] = (), names: tuple[Any, ...] = (),
+    day: tuple[Path, Policy], where: Path, key: Path, file: Path | None = None, attempt: int = 1, *,
+    first: Any = None, last: Any = None, earlier: Sequence[Policy] = (), names: Sequence[str] = (),
 ) -> Backfilled:  # fmt: skip
     folder, policy = day
     options = Options(attempt=attempt, first_window=first, last_window=last)

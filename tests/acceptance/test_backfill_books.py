@@ -63,30 +63,30 @@ def counts(more: str = "", *, mechanism: str = "laplace", epsilon: str = 'facili
     return load_policy(BUILDING + COUNTS.format(mechanism=mechanism, epsilon=epsilon, more=more))
 
 
-def entries(where: Path) -> list[dict]:
+def entries(where: Path) -> list[dict[str, Any]]:
     return [orjson.loads(value) for value in read_topic(where, AUDIT)]
 
 
-def leakage(where: Path) -> list[dict]:
+def leakage(where: Path) -> list[dict[str, Any]]:
     return in_order([orjson.loads(value) for value in read_topic(where, LEAKAGE)])
 
 
-def by_day(audit: Iterable[dict], audience: str = "facilities") -> Counter:
-    spent: Counter = Counter()
+def by_day(audit: Iterable[dict[str, Any]], audience: str = "facilities") -> Counter[Any]:
+    spent: Counter[Any] = Counter()
     for entry in audit:
         if entry["audience"] == audience:
             spent[(parse_time(entry["window_end"]) - TICK) // DAY] += Fraction(entry["nano"], 10**9)
     return spent
 
 
-def by_window(audit: Iterable[dict]) -> dict[int, Fraction]:
+def by_window(audit: Iterable[dict[str, Any]]) -> dict[int, Fraction]:
     spent: defaultdict[int, Fraction] = defaultdict(Fraction)
     for entry in audit:
         spent[parse_time(entry["window_end"])] += Fraction(entry["nano"], 10**9)
     return spent
 
 
-def largest_run(audit: Iterable[dict], w: int = 12) -> Fraction:
+def largest_run(audit: Iterable[dict[str, Any]], w: int = 12) -> Fraction:
     spent = by_window(audit)
     return max(sum(spent.get(end + n * TICK, 0) for n in range(w)) for end in spent)
 
@@ -138,7 +138,7 @@ def test_a_live_window_after_a_backfill_counts_what_came_late(recording: Any, tm
 # --- the account --------------------------------------------------------------------------------------
 
 
-def recomputed(policy: Policy, where: Path) -> list[dict]:
+def recomputed(policy: Policy, where: Path) -> list[dict[str, Any]]:
     return past_account([policy], "dbh", readers_of(["facilities", "public"]), entries(where), {})
 
 

@@ -23,9 +23,9 @@ from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_time,
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
 from tests.integration.chain_engine import Topics, chain
-from tests.integration.chain_storm import PARTITIONS, SITES, Worker, reference, start, verify
+from tests.integration.chain_storm import PARTITIONS, SITES, reference, start, verify
 from tests.integration.kafka_ground import Broker, delete_topics
-from tests.integration.storm import Report, records
+from tests.integration.storm import Report, Worker, records
 
 pytestmark = pytest.mark.kafka
 LISTEN = "0A"

@@ -19,9 +19,9 @@ from connectors.kafka.strict_consumer import HOLE_TRIES, StrictConsumer
 from connectors.kafka.topics import create_topics
 from stream.runners.tenure import LossError
 from tests.integration.chain_engine import Topics, chain
-from tests.integration.chain_storm import PARTITIONS, Worker, start
+from tests.integration.chain_storm import PARTITIONS, start
 from tests.integration.kafka_ground import Broker
-from tests.integration.storm import records
+from tests.integration.storm import Worker, records
 
 # --- delivery, without a broker -------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -46,7 +47,7 @@ def closed(day: str, *, zones: str = "xy", timezone: str = LOS_ANGELES, later: i
     return DayClosed(SITE, day, end + later * DAY, records)
 
 
-def step(policy: Policy, state: ReleaseState, item: DayClosed) -> list[dict]:
+def step(policy: Policy, state: ReleaseState, item: DayClosed) -> list[dict[str, Any]]:
     """Release a day live, with a state that has been through its byte form; return the records."""
     stage = Releases(policy, SITE, laboratory())
     _, made = stage.step(state, item)
@@ -61,7 +62,7 @@ def late(policy: Policy, state: ReleaseState, item: DayClosed) -> list[Published
     return LateReleases(policy, SITE, laboratory()).past(state, item, ReleaseState())
 
 
-def reasons(records: Iterable[dict]) -> dict[str, set[str | None]]:
+def reasons(records: Iterable[dict[str, Any]]) -> dict[str, set[str | None]]:
     report: dict[str, set[str | None]] = {}
     for record in records:
         report.setdefault(record["zone"], set()).add(record["reason"])

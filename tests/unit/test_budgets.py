@@ -36,7 +36,7 @@ epsilon = {{ {epsilon} }}
 """
 
 
-def policy_of(budget: str, *, w: int = 5, **more: str) -> Policy | None:
+def policy_of(budget: str, *, w: int = 5, **more: str) -> Policy:
     return building(releases=counts(budget, **more), head=f"privacy.w = {w}\n")
 
 

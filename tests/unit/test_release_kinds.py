@@ -68,12 +68,12 @@ def windows(n: int, counts: tuple[int, int, int] = (5, 7, 0)) -> list[OccupancyW
     return [OccupancyWindow("dbh", START + i * TICK, counts, Fraction(1)) for i in range(n)]
 
 
-def released(release: str, n: int, counts: tuple[int, int, int] = (5, 7, 0)) -> list[dict]:
+def released(release: str, n: int, counts: tuple[int, int, int] = (5, 7, 0)) -> list[dict[str, Any]]:
     _, outputs = scan(Releases(policy(release), "dbh", KEYS), windows(n, counts))
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
 
 
-def entries(release: str, n: int) -> list[dict]:
+def entries(release: str, n: int) -> list[dict[str, Any]]:
     _, outputs = scan(Releases(policy(release), "dbh", KEYS), windows(n))
     return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == AUDIT]
 
@@ -241,7 +241,7 @@ def test_charges_say_for_how_many_windows_an_epsilon_pays() -> None:
     assert [(charge.epsilon, charge.w) for charge in spent.charges] == [(Fraction(1), 4)]
 
 
-def accounts(release: str, n: int) -> list[dict]:
+def accounts(release: str, n: int) -> list[dict[str, Any]]:
     made = policy(release)
     _, outputs = scan(Releases(made, "dbh", KEYS), windows(n))
     stage = account_stage(made, "dbh", laboratory=True)

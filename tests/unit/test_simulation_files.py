@@ -161,7 +161,7 @@ class TestPolicy:
         assert len(policy.access_points()) == 72
 
 
-def decoded(schedule: TrapSchedule) -> Counter:
+def decoded(schedule: TrapSchedule) -> Counter[Any]:
     return Counter(decode(datagram.data).kind for datagram in schedule)
 
 

@@ -70,7 +70,9 @@ def windows(first: int, n: int, counts: dict[str, int] = COUNTS) -> list[Occupan
     return [OccupancyWindow(SITE, START + i * TICK, row, Fraction(1)) for i in range(first, first + n)]
 
 
-def after(old: Policy, new: Policy, n: int, *, before: int = 2, counts: dict[str, int] = COUNTS) -> list[dict]:
+def after(
+    old: Policy, new: Policy, n: int, *, before: int = 2, counts: dict[str, int] = COUNTS
+) -> list[dict[str, Any]]:
     """Return the counts that a new policy releases after ``before`` windows under the old one."""
     stage, later = Releases(old, SITE, KEYS), Releases(new, SITE, KEYS)
     state, _ = scan(stage, windows(0, before))

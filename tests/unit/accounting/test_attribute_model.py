@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from stream.accounting.attribute_model import asked_attributes, class_sensitivity, day_model
+from stream.accounting.attribute_model import DayModel, asked_attributes, class_sensitivity, day_model
 from stream.accounting.leakage.guard import may_ask, permitted
 from stream.accounting.leakage.patterns import pattern_factors
 from stream.accounting.leakage.value_patterns import asked, log_outcome_factors, unasked
@@ -22,12 +22,17 @@ ATTRIBUTES = {
 }
 
 
-def release(
-    joint: dict[str, float] = PAIR, *, cuts: dict[str, Any] | None = None, **more: Any
-) -> AttributeRelease | None:
+def release(joint: dict[str, float] = PAIR, *, cuts: dict[str, Any] | None = None, **more: Any) -> AttributeRelease:
     model = {"joint": joint} | ({"cuts": cuts} if cuts else {})
     body = {"name": "day", "query": "attributes", "attributes": ATTRIBUTES, "model": model}
     return AttributeRelease.model_validate(body | more)
+
+
+def model_of(given: AttributeRelease) -> DayModel:
+    """The model of a release that has one."""
+    found = day_model(given)
+    assert found is not None
+    return found
 
 
 def one(name: str, sensitive: dict[str, Any], cuts: list[Any], joint: Any = None) -> AttributeRelease:
@@ -51,10 +56,10 @@ def one(name: str, sensitive: dict[str, Any], cuts: list[Any], joint: Any = None
     ],
 )
 def test_every_value_of_a_class_is_sensitive_or_none_is(
-    name: str, sensitive: dict[str, Any], cuts: list[Any], classes: dict[Any, Any]
+    name: Any, sensitive: dict[str, Any], cuts: list[Any], classes: dict[Any, Any]
 ) -> None:
     made = one(name, sensitive, cuts)
-    model = day_model(made)
+    model = model_of(made)
     rule = made.attributes[name].sensitive
     for value, number in classes.items():
         assert model.class_of(0, value) == number
@@ -119,12 +124,12 @@ def test_an_adaptive_guard_serves_one_audience_only() -> None:
 
 def test_probabilities_that_miss_one_by_their_decimals_are_taken_as_shares() -> None:
     third = {"00": 0.333333, "01": 0.333333, "11": 0.333334}
-    assert day_model(release(third)).joint.sum() == pytest.approx(1, abs=1e-15)
+    assert model_of(release(third)).joint.sum() == pytest.approx(1, abs=1e-15)
 
 
 def test_classes_are_added_up_to_sensitive_and_not() -> None:
     joint = {"00": 0.05, "01": 0.25, "10": 0.20, "11": 0.20, "20": 0.25, "21": 0.05}
-    model = day_model(release(joint, cuts={"arrival": ["08:00", "10:01"]}))
+    model = model_of(release(joint, cuts={"arrival": ["08:00", "10:01"]}))
     assert model.binary == pytest.approx(np.array([[0.25, 0.05], [0.25, 0.45]]))
 
 
@@ -133,7 +138,7 @@ def test_a_model_of_two_classes_obeys_the_rules_of_patterns_and_guard(seeded: An
     for _ in range(200):
         joint = rng.dirichlet(np.ones(4)).reshape(2, 2)
         e, cap = rng.uniform(0.05, 2.0, 2), float(rng.uniform(0.05, 3.0))
-        model = day_model(release({f"{a}{b}": joint[a, b] for a, b in np.ndindex(2, 2)}))
+        model = model_of(release({f"{a}{b}": joint[a, b] for a, b in np.ndindex(2, 2)}))
         epsilon = dict(zip(model.order, map(float, e), strict=True))
         ones = np.ones(2, dtype=np.int64)
         found = [model.worst(epsilon)[name] for name in model.order]
@@ -174,18 +179,18 @@ def test_outcomes_of_an_attribute_have_probabilities_that_add_up_to_one() -> Non
 
 
 def test_a_static_guard_keeps_the_first_attributes_that_fit() -> None:
-    assert asked_attributes(release(cap=1.05), day_model(release())) == {"arrival"}
-    assert asked_attributes(release(cap=0.1), day_model(release())) == set()
-    assert asked_attributes(release(cap=3.0), day_model(release())) == {"arrival", "occupancy_level"}
-    assert asked_attributes(release(cap=0.1, guard="adaptive"), day_model(release())) == {"arrival", "occupancy_level"}
+    assert asked_attributes(release(cap=1.05), model_of(release())) == {"arrival"}
+    assert asked_attributes(release(cap=0.1), model_of(release())) == set()
+    assert asked_attributes(release(cap=3.0), model_of(release())) == {"arrival", "occupancy_level"}
+    assert asked_attributes(release(cap=0.1, guard="adaptive"), model_of(release())) == {"arrival", "occupancy_level"}
 
 
 def test_a_model_tells_which_class_proves_which_attribute_sensitive() -> None:
-    assert day_model(release()).proves() is None
-    assert day_model(release({"00": 0.4, "01": 0.3, "10": 0.3})).proves() == ("arrival", 1, "occupancy_level")
+    assert model_of(release()).proves() is None
+    assert model_of(release({"00": 0.4, "01": 0.3, "10": 0.3})).proves() == ("arrival", 1, "occupancy_level")
 
 
 def test_information_of_the_worked_example() -> None:
-    bits = day_model(release()).information_bits({"arrival": 1.0, "occupancy_level": 0.5})
+    bits = model_of(release()).information_bits({"arrival": 1.0, "occupancy_level": 0.5})
     assert bits["arrival"] == pytest.approx(0.335817322444 / math.log(2), abs=1e-11)
     assert bits["occupancy_level"] == pytest.approx(0.161786685061 / math.log(2), abs=1e-11)

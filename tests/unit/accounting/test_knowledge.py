@@ -18,7 +18,7 @@ PRESENCE = [[0.995, 0.005], [0.05, 0.95]]
 
 def knowledge(
     forward: list[list[float]] | None = None, meetings: list[tuple[int, float, float]] | tuple[Any, ...] = ()
-) -> Knowledge | None:
+) -> Knowledge:
     privacy = {"mobility": {"forward": forward}} if forward else {}
     meetings = [dict(zip(("size", "correlation", "presence"), meeting, strict=True)) for meeting in meetings]
     return Knowledge.of(Privacy.model_validate(privacy | {"meetings": meetings}))

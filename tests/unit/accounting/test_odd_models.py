@@ -85,7 +85,7 @@ def spoilt(rng: np.random.Generator, model: dict[str, Any]) -> dict[str, Any]:
     return model
 
 
-def change(rng: np.random.Generator, holder: dict[str, Any] | list[Any], key: int | str) -> None:
+def change(rng: np.random.Generator, holder: Any, key: Any) -> None:
     kind = rng.choice(["number", "number", "number", "other", "wrap", "remove", "repeat"])
     if kind == "number":
         holder[key] = NUMBERS[int(rng.integers(len(NUMBERS)))]

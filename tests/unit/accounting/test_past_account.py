@@ -60,7 +60,7 @@ def past(
     audit: list[dict[str, Any]],
     shown: dict[str, Any],
     members: list[str] | None = None,
-) -> list[dict[str, Any]] | None:
+) -> list[dict[str, Any]]:
     readers = readers_of(NAMES) if members is None else {"them": frozenset(members)}
     return past_account([policies] if isinstance(policies, Policy) else policies, SITE, readers, audit, shown)
 

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_a_later_count_changes_nothing_earlier(mechanism: tuple[str, str, Fracti
 
 @pytest.mark.parametrize("field", ["site", "release", "attempt", "zones", "day_key"])
 def test_noise_changes_with_the_naming(field: str) -> None:
-    others: dict[str, object] = {
+    others: dict[str, Any] = {
         "site": "icf",
         "release": "x",
         "attempt": 2,
