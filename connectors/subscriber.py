@@ -54,8 +54,8 @@ async def subscribe(
         kafka: bootstrap servers; give this or ``store``.
         release: only this release; all of the audience's otherwise.
         from_start: begin with the first record kept, not with the next one to come.
-        after: begin behind this release id, at its site; other sites begin at the start. On Kafka what other
-            releases have of its window comes too, since it may have arrived later.
+        after: begin behind this release id, at its site; other sites begin at the start. On Kafka other releases
+            do too, since they may have arrived later; ``cursor`` knows how far each of them has come.
         cursor: on Kafka, begin where it stands; it moves on when the next release is asked for.
         until_end: stop at the end of what is there now.
 
@@ -243,17 +243,16 @@ class _Waiting:
     def forget_up_to(self, after: str) -> bool:
         """Forget what was certainly given before a release, and itself; return whether it is there.
 
-        Of its own topic that is what lies before it; of others what belongs to earlier windows, since topics of
-        one window may have arrived apart.
+        That is what lies before it in its own topic. Of other topics nothing is certain: their leader may have
+        hung while this one's gave many windows.
         """
         site = after.partition("/")[0]
-        found = self._db.execute("SELECT topic, at, time FROM waiting WHERE id = ? AND site = ?", (after, site))
+        found = self._db.execute("SELECT topic, at FROM waiting WHERE id = ? AND site = ?", (after, site))
         row = found.fetchone()
         if row is None:
             return False
-        topic, at, time = row
+        topic, at = row
         self._db.execute("DELETE FROM waiting WHERE site = ? AND topic = ? AND at <= ?", (site, topic, at))
-        self._db.execute("DELETE FROM waiting WHERE site = ? AND topic <> ? AND time < ?", (site, topic, time))
         return True
 
     def __iter__(self) -> Iterator[_Arrived]:

@@ -35,6 +35,9 @@ from stream.runners.partition import Partition, fingerprint
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 
+FENCE = "tacet-engine"
+"""Whoever takes a partition fences every earlier owner, also one that knows another identity of the cluster."""
+
 
 @click.command()
 @click.option("--kafka", help="Bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
@@ -78,7 +81,7 @@ def worker(
     results = result_topics(existing, (policy, *control.accepted()))
     config = WorkerConfig(
         servers,
-        fence=f"tacet-{control.id}",
+        fence=FENCE,
         topics=EngineTopics(results=results),
         session_timeout=settings.session_timeout,
         accept_loss=accept_loss,

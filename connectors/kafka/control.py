@@ -6,15 +6,17 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from connectors.kafka.bounded import partition_counts, read_keyed
+from connectors.kafka.bounded import last_snapshot, partition_counts, read_keyed
 from connectors.kafka.client import BROKER_PATIENCE
 from connectors.kafka.writers import close, transaction, transactional
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy
 from stream.runners.agreement import Control, Records, admit, found, refuse_other_counts
-from stream.runners.tenure import FencedError, InterruptedWriteError
+from stream.runners.snapshot import open_snapshot
+from stream.runners.tenure import FencedError, InterruptedWriteError, LossError
 from stream.schemas import CONTROL, OBSERVATIONS
 
 FENCE = "tacet-control"
@@ -25,7 +27,7 @@ async def read(bootstrap: str) -> Control:
     """Return what stands in the control topic; UsageError when there is no such topic."""
     control = Control()
     for key, value, stamp_ms in await read_keyed(bootstrap, CONTROL, 0):
-        control.apply(key.decode(), value, stamp_ms * 1000)
+        control.apply(key.decode(errors="replace"), value, stamp_ms * 1000)
     return control
 
 
@@ -105,5 +107,20 @@ async def engine_counts(bootstrap: str) -> Mapping[str, int]:
 
 async def join(bootstrap: str, policy: Policy, key: str, mechanisms: str, *, accept_policy: bool) -> Control:
     """Let a worker begin on this cluster; UsageError when its key, policy or topics are not the cluster's."""
-    await checked(bootstrap)
+    control = await checked(bootstrap)
+    if control.key is None:
+        await _refuse_others_state(bootstrap, control.partitions or 0, key)
     return await decide(bootstrap, lambda control: admit(control, policy, key, mechanisms, accept=accept_policy))
+
+
+async def _refuse_others_state(bootstrap: str, partitions: int, key: str) -> None:
+    """Raise UsageError where snapshots were made with another key: a new control topic must not name it the cluster's.
+
+    A snapshot that is gone is for who takes its partition to speak of.
+    """
+    for partition in range(partitions):
+        with suppress(LossError):
+            snapshot = await last_snapshot(bootstrap, partition)
+            if snapshot is not None and open_snapshot(snapshot)[0]["key"] != key:
+                msg = f"key: must be the one the state of partition {partition} was made with; the control topic is new"
+                raise UsageError(msg)

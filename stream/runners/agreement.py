@@ -31,6 +31,8 @@ Records = Mapping[str, bytes | None]
 """What is to be written, by key; None takes a record away."""
 Pair = tuple[str, str]
 """(site, source)."""
+KINDS = ("cluster", "engine", "policy", "source", "ingest")
+"""The kinds of records; any other is none of ours."""
 
 
 class Claim(NamedTuple):
@@ -63,9 +65,17 @@ class Control:
     """When each ingest last gave a sign of life, by the broker's clock."""
 
     def apply(self, key: str, value: bytes | None, stamp: Micros) -> None:
-        """Take one record in the order of the log; DataError when it is none of these."""
+        """Take one record in the order of the log; DataError when it lacks what its kind has."""
         kind, _, name = key.partition("/")
-        body = _body(key, value)
+        if kind not in KINDS:
+            return
+        try:
+            self._apply(kind, name, _body(value), stamp)
+        except (ValueError, KeyError, TypeError):
+            msg = f"control record {kind}: must be a JSON object of version 1 with the fields of its kind"
+            raise DataError(msg) from None
+
+    def _apply(self, kind: str, name: str, body: dict[str, Any] | None, stamp: Micros) -> None:
         match kind:
             case "cluster":
                 self.id, self.partitions = (None, None) if body is None else (body["id"], body["partitions"])
@@ -90,17 +100,13 @@ class Control:
         return [Policy.from_document(accepted.document) for accepted in ordered]
 
 
-def _body(key: str, value: bytes | None) -> dict[str, Any] | None:
+def _body(value: bytes | None) -> dict[str, Any] | None:
     if value is None:
         return None
-    try:
-        body = orjson.loads(value)
-        if body["v"] == 1:
-            return dict(body)
-    except (ValueError, KeyError, TypeError):
-        pass
-    msg = f"control record {key.partition('/')[0]}: must be a JSON object of version 1"
-    raise DataError(msg)
+    body = dict(orjson.loads(value))
+    if body["v"] != 1:
+        raise ValueError
+    return body
 
 
 def _put(records: dict[Any, Any], name: Any, record: Any) -> None:

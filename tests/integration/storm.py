@@ -100,6 +100,7 @@ class Field:
         elif kind == "broker":
             await self._kill_broker()
         elif not self.free():
+            self._deck.insert(0, kind)
             return
         elif kind == "kill":
             await self._kill(self.random.choice(self.free()))

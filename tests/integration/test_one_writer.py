@@ -17,7 +17,7 @@ from connectors.kafka.client import partition_of
 from connectors.kafka.topics import create_topics
 from stream.policy.document import load_policy
 from stream.records import Heartbeat
-from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message
 from tests.acceptance.command_line import POLICY, tacet
 from tests.integration.kafka_ground import Broker, delete_topics
 from tests.integration.storm import is_stopped
@@ -77,6 +77,37 @@ def test_nothing_keeps_a_whole_cluster_from_going_on(ground: Ground) -> None:
     ground.worker(*ground.words())
     wait_until(lambda: all_out(ground.kafka), "the worker must work")
     assert findings(ground) == []
+
+
+def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(ground: Ground) -> None:
+    zombie = ground.worker(*ground.words(), stop_at=f"{PRIVATE}:2", log="zombie")
+    wait_until(lambda: is_stopped(zombie), "the worker must come so far")
+    make_anew(ground.kafka, CONTROL)
+    heir = ground.worker(*ground.words(), log="heir")
+    wait_until(lambda: all_out(ground.kafka), ground.log("heir")[-2000:])
+    zombie.send_signal(signal.SIGCONT)
+    wait_until(lambda: "another owner has taken it" in ground.log("zombie"), "the zombie must find out")
+    assert heir.poll() is None
+    assert_one_history(ground.kafka)
+
+
+def make_anew(kafka: Broker, topic: str) -> None:
+    asyncio.run(delete_topics(kafka.bootstrap, [topic]))
+    asyncio.run(create_topics(kafka.bootstrap, [topic], partitions=PARTITIONS))
+
+
+def test_a_control_topic_made_anew_belongs_to_the_key_of_the_snapshots(ground: Ground) -> None:
+    first = ground.worker(*ground.words())
+    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+    first.terminate()
+    assert first.wait(20) == 0
+    make_anew(ground.kafka, CONTROL)
+    said = tacet("worker", *ground.words(key="other"), code=2).stderr.splitlines()[-1]
+    assert "the control topic is new" in said
+    send_an_hour_more(ground)
+    ground.worker(*ground.words())
+    wait_until(lambda: later_out(ground.kafka), "the right key must go on")
+    assert_one_history(ground.kafka)
 
 
 def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(ground: Ground) -> None:

@@ -107,5 +107,12 @@ def test_a_session_is_later_than_any_before_it_also_where_the_clock_went_back() 
 
 
 def test_what_is_no_control_record_is_refused_without_its_content() -> None:
-    with pytest.raises(DataError, match="control record policy: must be a JSON object of version 1"):
-        Control().apply("policy/x", b'{"v":2,"secret":1}', 0)
+    for value in (b'{"v":2,"secret":1}', b'{"v":1,"secret":1}', b"[]", b"\xff", b"1"):
+        with pytest.raises(
+            DataError, match=r"^control record policy: must be a JSON object of version 1 with"
+        ) as caught:
+            Control().apply("policy/x", value, 0)
+        assert "secret" not in str(caught.value)
+    nothing = Control()
+    nothing.apply("strange/x", b"\xff", 0)
+    assert nothing == Control()
