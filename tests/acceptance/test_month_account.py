@@ -192,7 +192,7 @@ def test_budgets_held_on_every_day_and_in_every_run_of_windows(month: Any) -> No
     entries, _, _ = month
     daily: dict[str, Decimal] = defaultdict(Decimal)
     paid: dict[datetime, Decimal] = defaultdict(Decimal)
-    refused = defaultdict(int)
+    refused: defaultdict[Any, Any] = defaultdict(int)
     for entry in entries:
         if entry["release"] == "plain":
             end = instant(entry["window_end"])

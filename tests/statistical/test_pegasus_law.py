@@ -24,7 +24,8 @@ KNOWN = {"average": 0.806, "median": 0.772, "james-stein": 0.831}
 def constant_stream(epsilon: Fraction) -> tuple[dict[str, float], float]:
     """Mean absolute error times ε for each smoother, and groups opened per step, once groups have settled."""
     grouper, counts = Grouper(ZONES, epsilon), np.full(ZONES, COUNT)
-    state, errors, starts = grouper.initial(), {name: [] for name in SMOOTHERS}, 0
+    state, starts = grouper.initial(), 0
+    errors: dict[str, list[float]] = {name: [] for name in SMOOTHERS}
     for tick in range(TICKS):
         context = Context("dbh", "constant", tick, 1, tuple(map(str, range(3))))
         rho, nu = grouper.draw(KEY, context, state, counts)

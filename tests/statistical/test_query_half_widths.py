@@ -67,7 +67,7 @@ def plans(release: str, windows: int) -> tuple[CountPlan, QueryPlan]:
     return counted, QueryPlan(counted, counted.release.queries[0])
 
 
-def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -> dict[str, object]:
+def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -> dict[str, Any]:
     """Return the query's record of the last window of a stream."""
     [(_, mechanism)] = counted.mechanisms.items()
     naming = Naming("dbh", "r", counted.names, day_key=lambda _: key, slot=lambda _: (0, 0))

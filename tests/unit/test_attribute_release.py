@@ -166,7 +166,7 @@ def test_the_adaptive_guard_asks_where_the_static_one_may_not(monkeypatch: pytes
 
 def test_the_adaptive_guard_decides_by_what_was_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was withheld, equal outcomes of arrival lead to the same decision about the level."""
-    decisions = {}
+    decisions: dict[Any, Any] = {}
     for seen, _ in reachable(EARLY_STAYS_SHORT, monkeypatch, cuts=True, extra='cap = 2.7\nguard = "adaptive"'):
         decisions.setdefault(seen["arrival"], set()).add(seen["occupancy_level"][0])
     assert all(len(reasons) == 1 for reasons in decisions.values())

@@ -224,7 +224,8 @@ def of_zones(**zones: str) -> Policy:
 
 def one_after_another(*policies: Any) -> Any:
     """Release 4 windows of one day under each policy, of which each costs 0.5; return the last one's outcomes."""
-    state, got = None, []
+    state: Any = None
+    got: list[bool] = []
     for number, policy in enumerate(policies):
         stage = Releases(policy, SITE, laboratory())
         if state is not None:

@@ -139,7 +139,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def errors_of(out: Any, audience: Any, release: Any, policy: Any = None) -> Any:
     """Return the absolute errors of a replayed release, by window and zone, over the simulated day."""
-    truth = defaultdict(dict)
+    truth: defaultdict[Any, Any] = defaultdict(dict)
     with (out / "occupancy.csv").open() as file:
         for line in csv.DictReader(file):
             truth[line["window_end"]][line["zone"]] = int(line["count"])

@@ -198,7 +198,7 @@ def test_levels_of_laplace_are_the_sums_of_the_zones_unclamped() -> None:
     policy = one_release("laplace", more='levels = ["zone", "floor", "building"]')
     records = records_of(policy, [(0,) * 6] * 100)
     for body in records:
-        floors = defaultdict(int)
+        floors: defaultdict[Any, Any] = defaultdict(int)
         for zone, floor in zip("abcdxy", "112222", strict=True):
             floors[floor] += body["values"][zone]
         assert body["levels"] == {"floor": dict(floors), "building": sum(floors.values())}

@@ -13,7 +13,7 @@ from stream.errors import UsageError
 BINARY = [0, 1]
 
 
-def values(found: list[Adversary]) -> dict[tuple[int, tuple[int]], float]:
+def values(found: list[Adversary]) -> dict[tuple[int, tuple[int, ...]], float]:
     return {(a.target, a.knows): a.leakage for a in found}
 
 

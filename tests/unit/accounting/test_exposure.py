@@ -14,7 +14,7 @@ from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount
 from stream.accounting.habit import Habit, HabitOf
 from stream.policy.document import AttributeRelease
-from stream.records import DAY, AttributeCharge, Charge, Spent
+from stream.records import DAY, AttributeCharge, Spent
 from stream.release.account_stage import account_stage
 from tests.core_ground import ATTRIBUTES, SITE, building
 
@@ -26,7 +26,7 @@ RULES = {
     "departure": {"before": "16:00"},
     "breaks": {"above": 2},
 }
-OPEN = {"arrival": "09:00", "departure": "18:00", "breaks": 1}
+OPEN: dict[str, str | int] = {"arrival": "09:00", "departure": "18:00", "breaks": 1}
 OFFICE = ("arrival", "occupancy_level")
 OFFICE_MODEL = 'zones = { kind = "office" }\nmodel.joint = { "00" = 0.3, "01" = 0.2, "10" = 0.1, "11" = 0.4 }'
 
@@ -39,7 +39,8 @@ def release(joint: dict[str, float], **more: Any) -> AttributeRelease:
 
 
 def books(joint: dict[str, float] | None = None, *, targets: Any = None) -> AttributeAccount:
-    models = {} if joint is None else {"day": day_model(release(joint))}
+    model = None if joint is None else day_model(release(joint))
+    models = {} if model is None else {"day": model}
     return AttributeAccount(models=models, targets=targets or {})
 
 
@@ -53,7 +54,7 @@ def charge(
     day: str = "2026-03-02",
     of: str = "day",
     reason: str = "",
-) -> Charge:
+) -> AttributeCharge:
     return AttributeCharge(
         of, audience, Fraction(epsilon), reason=reason, zone=zone, attribute=attribute, day=day,
         shown=OPEN[attribute] if shown else None,
@@ -62,7 +63,7 @@ def charge(
 
 def report(
     account: AttributeAccount,
-    charges: list[Charge],
+    charges: list[AttributeCharge],
     readers: dict[str, frozenset[str]] = READERS,
     habits: dict[HabitOf, Habit] | None = None,
     counts: dict[str, dict[str, Fraction]] | None = None,
@@ -75,7 +76,7 @@ def report(
 
 def figures(
     account: AttributeAccount,
-    charges: list[Charge],
+    charges: list[AttributeCharge],
     attribute: str,
     reader: str = "fine",
     readers: dict[str, frozenset[str]] = READERS,
@@ -213,7 +214,7 @@ def test_a_day_that_contradicts_the_model_has_no_exact_factor() -> None:
 
 
 def test_a_habit_grows_with_every_day_on_which_it_was_asked_about() -> None:
-    habits = {}
+    habits: dict[Any, Any] = {}
     for day in range(1, 21):
         charges = [charge("arrival", "0.2", day=f"2026-03-{day:02d}", zone=zone) for zone in "xy"]
         if day == 7:
@@ -228,7 +229,7 @@ def test_a_habit_grows_with_every_day_on_which_it_was_asked_about() -> None:
 
 
 def test_each_reader_has_the_habit_of_its_own_days_and_epsilons() -> None:
-    habits = {}
+    habits: dict[Any, Any] = {}
     report(books(), [charge("arrival", "1")], habits=habits)
     report(books(), [charge("arrival", "0.5"), charge("arrival", "2", audience="coarse")], habits=habits)
     assert habits == {
@@ -239,14 +240,14 @@ def test_each_reader_has_the_habit_of_its_own_days_and_epsilons() -> None:
 
 
 def test_a_habit_goes_on_when_its_release_is_renamed() -> None:
-    habits = {}
+    habits: dict[Any, Any] = {}
     report(books(), [charge("arrival", "1", zone=zone) for zone in "xy"], habits=habits)
     record = report(books(), [charge("arrival", "1", of="renamed", zone=zone) for zone in "xy"], habits=habits)["habit"]
     assert record["renamed/arrival"]["fine"] == {"days": 2, "factor": pytest.approx(math.exp(2), abs=1e-8)}
 
 
 def test_a_habit_goes_on_at_the_largest_where_a_release_covers_other_zones() -> None:
-    habits = {}
+    habits: dict[Any, Any] = {}
     report(books(), [charge("arrival", "1", zone="x", of="one")], habits=habits)
     report(books(), [charge("arrival", "2", zone="y", of="two")], habits=habits)
     both = report(books(), [charge("arrival", "1", zone=zone, of="both") for zone in "xyz"], habits=habits)["habit"]
@@ -265,7 +266,7 @@ def test_a_habit_beyond_any_number_is_infinite() -> None:
 
 def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day() -> None:
     """Both withheld, exact 2.399 is more than e^0.5; arrival shown, 0.618 is less, and the day counts e^0.5."""
-    habits = {}
+    habits: dict[Any, Any] = {}
     for _ in range(3):
         report(books(PAIR), [charge("arrival", "1"), charge("departure", "0.5")], habits=habits)
     record = report(books(PAIR), [charge("arrival", "1", shown=True), charge("departure", "0.5")], habits=habits)
@@ -303,7 +304,7 @@ def test_a_day_on_which_the_model_is_certain_makes_the_habit_certain() -> None:
     """Two shown values of an exclusive or prove the third sensitive."""
     xor = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}
     day = [charge("arrival", "1", shown=True), charge("departure", "1", shown=True), charge("breaks", "0.1")]
-    habits = {}
+    habits: dict[Any, Any] = {}
     for _ in range(2):
         record = report(books(xor), day, habits=habits)
         assert record["attributes"]["2026-03-02/x/breaks"]["exact"]["fine"] == "inf"

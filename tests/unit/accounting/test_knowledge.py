@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 from pydantic import ValidationError
@@ -16,12 +16,10 @@ STAY = [[0.95, 0.05], [0.05, 0.95]]
 PRESENCE = [[0.995, 0.005], [0.05, 0.95]]
 
 
-def knowledge(
-    forward: list[list[float]] | None = None, meetings: list[tuple[int, float, float]] | tuple[Any, ...] = ()
-) -> Knowledge:
+def knowledge(forward: list[list[float]] | None = None, meetings: Sequence[tuple[int, float, float]] = ()) -> Knowledge:
     privacy = {"mobility": {"forward": forward}} if forward else {}
-    meetings = [dict(zip(("size", "correlation", "presence"), meeting, strict=True)) for meeting in meetings]
-    return Knowledge.of(Privacy.model_validate(privacy | {"meetings": meetings}))
+    told = [dict(zip(("size", "correlation", "presence"), meeting, strict=True)) for meeting in meetings]
+    return Knowledge.of(Privacy.model_validate(privacy | {"meetings": told}))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from stream.mechanisms.smoothers import Ratio, whole
 
 F = Fraction
 EXAMPLE = [5, 5, 6, 9, 10, 10, 10]
-Grouped = list[tuple[Groups, list[list[int]]]]
+Grouped = list[tuple[Groups, list[list[list[int]]]]]
 
 
 def values(*numbers: int | Fraction) -> Ratio:
@@ -29,7 +29,7 @@ def values(*numbers: int | Fraction) -> Ratio:
     return Ratio(np.array([x.numerator for x in exact]), np.array([x.denominator for x in exact]))
 
 
-def fractions(ratio: Ratio | None) -> list[Fraction] | None:
+def fractions(ratio: Ratio | None) -> list[Fraction | int] | None:
     return None if ratio is None else [F(int(n), int(d)) for n, d in zip(*ratio, strict=True)]
 
 
