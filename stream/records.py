@@ -102,7 +102,7 @@ class DayAttribute:
     day: str
     """Site-local date, ISO form."""
     attribute: str
-    """``arrival``, ``departure``, ``breaks`` or ``occupancy_level``."""
+    """Name in the registry (``policy.attributes``)."""
     value: str | int | float | None
     """``HH:MM``, a number, or None when the zone was empty all day."""
     closed: Micros

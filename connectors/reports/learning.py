@@ -104,7 +104,7 @@ def _closed(
 def _sensitive(release: AttributeRelease, record: DayAttribute) -> bool:
     if record.value is None:
         return release.absent == "sensitive"
-    return release.attributes[record.attribute].sensitive.holds(record.value)  # type: ignore[index]
+    return release.attributes[record.attribute].sensitive.holds(record.value)
 
 
 def attribute_report(policy: Policy, release: AttributeRelease, history: History) -> Report:

@@ -172,6 +172,6 @@ def _mask(release: AttributeRelease, name: str, cuts: Sequence[Value]) -> NDArra
 
 def class_sensitivity(release: AttributeRelease, name: str, cuts: Sequence[Value]) -> list[bool]:
     """Return, per class between cuts, whether its values are sensitive, by its lowest value."""
-    rule = release.attributes[name].sensitive  # type: ignore[index]
+    rule = release.attributes[name].sensitive
     lowest: list[Value] = ["" if isinstance(cuts[0], str) else float("-inf"), *cuts]
     return [rule.holds(value) for value in lowest]

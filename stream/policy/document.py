@@ -17,6 +17,7 @@ import orjson
 from pydantic import Field, FiniteFloat, StrictBool, ValidationError, field_validator, model_validator
 
 from stream.errors import DataError, PolicyError
+from stream.policy.attributes import ATTRIBUTES
 from stream.policy.fields import (
     DOCUMENT,
     EVERYBODY,
@@ -144,8 +145,10 @@ class Policy(Frozen):
             covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
             if isinstance(release, CountRelease):
                 _check_states(release, {site: {zone.id: zone.largest for zone in covered[site]} for site in covered})
-            elif "occupancy_level" in release.attributes:
-                _check_working_hours({name: self.site[name] for name in covered})
+                continue
+            for name in release.attributes:
+                if ATTRIBUTES[name].working_hours:
+                    _check_working_hours(name, {site: self.site[site] for site in covered})
         return self
 
     def _attributes_released(self) -> Iterator[str]:
@@ -224,13 +227,13 @@ def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
             raise ValueError(msg)
 
 
-def _check_working_hours(sites: dict[str, Site]) -> None:
-    """Raise ValueError unless people are counted in every site's working hours, of which the level is a share."""
+def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
+    """Raise ValueError unless people are counted in every site's working hours, of which an attribute tells."""
     for name, site in sites.items():
         first, behind = site.working_ticks
         if first >= behind:
             begin, end = site.working_hours
-            msg = f"site.{name}.working_hours: must hold a tick, which occupancy_level tells of, got {begin} to {end}"
+            msg = f"site.{name}.working_hours: must hold a tick, which {attribute} tells of, got {begin} to {end}"
             raise ValueError(msg)
 
 

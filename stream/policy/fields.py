@@ -28,9 +28,6 @@ LARGEST_EPSILON = 100
 EVERYBODY = "all"
 """Stands for all audiences together, so no audience may be called so."""
 
-LEVEL_STEP = Decimal("0.0001")
-"""Levels are rounded to whole multiples of it."""
-
 LONGEST_DAYS = 3660
 """No duration is longer: ten years."""
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|min|h|d)")

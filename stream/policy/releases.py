@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
+from stream.policy.attributes import ATTRIBUTES
 from stream.policy.fields import (
     CLOCK_PATTERN,
-    LEVEL_STEP,
     NANO,
     Clock,
     Duration,
@@ -58,11 +58,12 @@ class Selection(Frozen):
 
 if TYPE_CHECKING:
     MechanismName = str
-else:  # a choice that the registry decides, so that a new mechanism is named there alone
+    AttributeName = str
+else:  # choices that the registries decide, so that what is new is named there alone
     MechanismName = Literal[tuple(MECHANISMS)]
+    AttributeName = Literal[tuple(ATTRIBUTES)]
 
 Level = Literal["zone", "floor", "building"]
-AttributeName = Literal["arrival", "departure", "breaks", "occupancy_level"]
 
 
 class Sensitive(Frozen):
@@ -334,7 +335,7 @@ class AttributeRelease(Frozen):
     def _tests_fit(cls, value: dict[str, Attribute]) -> dict[str, Attribute]:
         for name, attribute in value.items():
             given = set(attribute.sensitive.model_dump(exclude_none=True))
-            wanted = {"after", "before"} if name in {"arrival", "departure"} else {"above", "below"}
+            wanted = ATTRIBUTES[name].tests
             if not given <= wanted:
                 rule = " or ".join(sorted(wanted))
                 msg = f"{name}.sensitive must use {rule}, got {', '.join(sorted(given))}"
@@ -376,7 +377,7 @@ def _check_model(release: AttributeRelease) -> None:
 
 def _check_cuts(release: AttributeRelease, name: AttributeName, cuts: tuple[str | float, ...]) -> None:
     rule = release.attributes[name].sensitive if name in release.attributes else None
-    text = name in {"arrival", "departure"}
+    text = ATTRIBUTES[name].is_time
     if rule is None or not 0 < len(cuts) <= 9 or any(isinstance(cut, str) != text for cut in cuts):
         msg = f"model.cuts.{name}: must be one to nine {'times HH:MM' if text else 'numbers'} of an attribute asked"
         raise ValueError(msg)
@@ -399,8 +400,8 @@ def _edges(name: str, rule: Sensitive) -> list[str | float]:
     if rule.after is not None:
         minutes = int(rule.after[:2]) * 60 + int(rule.after[3:]) + 1
         edges += [f"{minutes // 60:02d}:{minutes % 60:02d}"] if minutes <= 1440 else []
-    if rule.above is not None:
-        step = Decimal(1) if name == "breaks" else LEVEL_STEP
+    step = ATTRIBUTES[name].step
+    if rule.above is not None and step is not None:
         edges.append(float((math.floor(Decimal(repr(rule.above)) / step) + 1) * step))
     return edges
 

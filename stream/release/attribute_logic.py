@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stream.policy.attributes import ATTRIBUTES
 from stream.policy.document import AttributeRelease, Sensitive, Site
 from stream.records import DAY, MINUTE
 from stream.sensing.attributes import BREAK
@@ -139,12 +140,20 @@ def _span(reached: NDArray[np.bool_]) -> _Span:
     return _Span(int(places[0]), int(places[-1])) if len(places) else _Span(0, -1)
 
 
+def unknown_beside_others(*releases: AttributeRelease) -> str | None:
+    """Return an attribute of a zone's day of which this module cannot tell what it says of another that is released."""
+    names = [name for release in releases for name in release.attributes]
+    unknown = (name for name in names if not ATTRIBUTES[name].beside_others)
+    return next(unknown, None) if len(names) > 1 else None
+
+
 def implications(site: Site, *releases: AttributeRelease) -> Iterator[Implication]:
     """Yield every pair of attributes, once each, in which a value that may be shown proves the other sensitive.
 
     Args:
         site: gives ticks and working hours.
-        releases: all that tell of one zone's day; each attribute is in one of them.
+        releases: all that tell of one zone's day; each attribute is in one of them. More than one attribute only
+            where ``unknown_beside_others`` finds none.
     """
     day = _day(site)
     rules = {name: attribute.sensitive for release in releases for name, attribute in release.attributes.items()}

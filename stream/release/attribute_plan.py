@@ -115,7 +115,7 @@ class AttributePlan:
     def records(self, closed: DayClosed) -> Iterator[tuple[DayAttribute, str]]:
         """Yield (record, audience) of every record of the day, in the order in which they are published."""
         for record in self._covered(closed):
-            for audience in sorted(self.release.attributes[record.attribute].epsilon):  # type: ignore[index]
+            for audience in sorted(self.release.attributes[record.attribute].epsilon):
                 yield record, audience
 
     def _covered(self, closed: DayClosed) -> Iterator[DayAttribute]:
@@ -132,7 +132,7 @@ class AttributePlan:
         return None if self._model.may_ask(attribute, self._largest, seen, cap) else "guard"
 
     def _of_record(self, record: DayAttribute, day: int, reason: str | None) -> Iterator[AttributeOutcome]:
-        rule: Attribute = self.release.attributes[record.attribute]  # type: ignore[index]
+        rule: Attribute = self.release.attributes[record.attribute]
         absent = self.release.absent == "sensitive"
         sensitive = absent if record.value is None else rule.sensitive.holds(record.value)
         coins = subkey(self._keys.day(day), "coins")

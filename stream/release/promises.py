@@ -26,7 +26,7 @@ from stream.accounting.views import readers_of
 from stream.errors import PolicyError, UsageError
 from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy, Site, audiences_of
 from stream.records import DAY, HOUR, Micros
-from stream.release.attribute_logic import implications
+from stream.release.attribute_logic import implications, unknown_beside_others
 
 LONGEST_DAY: Micros = DAY + HOUR
 """A local day on which the clocks are put back."""
@@ -198,7 +198,14 @@ def _together(policy: Policy, site: str) -> list[tuple[AttributeRelease, ...]]:
 
 
 def _check_values(site: Site, releases: tuple[AttributeRelease, ...], file: str) -> None:
-    owner: dict[str, str] = {name: release.name for release in releases for name in release.attributes}
+    owner = {name: release.name for release in releases for name in release.attributes}
+    unknown = unknown_beside_others(*releases)
+    if unknown is not None:
+        msg = (
+            f"{file}: release '{owner[unknown]}': {unknown} must be the only attribute that is released of a zone, "
+            f"since what it says of others is not known, got {', '.join(owner)}"
+        )
+        raise PolicyError(msg)
     for found in implications(site, *releases):
         msg = (
             f"{file}: {_named(owner[found.shown], owner[found.hidden])}: no value of one attribute may prove another "

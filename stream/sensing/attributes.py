@@ -23,9 +23,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import orjson
 
 from stream.errors import DataError, UsageError
+from stream.policy.attributes import ATTRIBUTES, DayFacts
 from stream.records import EPOCH, MINUTE, DayAttribute, DayClosed, Micros, OccupancyWindow
 
-ATTRIBUTES = ("arrival", "departure", "breaks", "occupancy_level")
 BREAK: Micros = 15 * MINUTE
 """Shortest emptiness that is a break."""
 
@@ -73,7 +73,7 @@ class DayAttributes:
     tick: Micros
     working_hours: tuple[str, str] = ("08:00", "18:00")
     """Local times ``HH:MM``; the end, at most ``24:00``, is not part of them."""
-    attributes: tuple[str, ...] = ATTRIBUTES
+    attributes: tuple[str, ...] = tuple(ATTRIBUTES)
     _zone: ZoneInfo = field(init=False, repr=False, compare=False)
     _hours: tuple[int, int] = field(init=False, repr=False, compare=False)
 
@@ -155,13 +155,9 @@ class DayAttributes:
     def _value(self, state: DayState, zone_day: ZoneDay, attribute: str) -> str | int | float | None:
         if zone_day.first is None or zone_day.last is None:
             return None
-        if attribute == "arrival":
-            return self._local(zone_day.first).strftime("%H:%M")
-        if attribute == "departure":
-            return self._local(zone_day.last).strftime("%H:%M")
-        if attribute == "breaks":
-            return zone_day.breaks
-        return round(zone_day.busy / state.working, 4) if state.working else 0.0
+        first, last = self._local(zone_day.first), self._local(zone_day.last)
+        facts = DayFacts(first, last, zone_day.breaks, zone_day.busy, state.working)
+        return ATTRIBUTES[attribute].value(facts)
 
     def encode(self, state: DayState) -> bytes:
         """Return the stable byte form: JSON in one fixed order."""
