@@ -74,13 +74,13 @@ def store_of(path: Path) -> str | None:
 
 
 def bind(path: Path, store: str) -> None:
-    """Let a key say for ever which store it serves; whoever calls has the folder ``locked``."""
+    """Let a key say for ever which store it serves; whoever calls has it ``locked``."""
     replace(path, _read(path) | {"store": store})
 
 
 def serve(path: Path, cluster: str) -> None:
     """Let a production key serve one cluster from now on; UsageError when it serves a store or another cluster."""
-    with locked(path.parent):
+    with locked(path):
         bound = store_of(path)
         if bound and bound != f"cluster {cluster}":
             raise other_ledger(path, bound, f"cluster {cluster}")
@@ -167,14 +167,14 @@ class FileKeys:
         """Destroy the production keys of all days before ``day``."""
         if isinstance(self.held, ForwardKeys) and day > self.held.first:
             self.held = self.held.from_day(day)
-            with locked(self.path.parent):
+            with locked(self.path):
                 on_disk = _held(self.path, _read(self.path))
                 if isinstance(on_disk, ForwardKeys) and on_disk.first < day:
                     self._write(on_disk.from_day(day))
 
     def _pin(self, day: int) -> LaboratoryKeys | ForwardKeys:
         """Make ``day`` the file's oldest, unless another process has made one of its own meanwhile."""
-        with locked(self.path.parent):
+        with locked(self.path):
             on_disk = _held(self.path, _read(self.path))
             if isinstance(on_disk, _Unpinned):
                 on_disk = ForwardKeys(day, on_disk.key, on_disk.ledger, on_disk.audit)
@@ -212,10 +212,15 @@ def _day(value: Any) -> int | None:
     return value
 
 
+def itself(path: Path) -> Path:
+    """Return the file that a link stands for: what replaced the link would leave the file behind as it was."""
+    return path.resolve() if path.is_symlink() else path
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing key and mark files of a folder meanwhile."""
-    handle = os.open(folder, os.O_RDONLY)
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing key and mark files of the folder of a file meanwhile."""
+    handle = os.open(itself(path).parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -225,6 +230,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def replace(path: Path, document: dict[str, Any]) -> None:
     """Replace a private JSON file at once: after a crash it is the old one or the new one, never a part."""
+    path = itself(path)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w") as file:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from connectors import keyfile
-from connectors.keyfile import locked, replace
+from connectors.keyfile import itself, locked, replace
 from stream.errors import AuditError, UsageError
 from stream.runners.embedded import Chains
 
@@ -27,7 +27,7 @@ class MarkFile:
     def __init__(self, key_file: Path, store: str, *, laboratory: bool) -> None:
         self._path = mark_path(key_file)
         self._store = store
-        with locked(self._path.parent):
+        with locked(self._path):
             marks = _load(self._path)
             if not laboratory:
                 _refuse_other(key_file, marks, store)
@@ -49,7 +49,7 @@ class MarkFile:
         grown = {site: mark for site, mark in chains.items() if mark[0] > self._held.get(site, (0, ""))[0]}
         if grown:
             self._held |= grown
-            with locked(self._path.parent):
+            with locked(self._path):
                 self._write(_load(self._path) | {self._store: self._held})
 
 
@@ -68,8 +68,9 @@ def _refuse_other(key_file: Path, marks: Iterable[str], store: str) -> None:
 
 
 def mark_path(key_file: Path) -> Path:
-    """Return where the mark of a key lies."""
-    return key_file.with_name(key_file.name + ".mark")
+    """Return where the mark of a key lies: beside the file itself, by whatever link it is named."""
+    held = itself(key_file)
+    return held.with_name(held.name + ".mark")
 
 
 def read_marks(key_file: Path) -> dict[str, Chains]:
@@ -88,7 +89,7 @@ def read_mark(key_file: Path, store: str) -> Chains:
 
 def bind_again(key_file: Path, store: str, chains: Mapping[str, tuple[int, str]]) -> None:
     """Write the mark of a production key that has lost it; UsageError where it has one, or serves another store."""
-    with locked(key_file.parent):
+    with locked(key_file):
         bound = keyfile.store_of(key_file)
         try:
             marks = read_marks(key_file)

@@ -144,6 +144,29 @@ def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production: A
         MarkFile(production, "one", laboratory=False)
 
 
+# --- links ----------------------------------------------------------------------------------------------
+
+
+def test_a_key_behind_a_link_is_the_key_itself(production: Path, tmp_path: Path) -> None:
+    """It is bound, and lets go of days, where it lies; what stayed behind could draw all noise again, and anew."""
+    link = tmp_path / "elsewhere" / "link"
+    link.parent.mkdir()
+    link.symlink_to(production)
+    keys = keyfile.FileKeys(link)
+    keys.day(100)
+    MarkFile(link, "one", laboratory=False).advance({"dbh": (3, "abc")})
+    keys.forget_before(103)
+    assert link.is_symlink()
+    assert [path.name for path in link.parent.iterdir()] == ["link"]
+    assert keyfile.store_of(production) == "one"
+    with pytest.raises(KeyFileError, match="must hold the day asked for"):
+        keyfile.FileKeys(production).day(102)
+    for name in (link, production):
+        assert MarkFile(name, "one", laboratory=False).read() == {"dbh": (3, "abc")}
+        with pytest.raises(KeyFileError, match="belongs to store one"):
+            MarkFile(name, "two", laboratory=False)
+
+
 # --- damage ---------------------------------------------------------------------------------------------
 
 
