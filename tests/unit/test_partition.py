@@ -145,7 +145,7 @@ def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books() -> None:
     assert again.chains() == chains
 
 
-def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_between():
+def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_between() -> None:
     """The keys of the days on which no policy had it are gone, and nobody asked for its windows."""
     two, keys = building(sites=(SITE, "dbh1")), ForwardKeys(key_day(EVENING), bytes(32), "ledger", bytes(32))
     partition = Partition(two, keys)
