@@ -29,6 +29,7 @@ from stream.errors import DataError, FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
 from stream.pipeline import Options, Stages, table
 from stream.policy.document import NANO, AttributeRelease, Policy
+from stream.policy.sites import zones_now
 from stream.records import DAY, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow
 from stream.release.account_stage import by_version, rebuild_account
 from stream.release.budgets import nano
@@ -264,6 +265,9 @@ class Backfill:
                     body["release_id"]: body["value"] for body in fresh if "attribute" in body and body["released"]
                 }
                 account, records = rebuild_account(self._policies, site, [*entries, *late], shown)
+                for before in self._policies:  # the last of the entries may be of another policy than the one to go on
+                    if site in before.site:
+                        account.rename(zones_now(before.site[site].radios, self._policies[0].site[site].zones))
                 first = min(parse_time(entry["window_end"]) for entry in late)
                 changed = [record for record in records if record.time >= first]
                 self.made.emitted += self._partition.rebuilt(site, account, changed)

@@ -311,3 +311,16 @@ def test_a_zone_under_another_name_is_the_same_while_it_has_the_same_radios(
         accept(late_comer, only, where, key)
         backfill((late_comer, only), where, key, earlier=[PLAIN, policy], last=MIDNIGHT + DAY)
         assert [record["reason"] for record in attributes(where)] == [None, "asked"]
+
+
+def test_a_habit_goes_on_over_a_new_id_also_where_the_new_policy_first_releases_late(live, late_comer):
+    """The account that is added up anew ends under the policy before; the next day is asked under the one to come."""
+    where, key = live
+    text = BUILDING.format(max_factor=math.exp(3)).replace('id = "x"', 'id = "y"')
+    renamed = load_policy(text + door() + office())
+    run((late_comer, renamed), where, key, first=NOON_AFTER + TICK, last=NOON_AFTER, accept_policy=True)
+    first = {"first": MIDNIGHT, "last": MIDNIGHT + TICK}
+    backfill((late_comer, renamed), where, key, attempt=2, names=["door"], earlier=[PLAIN], **first)
+    run((late_comer, renamed), where, key, first=NOON_AFTER + TICK, last=NOON_AFTER + 2 * DAY)
+    habits = [record["habit"]["office-day/arrival"]["facilities"] for record in leakage(where) if record.get("habit")]
+    assert [habit["days"] for habit in habits] == [1, 2]
