@@ -36,6 +36,11 @@ class Keys(Protocol):
         """Return the noise key of a UTC day (days since 1970-01-01); KeyFileError when it is gone."""
 
 
+def fingerprint(keys: Keys) -> str:
+    """Return what identifies a key file without telling anything of its keys."""
+    return hmac.new(keys.audit, b"tacet fingerprint v1 " + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
+
+
 def key_day(window_start: Micros) -> int:
     """Return the UTC day, counted from 1970-01-01, whose key a window that starts then uses."""
     return window_start // DAY

@@ -27,11 +27,12 @@ from connectors.kafka.worker import WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
 from connectors.logs import report_shut
 from stream.errors import UsageError
+from stream.keys import fingerprint
 from stream.pipeline import Options
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.agreement import refuse_superseded
-from stream.runners.partition import Partition, fingerprint
+from stream.runners.partition import Partition
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 

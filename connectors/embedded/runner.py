@@ -66,14 +66,16 @@ def verify_store(store: SqliteStore) -> None:
 def sensing_counters(runner: Embedded) -> Counter[str]:
     """Return what sensing has counted at all sites since the store began."""
     counted: Counter[str] = Counter()
-    for state in runner.partition.sensing().values():
+    for state in runner.partition.sites.sensing().values():
         counted.update(state.counters)
     return counted
 
 
 def newest_session(runner: Embedded) -> Micros:
     """Return the latest session that any source of the store has had, -1 before the first."""
-    return max((watermark.newest_session(state.clock) for state in runner.partition.sensing().values()), default=-1)
+    return max(
+        (watermark.newest_session(state.clock) for state in runner.partition.sites.sensing().values()), default=-1
+    )
 
 
 def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> None:
@@ -82,7 +84,7 @@ def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> Non
     Raises:
         UsageError: what is heard now would be dropped as late until the clock has come as far again.
     """
-    for site, state in sorted(runner.partition.sensing().items()):
+    for site, state in sorted(runner.partition.sites.sensing().items()):
         until = watermark.reached(state.clock)
         if now < until - tolerance:
             msg = (
@@ -99,7 +101,7 @@ def refuse_older(runner: Embedded, path: Path, session: Micros) -> None:
     Raises:
         UsageError: sensing would drop it whole, also what is new in it.
     """
-    for site, state in sorted(runner.partition.sensing().items()):
+    for site, state in sorted(runner.partition.sites.sensing().items()):
         newest = max((progress.session for progress in state.clock.progress.values()), default=session)
         if session < newest:
             msg = (

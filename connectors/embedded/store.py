@@ -21,7 +21,7 @@ from connectors.private_folder import private_folder
 from stream.envelope import Kind, seal, unseal
 from stream.errors import FinalityError, UsageError
 from stream.records import Micros, ReleaseId
-from stream.runners.partition import Emitted
+from stream.runners.emitted import Emitted
 from stream.runners.snapshot import is_current, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
 

@@ -13,9 +13,10 @@ from connectors.kafka.topics import result_topics
 from connectors.reports.kafka_books import kafka_books
 from connectors.reports.recovery import Finding, Way
 from stream.errors import AuditError, DataError, UsageError
+from stream.keys import fingerprint
 from stream.policy.document import Policy
 from stream.runners.agreement import Control
-from stream.runners.partition import Partition, fingerprint
+from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
 from stream.runners.tenure import LossError
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT

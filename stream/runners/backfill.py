@@ -35,7 +35,9 @@ from stream.release.account_stage import by_version, rebuild_account
 from stream.release.budgets import nano
 from stream.release.late import LateReleases
 from stream.release.state import ReleaseState
-from stream.runners.partition import Emitted, Partition
+from stream.runners.emitted import Emitted, in_order
+from stream.runners.partition import Partition
+from stream.runners.sites import Site
 from stream.schemas import parse_record, parse_time, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
 from stream.sensing.occupancy import Sense, SenseState
@@ -124,6 +126,10 @@ class _Sensing:
         return items
 
 
+def _nothing_released(site: str) -> UsageError:
+    return UsageError(f"site {site}: must have released something before; run the recording with 'tacet run'")
+
+
 class Backfill:
     """Drives the sensing stages over a recording and settles each window against the book."""
 
@@ -176,10 +182,9 @@ class Backfill:
         return self._prices
 
     def _priced(self, site: str, items: list[Item]) -> list[Price]:
-        through = self._partition.released_through(site)
+        through = self._engine(site).released_through()
         if through is None:
-            msg = f"site {site}: must have released something before; run the recording with 'tacet run'"
-            raise UsageError(msg)
+            raise _nothing_released(site)
         due = [item for item in items if item.window_end <= through]
         self.made.ahead += len(items) - len(due)
         self._items[site] = due
@@ -191,7 +196,13 @@ class Backfill:
         )
 
     def _books(self, site: str) -> ReleaseState:
-        return self._partition.books(site)
+        return self._engine(site).books()
+
+    def _engine(self, site: str) -> Site:
+        held = self._partition.sites.held(site)
+        if held is None:
+            raise _nothing_released(site)
+        return held
 
     def _open(self, site: str) -> None:
         entries = self._book.entries(site)
@@ -249,7 +260,7 @@ class Backfill:
         releases, aside = self._releases[site], self._aside[site]
         for place, item in enumerate(items):
             if place in self._fresh[site]:
-                self.made.emitted += self._partition.release_past(site, releases, item, aside)
+                self.made.emitted += in_order(releases.past(self._books(site), item, aside))
                 self.made.released += 1
             if isinstance(item, OccupancyWindow):
                 releases.note_coverage(aside, item)
@@ -270,7 +281,8 @@ class Backfill:
                         account.rename(zones_now(before.site[site].radios, self._policies[0].site[site].zones))
                 first = min(parse_time(entry["window_end"]) for entry in late)
                 changed = [record for record in records if record.time >= first]
-                self.made.emitted += self._partition.rebuilt(site, account, changed)
+                self._engine(site).replace_account(account)
+                self.made.emitted += in_order(changed)
 
     def _shown(self, entries: Iterable[dict[str, Any]]) -> dict[str, Any]:
         """Return the values of attributes that were shown before."""

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from stream.errors import FinalityError
 from stream.records import Heartbeat, Micros, ObservationBatch
-from stream.runners.partition import Emitted, Partition
+from stream.runners.emitted import Emitted
+from stream.runners.partition import Partition
 from stream.schemas import AUDIT, encode_message, parse_record
 
 Chains = dict[str, tuple[int, str]]
@@ -120,7 +121,7 @@ class Embedded:
 
     def reopen(self, site: str) -> None:
         """Let a site that has shut at ``max_devices`` go on; UsageError when it is not shut."""
-        self.partition.reopen(site)
+        self.partition.sites.reopen(site)
 
     def keep(self, message: ObservationBatch | Heartbeat) -> None:
         """Make one message durable for the next start, which takes it up in its place."""
@@ -170,16 +171,16 @@ class Embedded:
         self._give_out()
 
     def _give_out(self) -> None:
-        self._mark.advance(self.partition.chains())
+        self._mark.advance(self.partition.sites.chains())
         self._store.deliver()
-        day = self.partition.oldest_day_needed()
+        day = self.partition.sites.oldest_day_needed()
         if day is not None:
             self._keys.forget_before(day)
 
     # --- the mark -------------------------------------------------------------------------------------
 
     def _compare_with_mark(self) -> None:
-        chains = self.partition.chains()
+        chains = self.partition.sites.chains()
         for site, (entries, head) in self._mark.read().items():
             if entries > chains.get(site, (0, ""))[0]:
                 self._unreached[site] = (entries, head)

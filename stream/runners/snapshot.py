@@ -6,13 +6,15 @@ first: what that had begun is not gone on with, since the bytes it would have re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cramjam import DecompressionError, zstd
 
 from stream.envelope import Kind, seal, unseal, version_of
 from stream.errors import DataError, UsageError
+from stream.keys import Keys, fingerprint
+from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
 from stream.release.upgrade import upgraded_stages
 from stream.schemas import join_parts, split_parts
@@ -64,6 +66,35 @@ def chain_of(stages: Stages) -> tuple[int, str]:
     """Return how many ledger entries a site's state knows, and the hash of the last; of every version's form."""
     ledger = split_parts(stages["release"])[0]["ledger"]
     return int(ledger["sequence"]), str(ledger["head"])
+
+
+def refuse_differences(
+    head: Mapping[str, Any], keys: Keys, wanted: Policy, accepted: Collection[str], *, accept_policy: bool
+) -> None:
+    """Raise UsageError where a snapshot was made with what one may not go on from.
+
+    Args:
+        head: the snapshot's.
+        keys: the keys to go on with.
+        wanted: the policy to go on with.
+        accepted: versions of all policies from whose states one may go on.
+        accept_policy: whether one may go on from any policy's.
+    """
+    if head["key"] != fingerprint(keys):
+        msg = "key: must be the one this state was made with; another key would break its promises"
+        raise UsageError(msg)
+    if head["mechanisms"] != MECHANISMS:
+        msg = (
+            f"mechanism version: must be {head['mechanisms']}, under which this state was made, got {MECHANISMS}; "
+            "'tacet store upgrade', or --accept-policy, lets it begin with the next window"
+        )
+        raise UsageError(msg)
+    if head["policy"] not in accepted and not accept_policy:
+        msg = (
+            f"policy: must be version {head['policy']}, under which this state was made, got "
+            f"{wanted.version}; --accept-policy lets the new one begin with the next window"
+        )
+        raise UsageError(msg)
 
 
 def is_current(snapshot: bytes) -> bool:

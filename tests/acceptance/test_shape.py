@@ -21,7 +21,7 @@ from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
-from stream.runners.partition import Emitted
+from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import ACCESS_POINTS, COUNTS, EVENING, SOURCES, building, mac
 

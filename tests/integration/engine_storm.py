@@ -33,7 +33,8 @@ from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.runners.embedded import Chains, Embedded
-from stream.runners.partition import Emitted, Partition
+from stream.runners.emitted import Emitted
+from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, SNAPSHOT, encode_message, private_topic, rfc3339
 from tests.integration.chain_storm import PARTITIONS, ROOT
 from tests.integration.kafka_ground import Broker, JavaCluster, delete_topics

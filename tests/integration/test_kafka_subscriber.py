@@ -19,7 +19,7 @@ from connectors.kafka.writers import KafkaJournal
 from connectors.subscriber import subscribe
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
-from stream.runners.partition import Emitted
+from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, QUARANTINE, SNAPSHOT, private_topic, rfc3339
 from tests.integration.kafka_ground import Broker
 from tests.integration.storm import records

@@ -127,7 +127,7 @@ def test_at_the_stop_the_site_closes_for_all_whoever_was_one_too_many() -> None:
         assert max(end for end, _ in found) == "2026-03-03T04:05:00Z", "the last window that had closed by then"
         partition = Partition(policy(5), laboratory())
         made = [out for offset, value in enumerate(log) for out in partition.feed(offset, None, value)]
-        assert partition.shut_sites() == [SITE]
+        assert partition.sites.shut() == [SITE]
         assert [parse_record(out.value)["reason"] for out in made if out.topic == QUARANTINE] == ["site_shut"]
     assert len(cells(log_of(everybody[1:], 5), max_devices=5)) > 4 * 20, "one less, and it goes on"
 
@@ -157,7 +157,7 @@ def test_what_a_site_remembers_is_bounded_by_the_stop_before_it_grows() -> None:
     rows = [Heard(EVENING + n, n, "a") for n in range(4 * limit)]
     for offset, value in enumerate(log_of(rows, 10**5)):
         partition.feed(offset, None, value)
-        state = partition.sensing()[SITE]
+        state = partition.sites.sensing()[SITE]
         assert len(state.known) <= limit
         assert sum(map(len, state.pending.values())) <= limit
-    assert partition.shut_sites() == [SITE]
+    assert partition.sites.shut() == [SITE]

@@ -137,13 +137,13 @@ def test_a_clock_a_few_seconds_behind_the_store_goes_on_in_a_session_of_its_own(
 
 
 def test_a_session_ahead_of_the_clock_is_refused_too_although_nothing_has_come_so_far(ahead: Embedded) -> None:
-    ahead.take(ObservationBatch(SITE, ahead.partition._policy.site[SITE].sources[0], EVENING + 900 * SECOND, 0, ()))
+    ahead.take(ObservationBatch(SITE, ahead.partition.policy.site[SITE].sources[0], EVENING + 900 * SECOND, 0, ()))
     with pytest.raises(UsageError, match=f"site {SITE} has reached {rfc3339(EVENING + 900 * SECOND)}"):
         refuse_clock_behind(ahead, EVENING + 100 * SECOND, CLOCK_STEP)
 
 
 def test_what_is_accepted_after_the_clock_was_set_back_a_little_counts(ahead: Embedded) -> None:
-    policy = ahead.partition._policy
+    policy = ahead.partition.policy
     now = EVENING + 88 * SECOND
     core = Ingest.of_policy(policy, bytes(32))
     state = core.initial(now, newest_session(ahead))
@@ -205,13 +205,13 @@ def test_a_message_that_claims_too_much_is_refused_again_after_a_crash_whatever_
         with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING) as runner:
             for message in claims:
                 runner.take(message)
-            assert runner.partition.watermarks()[SITE] == EVENING
+            assert runner.partition.sites.watermarks()[SITE] == EVENING
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
         crash()
     with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING + DAY) as again:
-        assert again.partition.watermarks()[SITE] == EVENING
+        assert again.partition.sites.watermarks()[SITE] == EVENING
         assert again.partition.counters.windows == 0
     refused = [parse_record(value) for value in read_topic(tmp_path / "s", QUARANTINE)]
     assert [(each["reason"], each["place"]) for each in refused] == [("ahead", "watermark")] * len(sources)
@@ -223,4 +223,4 @@ def test_recordings_are_not_bounded_by_when_they_are_read(tmp_path: Path) -> Non
     with embedded(policy, tmp_path / "key", tmp_path / "s", clock=lambda: EVENING - 365 * DAY) as runner:
         for source in policy.site[SITE].sources:
             runner.take(Heartbeat(SITE, source, 1, EVENING, 0), durable=False)
-        assert runner.partition.watermarks()[SITE] == EVENING
+        assert runner.partition.sites.watermarks()[SITE] == EVENING

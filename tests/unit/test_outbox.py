@@ -6,7 +6,7 @@ from pathlib import Path
 
 from connectors.embedded.readings import read_outbox
 from connectors.embedded.store import SqliteStore
-from stream.runners.partition import Emitted
+from stream.runners.emitted import Emitted
 from stream.schemas import private_topic
 
 

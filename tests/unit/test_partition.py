@@ -12,9 +12,10 @@ from stream.errors import FinalityError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
-from stream.runners import partition as module
-from stream.runners.partition import Emitted, Partition
-from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record, parse_time
+from stream.runners import snapshot as module
+from stream.runners.emitted import Emitted
+from stream.runners.partition import Partition
+from stream.schemas import AUDIT, QUARANTINE, decode_message, encode_message, parse_record, parse_time
 from tests.core_ground import (
     COUNTS,
     EVENING,
@@ -84,7 +85,7 @@ def test_no_snapshot_is_a_beginning() -> None:
     partition = Partition(POLICY, laboratory())
     fed(partition, LOG[:50])
     assert partition.restore(None) is None
-    assert partition.chains() == {}
+    assert partition.sites.chains() == {}
 
 
 @pytest.mark.parametrize(
@@ -135,14 +136,14 @@ def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books() -> None:
     partition = Partition(two, laboratory())
     one_more = [encode_message(item) for item in messages_of("dbh1", two)]
     fed(partition, LOG[:CUT] + one_more)
-    chains = partition.chains()
+    chains = partition.sites.chains()
     assert chains["dbh1"][0] > 10
     without = Partition(POLICY, laboratory(), accept_policy=True)
     without.restore(partition.snapshot(9, 0))
-    assert without.chains() == chains
+    assert without.sites.chains() == chains
     again = Partition(two, laboratory(), accept_policy=True)
     again.restore(without.snapshot(10, 0))
-    assert again.chains() == chains
+    assert again.sites.chains() == chains
 
 
 def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_between() -> None:
@@ -155,7 +156,7 @@ def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_bet
     later = keys.from_day(key_day(EVENING) + 5)
     again = Partition(two, later, accept_policy=True)
     again.restore(without.snapshot(10, 0))
-    assert again.oldest_day_needed() is None, "nothing is forgotten before it is known where it goes on"
+    assert again.sites.oldest_day_needed() is None, "nothing is forgotten before it is known where it goes on"
     back = [encode_message(item) for item in messages_of("dbh1", two, after=5 * DAY)]
     after = audit(fed(again, back))
     assert end_of(after[0]) == EVENING + 5 * DAY
@@ -202,7 +203,7 @@ def test_entries_that_come_out_again_alike_are_let_out(snapshot: Any) -> None:
     straight = STRAIGHT
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)
-    rest = [value for value in audit(straight) if parse_record(value)["sequence"] >= partition.chains()[SITE][0]]
+    rest = [value for value in audit(straight) if parse_record(value)["sequence"] >= partition.sites.chains()[SITE][0]]
     partition.published(audit(straight)[:3] + rest[:20])
     assert partition.has_unreplayed_entries()
     emitted = fed(partition, LOG[CUT:], CUT)
@@ -214,7 +215,7 @@ def changed_log() -> list[bytes]:
     """The same log, but one person more in every batch after the snapshot."""
     log = []
     for value in LOG[CUT:]:
-        message, _ = module.decode_message(value)
+        message, _ = decode_message(value)
         if isinstance(message, ObservationBatch):
             row = Row("f" * 16, access_point("a"), message.rows[-1].time)
             message = ObservationBatch(SITE, message.source, message.session, message.sequence, (*message.rows, row))
@@ -226,7 +227,7 @@ def test_other_observations_for_a_published_window_let_nothing_out(snapshot: Any
     straight = STRAIGHT
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)
-    first = partition.chains()[SITE][0]
+    first = partition.sites.chains()[SITE][0]
     partition.published(audit(straight))
     made: list[Emitted] = []
     with pytest.raises(FinalityError, match=r"site dbh: ledger entry \d+ was published and would now differ"):  # noqa: PT012
@@ -240,7 +241,7 @@ def test_other_observations_for_a_published_window_let_nothing_out(snapshot: Any
 def test_two_different_published_entries_of_one_number_are_refused(snapshot: Any) -> None:
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)
-    number = partition.chains()[SITE][0]
+    number = partition.sites.chains()[SITE][0]
     one, other = (orjson.dumps({"site": SITE, "sequence": number, "nano": nano}) for nano in (1, 2))
     with pytest.raises(FinalityError):
         partition.published([one, other])
@@ -254,11 +255,11 @@ def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_fo
     needed = []
     for policy in (with_days, without):
         partition = Partition(policy, laboratory())
-        assert partition.oldest_day_needed() is None
+        assert partition.sites.oldest_day_needed() is None
         days = []
         for offset, item in enumerate(messages(SEEN, policy)):
             if any(out.checkpoint for out in partition.feed(offset, None, encode_message(item))):
-                days.append(partition.oldest_day_needed())
+                days.append(partition.sites.oldest_day_needed())
         assert days == sorted(days)
         needed.append(days[-1])
     assert needed == [key_day(parse_time("2026-03-03T08:00:00Z")), key_day(parse_time("2026-03-04T00:00:00Z"))]
@@ -358,7 +359,7 @@ def test_late_rows_are_dropped_and_counted_and_change_nothing() -> None:
     last = len(LOG) - 1
     emitted = fed(partition, LOG[:last]) + partition.feed(last, None, encode_message(late))
     assert emitted == wanted[: len(emitted)]
-    counters = partition._sites[SITE].states.sense.counters
+    counters = partition.sites.sensing()[SITE].counters
     assert counters["late"] == 1
     assert counters["rows"] == counters["accepted"] + counters["late"] == len(SEEN) + 1
 
@@ -376,7 +377,7 @@ def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_
     report: list[str] = []
     partition = Partition(two, laboratory(), alarm=report.append)
     made = fed(partition, [encode_message(item) for item in messages(SEEN, two)])
-    assert partition.shut_sites() == report == [SITE]
+    assert partition.sites.shut() == report == [SITE]
     [stop] = [parse_record(out.value) for out in made if out.topic == QUARANTINE]
     assert (stop["reason"], stop["place"]) == ("site_shut", "site")
     snapshot = partition.snapshot(7, 0)
@@ -393,12 +394,12 @@ def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_
     small = building(site="max_devices = 5", releases=COUNTS)
     partition = Partition(small, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, small)])
-    reached = partition.watermarks()[SITE]
+    reached = partition.sites.watermarks()[SITE]
     assert reached is not None
     with pytest.raises(UsageError, match="site 'elsewhere': must be one that has shut"):
-        partition.reopen("elsewhere")
-    partition.reopen(SITE)
-    assert partition.shut_sites() == []
+        partition.sites.reopen("elsewhere")
+    partition.sites.reopen(SITE)
+    assert partition.sites.shut() == []
     tick = small.site[SITE].tick
     beats = [Heartbeat(SITE, s, 1, reached + n * tick, 0) for n in range(1, 6) for s in SOURCES]
     made = fed(partition, [encode_message(beat) for beat in beats])
@@ -413,7 +414,7 @@ def test_no_row_between_two_ticks_is_taken_to_be_ahead_of_its_time(tick: Any) ->
     policy = building(tick=tick, releases=COUNTS)
     partition = Partition(policy, laboratory())
     fed(partition, [encode_message(item) for item in messages(SEEN, policy)])
-    counters = partition._sites[SITE].states.sense.counters
+    counters = partition.sites.sensing()[SITE].counters
     assert counters["accepted"] == counters["rows"] == len(SEEN)
 
 

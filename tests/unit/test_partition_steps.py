@@ -21,7 +21,7 @@ def begun() -> tuple[Partition, int]:
     partition = Partition(POLICY, laboratory())
     for offset, value in enumerate(BEFORE):
         partition.feed(offset, None, value)
-    reached = partition.watermarks()[SITE]
+    reached = partition.sites.watermarks()[SITE]
     assert reached is not None
     return partition, reached
 
@@ -74,4 +74,4 @@ def test_a_heartbeat_within_five_minutes_of_its_stamp_counts() -> None:
     for source in SOURCES:
         value = encode_message(Heartbeat(SITE, source, SESSION, reached + DAY + 5 * MINUTE, 0))
         partition.feed(40, None, value, reached + DAY)
-    assert partition.watermarks()[SITE] == reached + DAY + 5 * MINUTE
+    assert partition.sites.watermarks()[SITE] == reached + DAY + 5 * MINUTE

@@ -9,7 +9,8 @@ import pytest
 from stream.accounting.audit import verify_chain
 from stream.errors import FinalityError, UsageError
 from stream.policy.document import Policy, load_policy
-from stream.runners.partition import Emitted, Partition
+from stream.runners.emitted import Emitted
+from stream.runners.partition import Partition
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
 
@@ -116,7 +117,7 @@ def test_a_message_of_a_site_of_another_partition_goes_to_quarantine_and_opens_n
     emitted = fed(partition, 0, len(LOG))
     assert {out.topic for out in emitted} == {QUARANTINE}
     assert {parse_record(out.value)["reason"] for out in emitted} == {"wrong_partition"}
-    assert partition.chains() == {}
+    assert partition.sites.chains() == {}
 
 
 # --- whether the log is still the same --------------------------------------------------------------------

@@ -24,7 +24,7 @@ from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE
 from stream.runners.embedded import Embedded
-from stream.runners.partition import Emitted
+from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, QUARANTINE, parse_record, private_topic
 from tests.core_ground import COUNTS, building, messages, people, policy_text, write_csv
 

@@ -14,7 +14,7 @@ from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import SqliteStore
 from stream.errors import TacetError
-from stream.runners.partition import Emitted
+from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, LEAKAGE, encode_message, private_topic
 from tests.core_ground import COUNTS, building, messages, people
 
