@@ -95,7 +95,7 @@ class Pipeline:
     def __init__(self, policy: Policy, site: str, keys: Keys, options: Options = Options()) -> None:
         self.site = site
         self._site = policy.site[site]
-        self._tick = self._site.tick
+        self._tick_length = self._site.tick
         self._zones = tuple(zone.id for zone in policy.site[site].zones)
         self._presence = options.presence or policy.restricted.presence
         self._occupancy = options.occupancy or policy.restricted.occupancy
@@ -207,7 +207,7 @@ class Pipeline:
         """Return the start of the oldest window or local day not yet released; None before the first."""
         if sense.next_tick is None:
             return None
-        window = sense.next_tick - self._tick
+        window = sense.next_tick - self._tick_length
         return min(window, day.start) if self._days and day.day is not None else window
 
 
@@ -219,11 +219,13 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
         zones=tuple(zone.id for zone in site.zones),
         access_points={radio: zone.id for zone in site.zones for radio in zone.radios},
         sources=site.sources,
-        tick=site.tick,
+        tick_length=site.tick,
         validity=site.validity,
         lateness=site.lateness,
         max_devices=site.max_devices,
-        ahead=max(AHEAD, site.tick),  # a file's heartbeats come once a tick
+        ahead=max(
+            AHEAD, site.tick
+        ),  # a file's heartbeats come once a tick length length length length length length length
         keep_presence=keep_presence,
         first_window=options.first_window,
         last_window=options.last_window,
@@ -234,7 +236,7 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
         site=site_id,
         zones=tuple((zone.id, index) for index, zone in enumerate(site.zones) if zone.id in covered),
         timezone=site.timezone,
-        tick=site.tick,
+        tick_length=site.tick,
         working_hours=site.working_hours,
         attributes=tuple(sorted({name for release in wanted for name in release.attributes})),
     )

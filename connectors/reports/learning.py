@@ -93,7 +93,7 @@ def _closed(
         site=site,
         zones=tuple((zone.id, index) for index, zone in enumerate(declared.zones) if zone.id in covered),
         timezone=declared.timezone,
-        tick=declared.tick,
+        tick_length=declared.tick,
         working_hours=declared.working_hours,
         attributes=tuple(release.attributes),
     )

@@ -212,14 +212,14 @@ class SimulatedDay(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def simulated_day(tick: Micros = 5 * MINUTE, validity: Micros = 10 * MINUTE) -> SimulatedDay:
+def simulated_day(tick_length: Micros = 5 * MINUTE, validity: Micros = 10 * MINUTE) -> SimulatedDay:
     """Return the simulated day as a site would count it that has this tick and validity."""
     made = simulate(SimulatorConfig(seed=SEED))
     site, building = made.config.site, made.building
     sense = Sense(
         site=site, zones=building.zones, sources=("simulated",), max_devices=200_000,
         access_points=dict(zip(building.access_points, building.zones, strict=True)),
-        tick=tick, validity=validity, lateness=30_000_000,
+        tick_length=tick_length, validity=validity, lateness=30_000_000,
     )  # fmt: skip
     state, outputs = sense.initial(), list[object]()
     columns = zip(made.device.tolist(), made.access_point.tolist(), made.time.tolist(), strict=True)

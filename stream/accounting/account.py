@@ -87,7 +87,7 @@ class Account:
     ticks_per_observation: int
     devices_per_person: int
     ticks_per_attribute: int
-    tick: Micros
+    tick_length: Micros
     w: int
     knowledge: Knowledge
     attributes: AttributeAccount
@@ -104,7 +104,7 @@ class Account:
         """Add the charges of one release; return the record of the account as it stands."""
         counts = [charge for charge in item.charges if isinstance(charge, CountCharge)]
         asked = [charge for charge in item.charges if isinstance(charge, AttributeCharge)]
-        days = days_of(item.window_end, self.tick, self.ticks_per_observation)
+        days = days_of(item.window_end, self.tick_length, self.ticks_per_observation)
         paid: frozenset[RunOf] = frozenset() if asked else self._add_window(state, item.window_end, counts, days)
         units = {reader: self._units(self._view(state, reader, item.window_end, paid), days) for reader in self.readers}
         body: dict[str, Any] = {
@@ -131,7 +131,7 @@ class Account:
         """Take the charges of a window into the state; return the runs that were paid for it."""
         for reader, audiences in self.readers.items():
             held, cost = state.sums.get(reader, Sums()), window_cost(charges, audiences)
-            state.sums[reader] = held.and_window(end, cost, days, self.w * self.tick)
+            state.sums[reader] = held.and_window(end, cost, days, self.w * self.tick_length)
         state.break_off(charge for charge in charges if charge.reason == WAITING)
         for charge in charges:
             name = line_name(charge.release, self.policy_version, charge.attempt)

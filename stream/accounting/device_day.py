@@ -46,19 +46,19 @@ class Cells(NamedTuple):
         return Cells(*(-(-number // windows_paid) * windows_paid for number in self))
 
 
-def whole_day(tick: Micros, reach: int, windows: int | None = None) -> Cells:
+def whole_day(tick_length: Micros, reach: int, windows: int | None = None) -> Cells:
     """Return the counts that one device's day can change, if so many windows of a UTC day are released (None: all).
 
     The windows of a UTC day are those that begin in it, so the one that ends at D comes on top, and with it
     ``reach`` - 1 windows after the day.
     """
-    return Cells((DAY // tick if windows is None else windows) + reach, reach)
+    return Cells((DAY // tick_length if windows is None else windows) + reach, reach)
 
 
-def days_of(window_end: Micros, tick: Micros, reach: int) -> dict[int, Cells]:
+def days_of(window_end: Micros, tick_length: Micros, reach: int) -> dict[int, Cells]:
     """Return the UTC days whose observations can change the counts of a window, with how many of them."""
     day, since = divmod(window_end, DAY)
-    return {day - 1: Cells(1), day: Cells(1, 1)} if since < reach * tick else {day: Cells(1)}
+    return {day - 1: Cells(1), day: Cells(1, 1)} if since < reach * tick_length else {day: Cells(1)}
 
 
 def cost_of_days(held: Mapping[int, Fraction], cells: Mapping[int, Cells], cost: Fraction) -> dict[int, Fraction]:

@@ -48,7 +48,7 @@ def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Reade
         ticks_per_observation=policy.site[site].ticks_per_observation,
         devices_per_person=policy.privacy.devices_per_person,
         ticks_per_attribute=policy.privacy.ticks_per_attribute,
-        tick=policy.site[site].tick,
+        tick_length=policy.site[site].tick,
         w=policy.privacy.w,
         knowledge=Knowledge.of(policy.privacy),
         attributes=attributes,
@@ -176,7 +176,7 @@ class _Books:
     def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
         self.policy = policy
         self._releases = {release.name: release for release in policy.release}
-        self._tick = policy.site[site].tick
+        self._tick_length = policy.site[site].tick
         self._outcomes = outcomes
         self._budgets = Budgets.of(policy, site)
         self._ledger = ledger
@@ -188,7 +188,7 @@ class _Books:
         A day is released with the first window that ends at or after it, before that window.
         """
         end, daily = parse_time(entry["window_end"]), isinstance(self._release(entry), AttributeRelease)
-        return (-(-end // self._tick) * self._tick if daily else end), not daily
+        return (-(-end // self._tick_length) * self._tick_length if daily else end), not daily
 
     def note(self, entry: Entry) -> None:
         """Take an entry into the sums that budgets look at."""
@@ -198,7 +198,7 @@ class _Books:
         self._ledger.remember(account, self._day(end), end, entry["nano"], zones)
 
     def _day(self, end: Micros) -> int:
-        return (end - self._tick) // DAY
+        return (end - self._tick_length) // DAY
 
     def charge(self, entry: Entry, account: str) -> Charge:
         """Return what an entry charged, for the account of a policy version."""

@@ -41,7 +41,7 @@ class Budgets:
 
     w: int
     """Windows of the sliding budgets."""
-    tick: Micros
+    tick_length: Micros
     covered: Mapping[str, frozenset[str]]
     """Count release -> its zones."""
 
@@ -78,7 +78,7 @@ class Budgets:
         daily, sliding = release.daily_budget.get(audience), release.w_budget.get(audience)
         if daily is not None and spent_on(ledger, accounts, period_of(release, day)) + cost > nano(daily):
             return "budget"
-        span = (self.w - 1) * self.tick
+        span = (self.w - 1) * self.tick_length
         if sliding is not None and spent_around(ledger, accounts, end, span) + cost > nano(sliding):
             return "w_budget"
         return None

@@ -28,7 +28,7 @@ class Owner:
     """Named sets of zones, where these are counted."""
     epsilon: str
     w: int
-    tick: Micros
+    tick_length: Micros
 
     def document(self) -> list[Any]:
         """Return it as JSON has it."""
@@ -83,4 +83,4 @@ def waiting_until(through: Micros, ended: Mapping[str, Owner], begun: Mapping[st
     owners = [*ended.values(), *begun.values()]
     if not owners:
         return through
-    return through + (max(owner.w for owner in owners) - 1) * max(owner.tick for owner in owners)
+    return through + (max(owner.w for owner in owners) - 1) * max(owner.tick_length for owner in owners)

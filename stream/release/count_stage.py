@@ -60,7 +60,7 @@ class CountReleases:
             return
         state.through = window.window_end
         self.note_coverage(state, window)
-        day = key_day(window.window_end - self._issuer.tick)
+        day = key_day(window.window_end - self._issuer.tick_length)
         if day != state.day:
             state.day = day
             for name, mechanism in self._mechanisms().items():
@@ -82,7 +82,7 @@ class CountReleases:
         paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
         counts = plan.counts(window)
         made = self._perturb(state, plan, window, counts, paying)
-        head = self._issuer.head(end - self._issuer.tick, end)
+        head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(day, release.name, end, counts_digest(counts))
         zones = tuple(zone.id for zone in plan.zones)
         for audience, reason in reasons.items():
@@ -126,7 +126,7 @@ class CountReleases:
         if not paying:
             return {}
         issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.day(key_day(end - issuer.tick)), "noise")
+        key = subkey(issuer.keys.day(key_day(end - issuer.tick_length)), "noise")
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names)
         shares = {epsilon: plan.mechanisms[epsilon].noise_epsilon for epsilon in sorted(paying)}
         if plan.draws_own_noise:
@@ -153,7 +153,7 @@ class CountReleases:
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
             state.smoothing[name], answers[epsilon] = query.step(state.smoothing.get(name), made.get(epsilon))
-        head = self._issuer.head(end - self._issuer.tick, end)
+        head = self._issuer.head(end - self._issuer.tick_length, end)
         for audience, reason in reasons.items():
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
             record = query.record(head, window, audience, answer, reason)

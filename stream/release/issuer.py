@@ -37,7 +37,7 @@ class Issuer:
     """Issues the records of one site under one policy and one attempt."""
 
     site: str
-    tick: Micros
+    tick_length: Micros
     keys: Keys
     attempt: int
     ledger: Ledger
@@ -78,8 +78,8 @@ class Issuer:
             zones: those of a count release.
         """
         posting = Posting(
-            record.release, record.audience, record.release_id, self.attempt, end, LONGEST_W * max(self.tick, HOUR),
-            day, record.epsilon, nano(Fraction(record.spend)), record.reason, commitment, zones,
+            record.release, record.audience, record.release_id, self.attempt, end,
+            LONGEST_W * max(self.tick_length, HOUR), day, record.epsilon, nano(Fraction(record.spend)), record.reason, commitment, zones,
         )  # fmt: skip
         state.ledger, entry = self.ledger.enter(state.ledger, posting)
         return Published(AUDIT, self.site, entry, end, f"{self.site}/{state.ledger.sequence - 1}")

@@ -136,7 +136,7 @@ class LateReleases:
         Queries answer from released values and have none.
         """
         if isinstance(item, OccupancyWindow):
-            day, end = key_day(item.window_end - self._issuer.tick), item.window_end
+            day, end = key_day(item.window_end - self._issuer.tick_length), item.window_end
         else:
             start, end = local_day(item.day, self._timezone)
             day = key_day(start)
@@ -164,7 +164,7 @@ class _Earlier:
     def __init__(self, policy: Policy, present: Policy, site: str) -> None:
         self._version = policy.version
         self._timezone = ZoneInfo(policy.site[site].timezone)
-        self._tick = policy.site[site].tick
+        self._tick_length = policy.site[site].tick
         self._now = zones_now(policy.site[site].radios, present.site[site].zones)
         self._lines: dict[str, Line] = {}
         """Count release -> what was charged under its name."""
@@ -183,7 +183,7 @@ class _Earlier:
         if release in self._lines:
             line, name = self._lines[release], line_name(release, self._version, entry["attempt"])
             account = account_of(release, entry["audience"], line.zones)
-            state.ledger.remember(account, key_day(end - self._tick), end, entry["nano"], line.zones)
+            state.ledger.remember(account, key_day(end - self._tick_length), end, entry["nano"], line.zones)
             state.charged.note(end, name, line, {entry["audience"]: Fraction(entry["epsilon"])})
         elif release in self._alone:
             day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute

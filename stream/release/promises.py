@@ -144,7 +144,7 @@ def log_largest_factor(release: AttributeRelease) -> float:
     return max(alone, math.log(exact) if exact else 0.0)
 
 
-def counts_exponent(policy: Policy, site: str, zone: str, members: frozenset[str]) -> Fraction:
+def counts_exponent(policy: Policy, site: str, zone: str, audiences: frozenset[str]) -> Fraction:
     """Return Σ k n ε over the count releases of a zone that these audiences see together.
 
     Where an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``Mechanism.epsilons_for``).
@@ -152,7 +152,7 @@ def counts_exponent(policy: Policy, site: str, zone: str, members: frozenset[str
     total = Fraction(0)
     for release in _counts(policy, site):
         if zone in {covered.id for covered in policy.zones_of(release, site)}:
-            seen = [epsilon for name, epsilon in release.epsilon.items() if name in members]
+            seen = [epsilon for name, epsilon in release.epsilon.items() if name in audiences]
             ticks, windows = policy.privacy.ticks_per_attribute, LONGEST_DAY // policy.site[site].tick
             paid = release.declared.epsilons_for(release.windows_paid, ticks, windows)
             total += paid * coalition_cost(release.mechanism, seen)

@@ -70,7 +70,7 @@ class DayAttributes:
     """(zone, its index in the window's counts) of the zones wanted, in registry order."""
     timezone: str
     """IANA name."""
-    tick: Micros
+    tick_length: Micros
     working_hours: tuple[str, str] = ("08:00", "18:00")
     """Local times ``HH:MM``; the end, at most ``24:00``, is not part of them."""
     attributes: tuple[str, ...] = tuple(ATTRIBUTES)
@@ -78,8 +78,8 @@ class DayAttributes:
     _hours: tuple[int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.tick <= 0:
-            raise UsageError(f"tick must be positive, got {self.tick}")
+        if self.tick_length <= 0:
+            raise UsageError(f"tick must be positive, got {self.tick_length}")
         for attribute in self.attributes:
             if attribute not in ATTRIBUTES:
                 raise UsageError(f"attributes: {attribute!r} is not one of {', '.join(ATTRIBUTES)}")
@@ -135,14 +135,14 @@ class DayAttributes:
             zone_day.busy += working
             if zone_day.first is None:
                 zone_day.first = tick
-            elif zone_day.last is not None and tick - zone_day.last - self.tick >= BREAK:
+            elif zone_day.last is not None and tick - zone_day.last - self.tick_length >= BREAK:
                 zone_day.breaks += 1
             zone_day.last = tick
 
     def _close(self, state: DayState, closed: Micros) -> list[DayClosed]:
         if state.day is None:
             return []
-        if state.seen != -(-state.end // self.tick) - -(-state.start // self.tick):
+        if state.seen != -(-state.end // self.tick_length) - -(-state.start // self.tick_length):
             state.skipped += 1
             return []
         records = tuple(

@@ -105,7 +105,7 @@ class Sense:
     access_points: Mapping[str, str]
     """Access point -> zone."""
     sources: tuple[str, ...]
-    tick: Micros
+    tick_length: Micros
     validity: Micros
     lateness: Micros
     max_devices: int
@@ -243,7 +243,7 @@ class Sense:
     ) -> tuple[Micros, Micros, dict[str, Entry], dict[tuple[str, Micros], Entry] | None]:
         """Return the window of ``time``, (low, high], cut to what is admitted, and its entries."""
         tick = self._grid(time)
-        low, high = tick - self.tick, tick
+        low, high = tick - self.tick_length, tick
         if self.first_window is not None:
             low = max(low, self.first_window - self.validity)
         if self.last_window is not None:
@@ -274,7 +274,7 @@ class Sense:
                 out.append(self._close(state, tick))
                 if self.keep_presence:
                     out.extend(self._finish_stays(state, tick))
-                state.next_tick = tick + self.tick
+                state.next_tick = tick + self.tick_length
             due = due[WINDOWS_AT_ONCE:]
             yield out, not due
             if not due:
@@ -287,7 +287,7 @@ class Sense:
         end = state.clock.watermark - self.lateness
         if self.last_window is not None:
             end = min(end, self.last_window + 1)
-        return range(state.next_tick, end, self.tick)
+        return range(state.next_tick, end, self.tick_length)
 
     def _close(self, state: SenseState, tick: Micros) -> OccupancyWindow:
         """Bring ``current`` up to ``tick``, let expired presences go, and count."""
@@ -309,7 +309,7 @@ class Sense:
             del current[device]
         state.known = set(current).union(*state.pending.values())
         state.closed = tick
-        share = watermark.coverage(state.clock, self.sources, tick - self.tick, tick)
+        share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
         watermark.forget_listened(state.clock, tick)
         return OccupancyWindow(self.site, tick, tuple(counts), share)
 
@@ -339,13 +339,13 @@ class Sense:
 
     def _grid(self, time: Micros) -> Micros:
         """Return the tick of the window in which an instant lies."""
-        return -(-time // self.tick) * self.tick
+        return -(-time // self.tick_length) * self.tick_length
 
     def _finish_stays(self, state: SenseState, tick: Micros) -> list[Stay]:
         found = self._fold_rows(state, tick)
         return self._as_stays(found + presence.expire(state.stays_open, self.validity, tick))
 
-    def _fold_rows(self, state: SenseState, until: Micros | None) -> list[presence.Interval]:
+    def _fold_rows(self, state: SenseState, until: Micros | None) -> list[presence.FinishedStay]:
         """Fold the kept rows of the windows up to ``until`` (None: all) into the open stays."""
         sightings: dict[tuple[str, Micros], str | None] = {}
         for window in [t for t in state.rows if until is None or t <= until]:
@@ -353,7 +353,7 @@ class Sense:
                 sightings[key] = None if zone == END else self.zones[zone]
         return presence.extend(state.stays_open, sightings, self.validity)
 
-    def _as_stays(self, found: list[presence.Interval]) -> list[Stay]:
+    def _as_stays(self, found: list[presence.FinishedStay]) -> list[Stay]:
         found.sort(key=lambda stay: (stay.end, stay.start, stay.device))
         return [Stay(self.site, *interval) for interval in found]
 
@@ -393,7 +393,7 @@ class Sense:
 
 def _check(sense: Sense) -> None:
     """Refuse a configuration that cannot mean anything."""
-    for name in ("tick", "validity", "source_timeout", "max_devices"):
+    for name in ("tick_length", "validity", "source_timeout", "max_devices"):
         if getattr(sense, name) <= 0:
             raise UsageError(f"{name} must be positive, got {getattr(sense, name)}")
     for name in ("lateness", "ahead"):

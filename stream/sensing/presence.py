@@ -29,7 +29,7 @@ class OpenStay(NamedTuple):
     """Time of its latest observation."""
 
 
-class Interval(NamedTuple):
+class FinishedStay(NamedTuple):
     """A finished stay of one device."""
 
     device: str
@@ -45,7 +45,7 @@ def extend(
     *,
     tail: bool = True,
     cut: Cut | None = None,
-) -> list[Interval]:
+) -> list[FinishedStay]:
     """Fold sightings into the open stays, in place; return the stays that they finished.
 
     Args:
@@ -68,7 +68,7 @@ def extend(
             continue
         if stay is not None:
             end = min(time, stay.last + validity) if tail else stay.last
-            finished.append(Interval(device, stay.zone, stay.start, end))
+            finished.append(FinishedStay(device, stay.zone, stay.start, end))
         if zone is not None:
             stays_open[device] = OpenStay(zone, time, time)
     return finished
@@ -80,7 +80,7 @@ def _goes_on(stay: OpenStay, time: Micros, zone: str | None, validity: Micros, c
     return cut is None or cut(time) == cut(stay.last)
 
 
-def expire(stays_open: dict[str, OpenStay], validity: Micros, until: Micros | None) -> list[Interval]:
+def expire(stays_open: dict[str, OpenStay], validity: Micros, until: Micros | None) -> list[FinishedStay]:
     """Close, in place, the stays that no observation after ``until`` can prolong; None closes all.
 
     Returns:
@@ -90,7 +90,7 @@ def expire(stays_open: dict[str, OpenStay], validity: Micros, until: Micros | No
     closed = []
     for device in sorted(over):
         stay = stays_open.pop(device)
-        closed.append(Interval(device, stay.zone, stay.start, stay.last + validity))
+        closed.append(FinishedStay(device, stay.zone, stay.start, stay.last + validity))
     return closed
 
 
@@ -100,7 +100,7 @@ def stays(
     *,
     tail: bool,
     cut: Cut | None = None,
-) -> list[Interval]:
+) -> list[FinishedStay]:
     """Return all stays of a finished set of observations (time, device, zone), by start, then device.
 
     Of observations of one device at one time the last given counts; otherwise their order does not matter.
@@ -111,5 +111,5 @@ def stays(
     found = extend(stays_open, sightings, validity, tail=tail, cut=cut)
     for device, stay in stays_open.items():
         end = stay.last + validity if tail else stay.last
-        found.append(Interval(device, stay.zone, stay.start, end))
+        found.append(FinishedStay(device, stay.zone, stay.start, end))
     return sorted(found, key=lambda stay: (stay.start, stay.device))

@@ -43,7 +43,7 @@ def counted(traps: Any, restarts: Any, names: Any) -> Any:
     """Return the windows that the engine closes, from what both connectors send."""
     engine = Sense(
         site="dbh", zones=ZONES, access_points=RADIOS, sources=SOURCES,
-        tick=TICK, validity=VALIDITY, lateness=30 * SECOND, max_devices=1000,
+        tick_length=TICK, validity=VALIDITY, lateness=30 * SECOND, max_devices=1000,
     )  # fmt: skip
     core = {
         source: Ingest(

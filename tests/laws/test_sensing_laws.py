@@ -46,7 +46,7 @@ def sense(**changes: Any) -> Sense:
         "zones": ZONES,
         "access_points": ACCESS_POINTS,
         "sources": SOURCES,
-        "tick": TICK,
+        "tick_length": TICK,
         "validity": V,
         "lateness": LATENESS,
         "max_devices": 1000,
@@ -374,7 +374,7 @@ def day_windows(seed: int) -> list[OccupancyWindow]:
     ]
 
 
-ATTRIBUTES = DayAttributes(site="dbh", zones=(("A", 0), ("C", 2)), timezone="America/Los_Angeles", tick=TICK)
+ATTRIBUTES = DayAttributes(site="dbh", zones=(("A", 0), ("C", 2)), timezone="America/Los_Angeles", tick_length=TICK)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -262,7 +262,7 @@ def test_what_a_connector_sends_last_for_a_site_with_too_many_devices_shuts_it_i
     """Also long after the first devices, with windows closed meanwhile and others forgotten."""
     engine = Sense(
         site="dbh", zones=("lobby", "room"), access_points={LOBBY: "lobby", LOBBY_TOO: "lobby", ROOM: "room"},
-        sources=(CONTROLLER,), tick=5 * MINUTE, validity=10 * MINUTE, lateness=30 * SECOND, max_devices=40,
+        sources=(CONTROLLER,), tick_length=5 * MINUTE, validity=10 * MINUTE, lateness=30 * SECOND, max_devices=40,
     )  # fmt: skip
     c, state = Connector(ingest(max_devices=40), start=MIDNIGHT - 9 * MINUTE), engine.initial()
     for n in range(120):

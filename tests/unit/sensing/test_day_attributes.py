@@ -28,7 +28,7 @@ MONDAY = date(2018, 2, 5)
 
 
 def stage(**changes: Any) -> DayAttributes:
-    settings: dict[str, Any] = {"site": "dbh", "zones": (("office", 1),), "timezone": IRVINE, "tick": TICK}
+    settings: dict[str, Any] = {"site": "dbh", "zones": (("office", 1),), "timezone": IRVINE, "tick_length": TICK}
     return DayAttributes(**(settings | changes))
 
 
@@ -202,7 +202,7 @@ def test_random_days_agree_with_a_naive_recomputation() -> None:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"tick": 0}, "tick"),
+        ({"tick_length": 0}, "tick"),
         ({"timezone": "Nowhere/Land"}, "timezone"),
         ({"timezone": "../etc"}, "timezone"),
         ({"attributes": ("mood",)}, "attributes"),

@@ -37,7 +37,7 @@ def sense(**changes: Any) -> Sense:
         "zones": ("A", "B", "C"),
         "access_points": {"ap-a": "A", "ap-a2": "A", "ap-b": "B", "ap-c": "C"},
         "sources": ("one",),
-        "tick": TICK,
+        "tick_length": TICK,
         "validity": V,
         "lateness": 30 * SECOND,
         "max_devices": 100,
@@ -487,7 +487,7 @@ def test_state_shows_no_device_when_printed() -> None:
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"tick": 0}, "tick"),
+        ({"tick_length": 0}, "tick"),
         ({"validity": 0}, "validity"),
         ({"lateness": -1}, "lateness"),
         ({"max_devices": 0}, "max_devices"),
@@ -522,7 +522,7 @@ def test_what_waits_under_another_tick_is_filed_anew_and_a_devices_last_entry_co
     moves = [batch(row, sequence=n) for n, row in enumerate(rows[::order])]
     state, _ = scan(sense(), [beat(T0), *moves])
     assert len(state.pending) == 2
-    coarse = sense(tick=3 * TICK, validity=3 * TICK)
+    coarse = sense(tick_length=3 * TICK, validity=3 * TICK)
     state = coarse.regrid(state)
     first = -(-T0 // (3 * TICK)) * 3 * TICK
     assert (state.next_tick, list(state.pending)) == (first, [T0 + 2 * TICK])

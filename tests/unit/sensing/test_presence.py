@@ -9,61 +9,61 @@ from typing import Any
 import pytest
 
 from stream.records import DAY, MINUTE, SECOND
-from stream.sensing.presence import Interval, OpenStay, expire, stays
+from stream.sensing.presence import FinishedStay, OpenStay, expire, stays
 
 V = 10 * MINUTE
 PUBLISHED = Path(__file__).parents[4] / "shared" / "data" / "hokuriku-wifi-sightings"
 
 
 def test_stay_ends_one_validity_after_its_last_observation() -> None:
-    assert stays([(0, "d", "A")], V, tail=True) == [Interval("d", "A", 0, V)]
+    assert stays([(0, "d", "A")], V, tail=True) == [FinishedStay("d", "A", 0, V)]
 
 
 def test_stay_without_tail_ends_at_its_last_observation() -> None:
     found = stays([(0, "d", "A"), (V, "d", "A")], V, tail=False)
-    assert found == [Interval("d", "A", 0, V)]
+    assert found == [FinishedStay("d", "A", 0, V)]
 
 
 def test_gap_of_exactly_one_validity_goes_on_and_a_longer_one_does_not() -> None:
-    assert stays([(0, "d", "A"), (V, "d", "A")], V, tail=True) == [Interval("d", "A", 0, 2 * V)]
+    assert stays([(0, "d", "A"), (V, "d", "A")], V, tail=True) == [FinishedStay("d", "A", 0, 2 * V)]
     assert stays([(0, "d", "A"), (V + 1, "d", "A")], V, tail=True) == [
-        Interval("d", "A", 0, V),
-        Interval("d", "A", V + 1, 2 * V + 1),
+        FinishedStay("d", "A", 0, V),
+        FinishedStay("d", "A", V + 1, 2 * V + 1),
     ]
 
 
 def test_observation_elsewhere_ends_the_stay_at_its_own_time() -> None:
     assert stays([(0, "d", "A"), (7, "d", "B")], V, tail=True) == [
-        Interval("d", "A", 0, 7),
-        Interval("d", "B", 7, 7 + V),
+        FinishedStay("d", "A", 0, 7),
+        FinishedStay("d", "B", 7, 7 + V),
     ]
 
 
 def test_end_row_ends_the_stay_at_its_own_time_but_never_prolongs_it() -> None:
-    assert stays([(0, "d", "A"), (7, "d", None)], V, tail=True) == [Interval("d", "A", 0, 7)]
-    assert stays([(0, "d", "A"), (V + 7, "d", None)], V, tail=True) == [Interval("d", "A", 0, V)]
+    assert stays([(0, "d", "A"), (7, "d", None)], V, tail=True) == [FinishedStay("d", "A", 0, 7)]
+    assert stays([(0, "d", "A"), (V + 7, "d", None)], V, tail=True) == [FinishedStay("d", "A", 0, V)]
     assert stays([(7, "d", None)], V, tail=True) == []
 
 
 def test_of_observations_at_one_instant_the_last_counts() -> None:
     found = stays([(0, "d", "A"), (9, "d", "B"), (9, "d", "A")], V, tail=True)
-    assert found == [Interval("d", "A", 0, 9 + V)]
+    assert found == [FinishedStay("d", "A", 0, 9 + V)]
 
 
 def test_devices_do_not_touch_each_other() -> None:
     found = stays([(0, "d", "A"), (7, "e", "B")], V, tail=True)
-    assert found == [Interval("d", "A", 0, V), Interval("e", "B", 7, 7 + V)]
+    assert found == [FinishedStay("d", "A", 0, V), FinishedStay("e", "B", 7, 7 + V)]
 
 
 def test_stay_does_not_cross_a_cut() -> None:
     found = stays([(DAY - 5, "d", "A"), (DAY + 5, "d", "A")], V, tail=False, cut=lambda t: t // DAY)
-    assert found == [Interval("d", "A", DAY - 5, DAY - 5), Interval("d", "A", DAY + 5, DAY + 5)]
+    assert found == [FinishedStay("d", "A", DAY - 5, DAY - 5), FinishedStay("d", "A", DAY + 5, DAY + 5)]
 
 
 def test_stay_expires_only_when_no_later_observation_can_prolong_it() -> None:
     stays_open = {"d": OpenStay("A", 0, 0)}
     assert expire(stays_open, V, V - 1) == []
-    assert expire(stays_open, V, V) == [Interval("d", "A", 0, V)]
+    assert expire(stays_open, V, V) == [FinishedStay("d", "A", 0, V)]
     assert stays_open == {}
 
 
