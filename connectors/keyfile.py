@@ -28,11 +28,20 @@ PARTS = {"ingest": ("pseudonym",), "worker": ("noise", "audit")}
 
 
 def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> None:
-    """Write a new key file with mode 0600; KeyFileError when the file exists.
+    """Write a new key file with mode 0600.
 
     A production key begins with the UTC day ``first_day`` (days since 1970-01-01), else with the first day
     that is ever asked of it.
+
+    Raises:
+        KeyFileError: the file exists, or no key can begin with that day.
     """
+    if first_day is not None and laboratory:
+        msg = "--first-day: must go with a production key; a laboratory key can draw any day"
+        raise KeyFileError(msg)
+    if first_day is not None and not 0 <= first_day <= LATEST // DAY:
+        msg = "--first-day: must be from 1970 to 2254"
+        raise KeyFileError(msg)
     noise: dict[str, Any] = (
         {"root": secrets.token_hex(32)} if laboratory else {"day": first_day, "key": secrets.token_hex(32)}
     )

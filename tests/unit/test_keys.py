@@ -83,6 +83,13 @@ def test_a_production_key_begins_with_the_first_day_asked_for(production: Path) 
         keyfile.FileKeys(production).day(19_999)
 
 
+@pytest.mark.parametrize(("day", "laboratory"), [(-1, False), (200_000, False), (20_000, True)])
+def test_a_key_that_nothing_could_use_is_not_made(tmp_path: Path, day: int, laboratory: bool) -> None:
+    with pytest.raises(KeyFileError, match="--first-day: must "):
+        keyfile.create(tmp_path / "new", laboratory=laboratory, first_day=day)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_production_key_steps_forward_and_never_back(production: Path) -> None:
     keys = keyfile.FileKeys(production)
     gone, kept = keys.day(20_000), keys.day(20_001)
