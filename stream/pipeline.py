@@ -223,9 +223,7 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
         validity=site.validity,
         lateness=site.lateness,
         max_devices=site.max_devices,
-        ahead=max(
-            AHEAD, site.tick
-        ),  # a file's heartbeats come once a tick length length length length length length length
+        ahead=max(AHEAD, site.tick),  # a file's heartbeats come once a tick length
         keep_presence=keep_presence,
         first_window=options.first_window,
         last_window=options.last_window,

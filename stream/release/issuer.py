@@ -77,9 +77,10 @@ class Issuer:
             commitment: to what the record was made from.
             zones: those of a count release.
         """
+        keep = LONGEST_W * max(self.tick_length, HOUR)
         posting = Posting(
-            record.release, record.audience, record.release_id, self.attempt, end,
-            LONGEST_W * max(self.tick_length, HOUR), day, record.epsilon, nano(Fraction(record.spend)), record.reason, commitment, zones,
+            record.release, record.audience, record.release_id, self.attempt, end, keep,
+            day, record.epsilon, nano(Fraction(record.spend)), record.reason, commitment, zones,
         )  # fmt: skip
         state.ledger, entry = self.ledger.enter(state.ledger, posting)
         return Published(AUDIT, self.site, entry, end, f"{self.site}/{state.ledger.sequence - 1}")
