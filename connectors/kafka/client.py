@@ -22,6 +22,8 @@ from stream.schemas import OBSERVATIONS, encode_message
 
 MAX_RECORD = 16 << 20
 """Largest record in bytes: a snapshot of one partition."""
+MAX_MESSAGE = MAX_RECORD + (64 << 10)
+"""The same with what Kafka puts around it."""
 BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
 ANSWER_MS = 10_000
@@ -35,7 +37,7 @@ PRODUCER: dict[str, Any] = {
     "compression_type": "zstd",
     "linger_ms": 0,  # writers wait for each answer: lingering would add its time, and nothing to batch
     "max_batch_size": 256 << 10,
-    "max_request_size": MAX_RECORD,
+    "max_request_size": MAX_MESSAGE,
     "request_timeout_ms": 120_000,
 }
 
@@ -114,7 +116,7 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         enable_auto_commit=False,
         auto_offset_reset="none",
         isolation_level="read_committed" if committed else "read_uncommitted",
-        max_partition_fetch_bytes=MAX_RECORD,
+        max_partition_fetch_bytes=MAX_MESSAGE,
         fetch_max_wait_ms=100,
         request_timeout_ms=ANSWER_MS,
     )

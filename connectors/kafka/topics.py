@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
-from connectors.kafka.client import ANSWER_MS, MAX_RECORD, connect
+from connectors.kafka.client import ANSWER_MS, MAX_MESSAGE, connect
 from stream.errors import UsageError
 from stream.policy.document import CountRelease, Policy, Release, audiences_of
 from stream.schemas import (
@@ -49,14 +49,14 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
             "max.compaction.lag.ms": str(5 * MINUTE_MS),
             "min.cleanable.dirty.ratio": "0.01",
             "retention.ms": str(7 * DAY_MS),
-            "max.message.bytes": str(MAX_RECORD + (64 << 10)),
+            "max.message.bytes": str(MAX_MESSAGE),
         },
         CONTROL: _BROKERS_TIME
         | {
             "cleanup.policy": "compact",
             "segment.ms": str(10 * MINUTE_MS),
             "max.compaction.lag.ms": str(10 * MINUTE_MS),
-            "max.message.bytes": str(MAX_RECORD),
+            "max.message.bytes": str(MAX_MESSAGE),
         },
         AUDIT: {"retention.ms": str(FOR_EVER)},
         LEAKAGE: {"retention.ms": str(private_retention_ms)},

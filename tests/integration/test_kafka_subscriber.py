@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
+from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from connectors.embedded.store import SqliteStore
-from connectors.kafka.client import partition_of
+from connectors.kafka.client import MAX_RECORD, partition_of
 from connectors.kafka.cursor import Cursor
-from connectors.kafka.topics import create_topics
-from connectors.kafka.writers import KafkaJournal
+from connectors.kafka.topics import create_topics, topic_config
+from connectors.kafka.writers import EngineTopics, KafkaJournal
 from connectors.subscriber import subscribe
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
@@ -145,6 +149,54 @@ async def test_a_topic_that_comes_windows_later_is_not_skipped_by_after(kafka: B
     assert await read(kafka=kafka.bootstrap, audience=prefix, after=early[2].id) == [out.id for out in late]
 
 
+async def trickled(kafka: Broker, outputs: list[Emitted], chance: random.Random) -> None:
+    """Write the log slowly; each topic falls behind the others now and then, by a few windows."""
+    waiting: defaultdict[str, list[Emitted]] = defaultdict(list)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for number, out in enumerate(outputs, 1):
+        waiting[out.topic].append(out)
+        for topic, queue in waiting.items():
+            if number == len(outputs) or chance.random() < 0.1:
+                for each in queue:
+                    at = partition_of(each.key.decode(), PARTITIONS)
+                    await producer.send(topic, each.value, key=each.key, partition=at, timestamp_ms=each.timestamp_ms)
+                queue.clear()
+        await asyncio.sleep(0.02)
+    await producer.stop()
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("by", ["cursor", "after"])
+async def test_a_reader_that_is_killed_fifty_times_has_every_release_once_by_its_id(
+    kafka: Broker, prefix: str, tmp_path: Path, by: str
+) -> None:
+    """What it had not saved comes again, under the same id; nothing is left out, and each topic keeps its order."""
+    outputs, chance = log_of(prefix), random.Random(by)
+    await create_topics(kafka.bootstrap, {out.topic for out in outputs}, partitions=PARTITIONS)
+    writing = asyncio.create_task(trickled(kafka, outputs, chance))
+    seen: list[str] = []
+    for _ in range(50):
+        cursor = Cursor(tmp_path / "cursor") if by == "cursor" else None
+        begin: dict[str, Any] = {"after": seen[-1]} if by == "after" and seen else {"from_start": True}
+        reading = subscribe(kafka=kafka.bootstrap, audience=prefix, cursor=cursor, **begin)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(chance.uniform(0.2, 1.0)):
+                async for record in reading:
+                    seen.append(record["release_id"])
+                    if cursor is not None and chance.random() < 0.2:
+                        cursor.save()
+        await reading.aclose()
+    await writing
+    end: dict[str, Any] = {"after": seen[-1]} if by == "after" else {"cursor": Cursor(tmp_path / "cursor")}
+    seen += await read(kafka=kafka.bootstrap, audience=prefix, **end)
+    once = list(dict.fromkeys(seen))
+    assert sorted(once) == sorted(out.id for out in outputs)
+    for place in {(out.topic, out.key) for out in outputs}:
+        wanted = [out.id for out in outputs if (out.topic, out.key) == place]
+        assert [name for name in once if name in set(wanted)] == wanted
+
+
 async def test_a_record_that_was_given_but_not_come_back_for_comes_again(
     kafka: Broker, prefix: str, tmp_path: Path
 ) -> None:
@@ -250,3 +302,19 @@ async def test_a_record_is_stamped_with_its_window_and_quarantine_with_the_prese
     assert await stamp(kafka, private.topic, 2) == MIDNIGHT // 1000
     age = time.time() * 1000 - await stamp(kafka, QUARANTINE, 2)
     assert abs(age) < 60_000, "the broker deletes a record seven days after its stamp"
+
+
+async def test_the_largest_snapshot_that_is_allowed_can_be_written_and_read(kafka: Broker, prefix: str) -> None:
+    topics = EngineTopics(snapshot=f"{prefix}-snapshot", audit=f"{prefix}-audit")
+    await create_topics(kafka.bootstrap, [topics.audit], partitions=1)
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    await admin.start()
+    await admin.create_topics([NewTopic(topics.snapshot, 1, 1, topic_configs=topic_config(SNAPSHOT))])
+    await admin.close()
+    largest = random.Random(1).randbytes(MAX_RECORD)
+    writer = await KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics).take(0)
+    await writer.commit([], largest)
+    assert await writer.last_snapshot() == largest
+    with pytest.raises(UsageError, match="its snapshot must be at most 16 MiB"):
+        await writer.commit([], largest + b"x")
+    await writer.close()
