@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated
 
 import orjson
@@ -121,35 +121,30 @@ class Policy(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Policy:
-        refuse_repeats("audience names must be unique", (a.name for a in self.audience))
-        refuse_repeats("release and query names must be unique", _names(self.release))
-        check_places(zone for site in self.site.values() for zone in site.zones)
-        known = {a.name for a in self.audience}
-        if EVERYBODY in known:
-            msg = f"audience name '{EVERYBODY}' is kept for all audiences together"
-            raise ValueError(msg)
         zones = [zone for site in self.site.values() for zone in site.zones]
+        audiences = [audience.name for audience in self.audience]
+        refuse_repeats("audience names must be unique", audiences)
+        refuse_repeats("release and query names must be unique", _names(self.release))
+        check_places(zones)
+        _check_everybody(audiences)
         refuse_repeats("an attribute of a zone must belong to one release only", self._attributes_released())
         for release in self.release:
-            if unknown := set(audiences_of(release)) - known:
-                msg = f"release '{release.name}' names an audience that is not declared: {sorted(unknown)[0]}"
-                raise ValueError(msg)
-            if not any(release.zones.covers(zone) for zone in zones):
-                msg = f"release '{release.name}' selects no zone"
-                raise ValueError(msg)
-            if unmatched := release.zones.unmatched(zones):
-                msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
-                raise ValueError(msg)
+            _check_audiences(release, audiences)
+            _check_selection(release, zones)
         _check_salt_life(self.pseudonym.ttl, self.site)
         for release in self.release:
-            covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
-            if isinstance(release, CountRelease):
-                _check_states(release, {site: {zone.id: zone.largest for zone in covered[site]} for site in covered})
-                continue
-            for name in release.attributes:
-                if ATTRIBUTES[name].working_hours:
-                    _check_working_hours(name, {site: self.site[site] for site in covered})
+            self._check_covered(release)
         return self
+
+    def _check_covered(self, release: Release) -> None:
+        """Check what a release asks of the sites in which it covers zones."""
+        covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
+        if isinstance(release, CountRelease):
+            _check_states(release, {site: {zone.id: zone.largest for zone in held} for site, held in covered.items()})
+            return
+        for name in release.attributes:
+            if ATTRIBUTES[name].working_hours:
+                _check_working_hours(name, {site: self.site[site] for site in covered})
 
     def _attributes_released(self) -> Iterator[str]:
         """Name each attribute of each zone once for every release of it.
@@ -216,6 +211,27 @@ def _names(releases: Iterable[Release]) -> Iterator[str]:
 
 MOST_NAMES = 60
 """So many names of a device may hold presence at once: each of its sightings ends them."""
+
+
+def _check_everybody(audiences: Collection[str]) -> None:
+    if EVERYBODY in audiences:
+        msg = f"audience name '{EVERYBODY}' is kept for all audiences together"
+        raise ValueError(msg)
+
+
+def _check_audiences(release: Release, known: Collection[str]) -> None:
+    if unknown := set(audiences_of(release)).difference(known):
+        msg = f"release '{release.name}' names an audience that is not declared: {sorted(unknown)[0]}"
+        raise ValueError(msg)
+
+
+def _check_selection(release: Release, zones: Sequence[Zone]) -> None:
+    if not any(release.zones.covers(zone) for zone in zones):
+        msg = f"release '{release.name}' selects no zone"
+        raise ValueError(msg)
+    if unmatched := release.zones.unmatched(zones):
+        msg = f"release '{release.name}' selects zones by a name that no zone bears: {unmatched}"
+        raise ValueError(msg)
 
 
 def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
