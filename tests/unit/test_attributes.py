@@ -32,7 +32,7 @@ def test_values_are_local_times_or_numbers_as_declared() -> None:
 def test_a_policy_may_name_what_is_declared_and_a_day_is_asked_all_of_it() -> None:
     names, _ = get_args(AttributeRelease.model_fields["attributes"].annotation)
     assert get_args(names) == tuple(ATTRIBUTES)
-    assert DayAttributes(site="dbh", zones=(), timezone="UTC", tick=1).attributes == tuple(ATTRIBUTES)
+    assert DayAttributes(site="dbh", zones=(), timezone="UTC", tick_length=1).attributes == tuple(ATTRIBUTES)
 
 
 def test_an_attribute_of_which_nobody_knows_what_it_says_of_others_is_released_alone(
