@@ -81,7 +81,7 @@ def forge(number: int, **fields: Any) -> Wreck:
 
 def verify(ground: Path, *more: str | Path) -> dict[str, Any]:
     done = run("audit", "verify", "--store", ground / "store", "--json", *more)
-    report = json.loads(done.out)
+    report: dict[str, Any] = json.loads(done.out)
     assert done.code == (0 if report["ok"] else 2)
     return report
 

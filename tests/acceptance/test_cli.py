@@ -182,7 +182,7 @@ def test_simulate_writes_the_truth_and_a_policy_of_the_same_building(day: Day) -
 def test_simulate_gives_the_same_rows_in_every_format(tmp_path: Path) -> None:
     files = {form: tmp_path / f"observations.{form}" for form in ("csv", "jsonl", "snmptrapd")}
     common = ("simulate", "--zones", "4", "--scale", "0.1", "--seed", "3")
-    together(*([*common, "--format", form, "--out", path] for form, path in files.items()))
+    together(*([*common, "--format", form, "--out", str(path)] for form, path in files.items()))
     table = rows(files["csv"])
     assert objects(files["jsonl"]) == table
     assert len(files["snmptrapd"].read_text().splitlines()) == len(table) > 0

@@ -49,7 +49,8 @@ def _programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Log:
     def __init__(self) -> None:
-        self.messages, self.gate = [], asyncio.Event()
+        self.messages: list[Any] = []
+        self.gate = asyncio.Event()
         self.gate.set()
 
     async def append(self, message: Any) -> None:

@@ -67,7 +67,8 @@ def plain() -> list[Any]:
 
 def inputs_of_stages() -> dict[str, list[Any]]:
     """What each stage of the table is given in one run, in order."""
-    made, given = pipeline(), {}
+    made = pipeline()
+    given: dict[str, list[Any]] = {}
 
     def push(state: SiteState, item: Any, start: int) -> None:
         for place, (name, reads) in enumerate(READS.items()):
@@ -107,7 +108,8 @@ def test_every_stage_of_the_table_takes_part_in_this_run(given: Any) -> None:
 def test_a_stage_survives_its_byte_form_at_every_step(name: Any, given: Any) -> None:
     straight = scan(operator(name), given[name])[1]
     stage = operator(name)
-    data, outputs = stage.encode(stage.initial()), []
+    data = stage.encode(stage.initial())
+    outputs: list[Any] = []
     for item in given[name]:
         stage = operator(name) if len(outputs) % 7 == 0 else stage
         state, made = stage.step(stage.decode(data), item)

@@ -46,7 +46,7 @@ def write_history(
 ) -> Path:
     """Write counts in which office x and y have these (arrival, occupied ticks) on each day, and stays."""
     first = local(0, "00:00")
-    occupied = {"x": set(), "y": set()}
+    occupied: dict[str, set[int]] = {"x": set(), "y": set()}
     for number, offices in enumerate(days):
         for zone, (arrival, ticks) in zip("xy", offices, strict=True):
             start = (local(number, arrival) - first) // TICK

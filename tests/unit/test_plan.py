@@ -231,7 +231,8 @@ def test_audiences_of_equal_epsilon_get_as_many_windows_as_the_poorest_of_them_c
 def released_in_a_day(policy: Any) -> Any:
     """Count, per audience, the windows of a UTC day that the release stage itself gives out."""
     stage, counts = Releases(policy, SITE, laboratory()), (1,) * len(ZONES)
-    state, given = stage.initial(), Counter()
+    state = stage.initial()
+    given: Counter[str] = Counter()
     for number in range(1, 97):
         window = OccupancyWindow(SITE, number * 15 * MINUTE, counts, Fraction(1))
         state, outputs = stage.step(state, window)

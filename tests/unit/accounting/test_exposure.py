@@ -276,7 +276,9 @@ def test_under_a_model_a_habit_grows_by_the_exact_factor_of_each_day() -> None:
 
 @pytest.mark.parametrize("joint", [PAIR, W, {"00": 0.5, "11": 0.5}, {"00": 0.1, "01": 0.4, "10": 0.4, "11": 0.1}])
 def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to(joint: dict[str, float]) -> None:
-    names, habits, products = list(RULES)[: len(next(iter(joint)))], {}, {}
+    names = list(RULES)[: len(next(iter(joint)))]
+    habits: dict[HabitOf, Habit] = {}
+    products: dict[Any, Any] = {}
     for day in range(1, 9):
         withheld = [name for place, name in enumerate(names) if day >> place & 1]
         charges = [

@@ -32,7 +32,8 @@ def answer(command: Command | Group, *arguments: str, model: dict[str, Any]) -> 
     result = run(command, *arguments, "--json", model=model)
     assert result.exit_code == 0, result.output
     assert result.output.count("\n") == 1
-    return json.loads(result.output)
+    found: dict[str, Any] = json.loads(result.output)
+    return found
 
 
 def test_osdp_answers_for_each_attribute_and_the_worst() -> None:

@@ -45,10 +45,10 @@ def test_two_attributes_given_the_target_range_between_the_frechet_couplings() -
     assert found.upper == pytest.approx(high_0 / low_1, rel=1e-6)
 
 
-@pytest.mark.parametrize("released", [[0, 0, 0], [1, 0, 0], [1, 1, 0]])
-def test_the_exact_factor_lies_within_bounds_that_more_knowledge_narrows(released: list[int], seeded: Any) -> None:
+@pytest.mark.parametrize("shown", [[0, 0, 0], [1, 0, 0], [1, 1, 0]])
+def test_the_exact_factor_lies_within_bounds_that_more_knowledge_narrows(shown: list[int], seeded: Any) -> None:
     rng = seeded(14)
-    released = np.array(released)
+    released = np.array(shown)
     for _ in range(30):
         joint = rng.dirichlet(np.ones(8)).reshape(2, 2, 2)
         epsilon, queries = rng.uniform(0.2, 2, 3), np.array([1, 2, 1])

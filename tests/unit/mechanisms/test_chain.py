@@ -41,7 +41,8 @@ def test_each_coarser_value_is_that_of_the_next_finer_one_where_its_coin_says_so
 
 def step_pmf(finer: Fraction, coarser: Fraction, z: np.ndarray) -> np.ndarray:
     p_0 = float(evaluate(keep(finer, coarser), 40))
-    return (1 - p_0) * pmf(coarser, z) + p_0 * (z == 0)
+    law: np.ndarray = (1 - p_0) * pmf(coarser, z) + p_0 * (z == 0)
+    return law
 
 
 def joint(epsilons: list[Fraction], outputs: tuple[int, ...], count: int) -> float:

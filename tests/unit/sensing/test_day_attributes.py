@@ -51,7 +51,8 @@ def day_of(*occupied: str, day: date = MONDAY, timezone: str = IRVINE, **changes
     """All records of a day on which the office is occupied at these local times."""
     windows = [window(tick, 2 * (local in occupied)) for tick, local in ticks_of(day, timezone)]
     midnight = window(windows[-1].window_end + TICK, 0)
-    return scan(stage(timezone=timezone, **changes), [*windows, midnight])[1]
+    _, records = scan(stage(timezone=timezone, **changes), [*windows, midnight])
+    return list(records)
 
 
 def values(records: list[DayAttribute]) -> dict[str, object]:
