@@ -313,7 +313,9 @@ def test_a_zone_under_another_name_is_the_same_while_it_has_the_same_radios(
         assert [record["reason"] for record in attributes(where)] == [None, "asked"]
 
 
-def test_a_habit_goes_on_over_a_new_id_also_where_the_new_policy_first_releases_late(live: Any, late_comer: Any) -> None:
+def test_a_habit_goes_on_over_a_new_id_also_where_the_new_policy_first_releases_late(
+    live: Any, late_comer: Any
+) -> None:
     """The account that is added up anew ends under the policy before; the next day is asked under the one to come."""
     where, key = live
     text = BUILDING.format(max_factor=math.exp(3)).replace('id = "x"', 'id = "y"')
