@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from connectors.kafka.client import BROKER_PATIENCE, partitions_of, reader_of
+from connectors.kafka.client import partitions_of, reader_of
+from connectors.kafka.patience import patiently
 from stream.runners.tenure import LossError
 from stream.schemas import SNAPSHOT
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -140,14 +139,12 @@ async def _records(reader: Any, at: TopicPartition, start: int, end: int) -> lis
 
 async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, committed: bool = True) -> T:
     """Read with a fresh reader, again while the broker is away; reading twice changes nothing."""
-    async with asyncio.timeout(BROKER_PATIENCE):
-        while True:
-            try:
-                async with reader_of(bootstrap, committed=committed) as reader:
-                    return await asyncio.wait_for(read(reader), 20)
-            except (KafkaError, ConnectionError, TimeoutError) as error:
-                log.info("log not readable yet: %s", type(error).__name__)
-                await asyncio.sleep(0.3)
+
+    async def once() -> T:
+        async with reader_of(bootstrap, committed=committed) as reader:
+            return await asyncio.wait_for(read(reader), 20)
+
+    return await patiently(once, KafkaError, ConnectionError, TimeoutError)
 
 
 async def topic_names(bootstrap: str) -> list[str]:

@@ -24,6 +24,7 @@ from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
 from connectors.kafka.client import LOG_APPEND_TIME
+from connectors.kafka.patience import patiently
 from stream.records import Micros
 from stream.runners.tenure import FencedError, LossError, Tenure, Tenures
 
@@ -121,12 +122,10 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         log.info("partition %d opened at offset %d", tp.partition, tenure.delivered)
 
     async def _bounds(self, tp: TP) -> tuple[int, int]:
-        while True:  # a broker that restarts refuses for a moment; OPEN_TIMEOUT bounds the patience
-            try:
-                return (await self.earliest_offsets(tp))[tp], (await self.highwaters(tp))[tp]
-            except KafkaError as error:
-                log.info("log bounds not known yet: %s", type(error).__name__)
-                await asyncio.sleep(0.5)
+        async def ask() -> tuple[int, int]:
+            return (await self.earliest_offsets(tp))[tp], (await self.highwaters(tp))[tp]
+
+        return await patiently(ask, KafkaError, seconds=OPEN_TIMEOUT)  # a broker that restarts refuses for a moment
 
     async def retake(self) -> None:
         """Open anew what was lost while the group still says that it is this worker's.

@@ -32,6 +32,7 @@ from aiokafka.errors import (
 
 from connectors.kafka.bounded import first_used, last_snapshot, read_one, read_range
 from connectors.kafka.client import BROKER_PATIENCE, MAX_RECORD, connect, partitions_of, producer_of
+from connectors.kafka.patience import patiently
 from stream.errors import UsageError
 from stream.runners.tenure import FencedError, InterruptedWriteError, Output
 from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT
@@ -134,35 +135,29 @@ class KafkaJournal:
 
     async def start(self) -> None:
         """Wait for a broker that is just starting; UsageError when a topic is missing."""
-        async with asyncio.timeout(BROKER_PATIENCE):
-            while not await self._answers():
-                log.warning("no broker answers yet")
-                await asyncio.sleep(1.0)
+        await patiently(self._find_topics, ConnectionError)
 
-    async def _answers(self) -> bool:
+    async def _find_topics(self) -> None:
         probe = producer_of(self._bootstrap)
         try:
             await connect(probe, self._bootstrap)
             for topic in (self._topics.snapshot, self._topics.audit):
                 await partitions_of(probe.client, topic)
         except ConnectionError:
-            return False
+            log.warning("no broker answers yet")
+            raise
         finally:
             await close(probe)
-        return True
 
     async def take(self, partition: int) -> KafkaWriter:
         """Become the partition's one writer, with patience for a broker that is away."""
         name = f"{self._fence}-{partition}"
-        async with asyncio.timeout(BROKER_PATIENCE):
-            while True:
-                try:
-                    producer = await asyncio.wait_for(transactional(self._bootstrap, name), BROKER_PATIENCE / 3)
-                except (ConnectionError, TimeoutError) as error:
-                    log.info("partition %d not taken yet: %s", partition, type(error).__name__)
-                    await asyncio.sleep(0.3)
-                else:
-                    return KafkaWriter(self._bootstrap, producer, partition, self._topics)
+
+        async def ask() -> Any:
+            return await asyncio.wait_for(transactional(self._bootstrap, name), BROKER_PATIENCE / 3)
+
+        producer = await patiently(ask, ConnectionError, TimeoutError)
+        return KafkaWriter(self._bootstrap, producer, partition, self._topics)
 
 
 class KafkaWriter:
