@@ -79,7 +79,8 @@ def parse_spend(text: Any) -> Fraction:
     if not value.is_finite() or value <= 0:
         msg = "must be a positive decimal in quotes, such as '0.1'"
         raise ValueError(msg)
-    if not -9 <= value.adjusted() <= 12 or value.normalize().as_tuple().exponent < -9:  # type: ignore[operator]
+    exponent = value.normalize().as_tuple().exponent
+    if not -9 <= value.adjusted() <= 12 or not isinstance(exponent, int) or exponent < -9:
         msg = "must have at most nine decimals and be below 10000000000000"
         raise ValueError(msg)
     return Fraction(value)
