@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.acceptance.command_line import tacet
+from tests.documents import DOCUMENTS
 
 SPEED = 4000
 """Times real time: the traps of a day in 22 seconds."""
@@ -57,6 +59,16 @@ def test_what_the_demo_publishes_is_nearer_to_the_truth_than_0(demo: Shown) -> N
     for name, row in demo.report["counts"].items():
         assert row["mean_error"] < row["mean_count"], name
         assert not row["worse_than_zero"]
+
+
+def test_the_day_that_the_readme_shows_is_such_a_day(demo: Shown) -> None:
+    readme = DOCUMENTS["README.md"]
+    assert f"{demo.report['traps']['sent']:,} sent" in readme
+    for audience, row in demo.report["counts"].items():
+        (shown,) = re.findall(rf"^ {audience} +[a-z]+ +\d+ +\d+ +([\d.]+) +([\d.]+) ", readme, flags=re.MULTILINE)
+        assert float(shown[0]) == pytest.approx(row["mean_count"], rel=0.01)
+        assert float(shown[1]) == pytest.approx(row["mean_error"], rel=0.3), "noise of another key"
+    assert re.search(r"^ one device at one tick +1 +0\.1 +1\.1$", readme, flags=re.MULTILINE)
 
 
 def test_attributes_are_shown_or_not_for_every_office(demo: Shown) -> None:
