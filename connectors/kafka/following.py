@@ -40,11 +40,6 @@ def by_sequence(record: Record) -> Hashable:
     return record.key, _field(record, "sequence")
 
 
-def by_offset(record: Record) -> Hashable:
-    """Identify every record by its place: nothing is a copy."""
-    return record.partition, record.offset
-
-
 def _field(record: Record, name: str) -> Hashable:
     body: Mapping[str, Hashable] = parse_record(record.value)
     if name not in body:

@@ -136,11 +136,6 @@ class Quality(NamedTuple):
         return self.error > self.mean
 
 
-def expected_error(policy: Policy, site: str, release: CountRelease, epsilon: Fraction) -> float:
-    """Return the mean absolute error per zone and window of a release on the simulated day."""
-    return expected_quality(policy, site, release, epsilon).error
-
-
 Qualities = dict[tuple[str, str, str], Quality]
 """Site, release and audience -> how good its counts are expected to be."""
 

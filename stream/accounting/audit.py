@@ -86,11 +86,6 @@ class Audit:
         return Link(link.sequence + 1, head)
 
 
-def verify_chain(entries: Iterable[Entry], audit_key: bytes | None = None) -> None:
-    """Check chains from their first entries, without any witness; AuditError names the first that is wrong."""
-    Audit({}, audit_key).chains(entries)
-
-
 def compare_records(entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, all_kept: bool) -> int:
     """Compare charges with what was published, answers to queries aside; return how many records were compared.
 

@@ -28,7 +28,6 @@ member pays; each has groupers of its own. With pruning there may be one audienc
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -306,9 +305,3 @@ def _kept(state: GrouperState, kept: NDArray[np.bool_]) -> GrouperState:
     longest, column = int(size.max(initial=0)), kept[:, None]
     counts, noisy = state.counts[:, :longest] * column, state.noisy[:, :longest] * column
     return GrouperState(size, state.threshold * kept, counts, noisy)
-
-
-def level_shares(shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return shares from relative weights: divided by their sum, so that they make 1 exactly."""
-    whole_share = sum(shares, Fraction(0))
-    return tuple(Fraction(share) / whole_share for share in shares)

@@ -34,12 +34,11 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
 
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.contract import CountMechanism, Parameters, Tick, Values
+from stream.mechanisms.contract import Parameters, Tick, Values
 from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, half_width_95
 from stream.mechanisms.smoothers import whole
@@ -47,13 +46,6 @@ from stream.schemas import HalfWidthKind
 
 UNITS = 2
 """Units of u that one window brings: one for the test, one for publishing."""
-
-
-class WEventMechanism(CountMechanism, Protocol):
-    """A count mechanism whose ε holds for any w consecutive windows."""
-
-    def spent(self, state: Any) -> Fraction:
-        """Return exactly what the latest window cost, from the state after it; public."""
 
 
 @dataclass(frozen=True, slots=True)

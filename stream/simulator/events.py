@@ -30,7 +30,7 @@ from stream.simulator.population import (
     population,
 )
 from stream.simulator.radio import Events, events, ordered
-from stream.simulator.visits import Manner, Visits, join, occupancy, public_visits, settle
+from stream.simulator.visits import Manner, Visits, join, public_visits, settle
 
 Ints = NDArray[np.int64]
 
@@ -91,10 +91,6 @@ class Simulation:
     """``DeviceClass`` of each device."""
     visits: Visits
     """True stays, by device and start; those of one device do not overlap."""
-
-    def true_occupancy(self, ticks: Ints) -> Ints:
-        """Return the distinct devices truly present, (ticks, zones): start <= tick < end. Ticks ascend."""
-        return occupancy(self.visits, ticks, len(self.building.zones))
 
 
 def simulate(config: SimulatorConfig) -> Simulation:

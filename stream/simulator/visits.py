@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.records import SECOND
-from stream.simulator.building import Building, Draws
+from stream.simulator.building import Draws
 from stream.simulator.calendar import HOUR_WEIGHTS, Calendar, class_slots
 from stream.simulator.population import (
     HABITS,
@@ -123,22 +123,6 @@ def settle(visits: Visits, days: Calendar) -> Visits:
     end[:-1] = np.where(same, np.minimum(end[:-1], ordered.start[1:]), end[:-1])
     cut = Visits(ordered.device, ordered.zone, ordered.start, end, ordered.manner)
     return cut.take((end - ordered.start >= SHORTEST_STAY * SECOND) & (ordered.start >= days.start))
-
-
-def occupancy(visits: Visits, ticks: Ints, zones: int) -> Ints:
-    """Return the devices truly present, (ticks, zones): visits with start <= tick < end.
-
-    ``ticks`` ascend; visits of one device must not overlap, as ``settle`` leaves them.
-    """
-    change = np.zeros((len(ticks) + 1, zones), dtype=np.int64)
-    np.add.at(change, (np.searchsorted(ticks, visits.start), visits.zone), 1)
-    np.add.at(change, (np.searchsorted(ticks, visits.end), visits.zone), -1)
-    return np.cumsum(change, axis=0)[:-1]
-
-
-def random_haunts(place: Building, rng: Draws, count: int) -> Ints:
-    """Draw public zones by popularity."""
-    return weighted(rng, place.popularity, count)
 
 
 def _active_days(kind: DeviceClass, devices: Ints, days: Calendar, rng: Draws) -> tuple[Ints, Ints]:

@@ -15,7 +15,6 @@ from connectors.embedded.runner import opened
 from connectors.files.observations import ObservationFile
 from connectors.simulation import files as simulation
 from connectors.simulation import policy as simulation_policy
-from stream.accounting.audit import verify_chain
 from stream.errors import DataError, FinalityError, KeyFileError
 from stream.pipeline import Options
 from stream.policy.document import Policy, load_policy
@@ -23,6 +22,7 @@ from stream.records import DAY
 from stream.runners.backfill import Backfill, Backfilled
 from stream.schemas import AUDIT, parse_time
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.chains import verify_chain
 from tests.core_ground import building, messages, people
 
 NOON = parse_time("2018-02-01T20:00:00Z")

@@ -29,13 +29,13 @@ from connectors.embedded.store import SqliteStore
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
 from connectors.snmp.sender import Association, encode_associate, send
-from stream.accounting.audit import verify_chain
 from stream.envelope import Kind, unseal
 from stream.pipeline import Options
 from stream.policy.document import load_policy
 from stream.records import MINUTE
 from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, LEAKAGE, parse_record
+from tests.chains import verify_chain
 from tests.core_ground import (
     ACCESS_POINTS,
     COUNTS,

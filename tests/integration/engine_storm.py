@@ -28,7 +28,6 @@ from connectors.kafka.client import KafkaSink, partition_of, producer_of
 from connectors.kafka.following import Record, by_release_id, by_sequence
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.keyfile import FileKeys, create
-from stream.accounting.audit import verify_chain
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
@@ -36,6 +35,7 @@ from stream.runners.embedded import Chains, Embedded
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, SNAPSHOT, encode_message, private_topic, rfc3339
+from tests.chains import verify_chain
 from tests.integration.chain_storm import PARTITIONS, ROOT
 from tests.integration.kafka_ground import Broker, JavaCluster, delete_topics
 from tests.integration.storm import Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm

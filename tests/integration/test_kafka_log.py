@@ -13,14 +13,14 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from connectors.kafka.bounded import last_snapshot, last_snapshots, read_range
 from connectors.kafka.client import KafkaSink, partition_of
-from connectors.kafka.following import by_offset, consume
+from connectors.kafka.following import consume
 from connectors.kafka.topics import create_topics, topic_config
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat
 from stream.runners.tenure import LossError
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.kafka_ground import Broker
-from tests.integration.storm import records
+from tests.integration.storm import by_offset, records
 
 # Vectors of Apache Kafka's own test of its murmur2 (org.apache.kafka.common.utils.UtilsTest).
 MURMUR2 = {

@@ -19,11 +19,11 @@ import orjson
 
 from connectors import keyfile
 from connectors.kafka.topics import topic_names
-from stream.accounting.audit import verify_chain
 from stream.policy.document import load_policy
 from stream.schemas import AUDIT, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
+from tests.chains import verify_chain
 from tests.integration.chain_storm import ROOT
 from tests.integration.kafka_ground import Broker, delete_topics
 from tests.integration.storm import records

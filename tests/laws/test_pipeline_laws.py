@@ -15,7 +15,6 @@ import pytest
 
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
-from stream.accounting.audit import verify_chain
 from stream.keys import subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts
@@ -24,6 +23,7 @@ from stream.pipeline import Options, Pipeline, SiteState, Stages
 from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Spent
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, PRESENCE, encode_message, parse_record, split_parts
+from tests.chains import verify_chain
 from tests.core_ground import (
     EVENING,
     SITE,

@@ -14,7 +14,7 @@ from scipy.stats import binomtest, chi2
 from stream.mechanisms.consistency import site_tree
 from stream.mechanisms.contract import Tick
 from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.hierarchy import CUT, MEASURED, Hierarchy, Pruning, level_shares
+from stream.mechanisms.hierarchy import CUT, MEASURED, Hierarchy, Pruning
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import Ints, pmf
 
@@ -22,6 +22,7 @@ F = Fraction
 KEY = b"hierarchy".ljust(32, b".")
 ALPHA = 1e-6
 N = 200_000
+THIRDS = (F(1, 3),) * 3
 SHARES = (F("0.5"), F("0.3"), F("0.2"))
 
 
@@ -137,7 +138,7 @@ def worst_ratio(made: Hierarchy, count: int, test_epsilon: float, tested: int) -
 def test_pruned_tree_costs_epsilon_and_no_less(levels: tuple[str, ...]) -> None:
     """At every count around the threshold at most ε; far from it, ε is reached."""
     tree = site_tree(["a", "b"], ["1", "1"], levels)
-    made = Hierarchy(tree, F("0.9"), level_shares([F(1)] * len(levels)), pruning=Pruning(F("0.4"), 6))
+    made = Hierarchy(tree, F("0.9"), (F(1, len(levels)),) * len(levels), pruning=Pruning(F("0.4"), 6))
     test_epsilon = float(made.test_epsilon)
     ratios = [worst_ratio(made, count, test_epsilon, 1) for count in range(80)]
     assert max(ratios) <= 0.9 + 1e-9
@@ -145,7 +146,7 @@ def test_pruned_tree_costs_epsilon_and_no_less(levels: tuple[str, ...]) -> None:
 
 
 def test_the_same_enumeration_sees_a_test_that_is_too_dear() -> None:
-    made = Hierarchy(site_tree(["a"], ["1"]), F("0.9"), level_shares([F(1)] * 3), pruning=Pruning(F("0.4"), 6))
+    made = Hierarchy(site_tree(["a"], ["1"]), F("0.9"), THIRDS, pruning=Pruning(F("0.4"), 6))
     dear = float(made.test_epsilon) * 1.05
     assert max(worst_ratio(made, count, dear, 1) for count in range(40)) > 0.9
     assert max(worst_ratio(made, count, float(made.test_epsilon), 2) for count in range(40)) > 0.9
@@ -174,7 +175,7 @@ def errors(shares: tuple[Fraction, ...], epsilon: Fraction, perturber: str = "la
 )
 def test_measured_errors_are_those_of_least_squares(weights: tuple[int, ...], known: tuple[float, ...]) -> None:
     """Standard deviations in 1/ε, of 33,000, 3,000 and 500 errors; five standard errors each."""
-    found, _ = errors(level_shares([F(w) for w in weights]), EPSILON)
+    found, _ = errors(tuple(F(w, sum(weights)) for w in weights), EPSILON)
     for here, wanted in zip(TREE.levels, known, strict=True):
         error = found[:, here]
         assert error.std() * float(EPSILON) == pytest.approx(wanted, rel=5 * np.sqrt(5 / 4 / error.size) + 0.004)
@@ -183,7 +184,7 @@ def test_measured_errors_are_those_of_least_squares(weights: tuple[int, ...], kn
 
 def test_consistency_takes_away_the_known_part_of_the_noise() -> None:
     """Thirds: without it each node would have √2 · 3 = 4.24/ε."""
-    found, _ = errors(level_shares([F(1)] * 3), EPSILON)
+    found, _ = errors(THIRDS, EPSILON)
     raw = np.sqrt(2) * 3 / float(EPSILON)
     ratio = [found[:, here].var() / raw**2 for here in TREE.levels]
     assert ratio == pytest.approx([(x / 4.2426) ** 2 for x in (4.06, 3.76, 3.90)], rel=0.2)
@@ -194,7 +195,7 @@ def test_consistency_takes_away_the_known_part_of_the_noise() -> None:
 @pytest.mark.parametrize("perturber", ["laplace", "pegasus"])
 @pytest.mark.parametrize("epsilon", [F("0.05"), F(2), F(12)])
 def test_half_widths_hold_95_of_100_errors_and_are_not_idle(epsilon: Fraction, perturber: str) -> None:
-    found, widths = errors(level_shares([F(1)] * 3), epsilon, perturber)
+    found, widths = errors(THIRDS, epsilon, perturber)
     for here in TREE.levels:
         inside = (np.abs(found[:, here]) <= widths[:, here]).mean()
         assert inside > 0.95 - 0.005

@@ -8,28 +8,23 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 from random import Random
-from typing import cast
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2
 
 from stream.mechanisms.contract import Tick
-from stream.mechanisms.counts import count_mechanism
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import Ints, pmf
-from stream.mechanisms.wevent import BudgetAbsorption, Publication, WEventMechanism
+from stream.mechanisms.wevent import BudgetAbsorption, Publication
 from stream.policy.mechanisms import names_where
+from tests.w_event import w_event_mechanism
 
 F = Fraction
 KEY = b"w-event".ljust(32, b".")
 ALPHA = 1e-6
 N = 200_000
-
-
-def w_event_mechanism(name: str, *, zones: int, epsilon: Fraction, windows: int) -> WEventMechanism:
-    return cast(WEventMechanism, count_mechanism(name, epsilon=epsilon, max_counts=[1] * zones, windows=windows))
 
 
 def tick(window: int, counts: Ints) -> Tick:

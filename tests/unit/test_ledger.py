@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from stream.accounting.audit import verify_chain
 from stream.accounting.ledger import (
     GENESIS,
     Ledger,
@@ -28,6 +27,7 @@ from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, OccupancyWindow, Published
 from stream.release.stage import Releases
 from stream.schemas import AUDIT, parse_record, parse_time
+from tests.chains import verify_chain
 from tests.core_ground import (
     EVENING,
     SITE,

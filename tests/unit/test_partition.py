@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 import pytest
 
-from stream.accounting.audit import verify_chain
 from stream.errors import FinalityError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day
 from stream.policy.document import Policy, load_policy
@@ -16,6 +15,7 @@ from stream.runners import snapshot as module
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, QUARANTINE, decode_message, encode_message, parse_record, parse_time
+from tests.chains import verify_chain
 from tests.core_ground import (
     COUNTS,
     EVENING,

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from stream.accounting.audit import verify_chain
 from stream.errors import FinalityError, UsageError
 from stream.policy.document import Policy, load_policy
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
+from tests.chains import verify_chain
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
 
 OLD = building()

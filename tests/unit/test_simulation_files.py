@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.simulation.counts import expected_fates
 from connectors.simulation.faults import LATE_WITHIN, SILENCE, Fault, Kind
 from connectors.simulation.files import timeticks, write_csv, write_jsonl, write_snmptrapd, write_truth
 from connectors.simulation.policy import policy_text, site_text
@@ -25,6 +24,7 @@ from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.records import MINUTE, SECOND
 from stream.simulator.events import Simulation, SimulatorConfig, simulate
+from tests.simulated_truth import expected_fates, true_occupancy
 
 FLOOD = 50_000
 
@@ -115,7 +115,7 @@ class TestTruth:
         }
         spans = [(row["device"], row["zone"], micros(row["start"]), micros(row["end"])) for row in rows]
         ticks = np.arange(run.start, run.end, 60 * MINUTE)
-        true = run.true_occupancy(ticks)
+        true = true_occupancy(run, ticks)
         for index, tick in enumerate(ticks.tolist()):
             there = Counter(zone for _, zone, start, end in spans if start <= tick < end)
             assert [there[zone] for zone in run.building.zones] == true[index].tolist()
@@ -273,7 +273,7 @@ class TestFaults:
                 storm += trap.kind is Meaning.ASSOCIATE and datagram.time < moment + 90 * SECOND
         assert before > 0 < after
         zones = np.arange(64) % 2 == booted
-        present = int(run.true_occupancy(np.array([moment]))[0][zones].sum())
+        present = int(true_occupancy(run, np.array([moment]))[0][zones].sum())
         assert storm >= 0.9 * present
         extra = schedule.counts["associate"] + schedule.counts["silent"] - len(run.time)
         assert 0.9 * present <= extra <= present

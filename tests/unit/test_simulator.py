@@ -13,7 +13,8 @@ from stream.simulator.building import building
 from stream.simulator.calendar import calendar, day_factor, is_teaching
 from stream.simulator.events import Simulation, SimulatorConfig, simulate
 from stream.simulator.population import DeviceClass
-from stream.simulator.visits import Manner, Visits, occupancy
+from stream.simulator.visits import Manner, Visits
+from tests.simulated_truth import occupancy, true_occupancy
 
 PACIFIC = ZoneInfo("America/Los_Angeles")
 V = 10 * MINUTE
@@ -103,7 +104,7 @@ class TestTotals:
 
     def test_ten_minutes_of_validity_count_about_half_of_those_present_at_midday(self, full: Any) -> None:
         ticks = np.array([t for t in ticks_of(full) if local(t).weekday() < 5 and 10 <= local(t).hour < 16])
-        counts, present = counted(full, ticks).mean(), full.true_occupancy(ticks).sum(axis=1).mean()
+        counts, present = counted(full, ticks).mean(), true_occupancy(full, ticks).sum(axis=1).mean()
         assert counts == pytest.approx(357, rel=0.05)
         assert present == pytest.approx(654, rel=0.05)
         assert counts / present == pytest.approx(0.55, abs=0.03)
@@ -244,7 +245,7 @@ class TestTruth:
 
     def test_true_occupancy_equals_a_naive_recomputation(self, day: Any) -> None:
         ticks = ticks_of(day)
-        occupied = day.true_occupancy(ticks)
+        occupied = true_occupancy(day, ticks)
         visits = day.visits
         for index in range(0, len(ticks), 17):
             there = (visits.start <= ticks[index]) & (ticks[index] < visits.end)

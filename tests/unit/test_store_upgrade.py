@@ -16,12 +16,12 @@ from connectors.keyfile import replace
 from connectors.private_folder import private_folder
 from connectors.reports.books import store_books, verify
 from connectors.reports.status import describe
-from stream.accounting.audit import verify_chain
 from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.runners.embedded import Embedded
 from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
+from tests.chains import verify_chain
 from tests.core_ground import messages, people
 
 FIXTURE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())

@@ -152,9 +152,3 @@ def information_slopes(model: Channel, p: Floats) -> Floats:
         odds = np.where(moving, np.log1p(np.maximum(at * pull, -1.0)) * pull, 0.0)
     terms = model.weight[None] * (model.divergence - pi * misses + odds)
     return np.asarray(np.maximum(terms.sum(axis=(1, 2)), 0.0), dtype=np.float64)
-
-
-def limit_information(joint: Floats) -> Floats:
-    """Return I_i at infinite epsilon, H(X_i) + sum_j I(X_i; X_j), in nats, shape (k,)."""
-    ones = np.ones(joint.ndim, dtype=np.int64)
-    return attribute_information(joint, np.full(joint.ndim, math.inf), ones)

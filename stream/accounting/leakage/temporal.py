@@ -187,8 +187,3 @@ def quantified_allocation(backward: Loss, forward: Loss, target: float, horizon:
             high = middle
     a_b, a_f = low, target - backward(low)
     return [a_b, *[max(0.0, a_b + a_f - target)] * (horizon - 2), a_f]
-
-
-def next_epsilon(backward: Loss, goal: float, leaked: float) -> float:
-    """Return the largest epsilon_t that keeps BPL(t) at ``goal`` after BPL(t-1) = ``leaked``; at least 0."""
-    return max(0.0, goal - backward(leaked))

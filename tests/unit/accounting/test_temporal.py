@@ -15,7 +15,6 @@ from stream.accounting.leakage.temporal import (
     constant_allocation,
     forward_leakage,
     loss,
-    next_epsilon,
     quantified_allocation,
     supremum,
     total_leakage,
@@ -183,13 +182,6 @@ def test_the_quantified_allocation_leaks_exactly_the_target_at_every_time(horizo
 def test_a_deterministic_chain_leaves_no_constant_epsilon() -> None:
     frozen = loss(np.eye(2))
     assert constant_allocation(frozen, frozen, 1.0, 3) == pytest.approx([0.0] * 3, abs=1e-12)
-
-
-def test_the_next_epsilon_keeps_the_backward_leakage_at_its_goal() -> None:
-    carry, leaked = loss(sticky(0.9)), 0.3
-    epsilon = next_epsilon(carry, 0.4, leaked)
-    assert carry(leaked) + epsilon == pytest.approx(0.4)
-    assert next_epsilon(carry, 0.1, 5.0) == 0.0
 
 
 def test_without_knowledge_of_movement_a_release_costs_its_epsilon() -> None:

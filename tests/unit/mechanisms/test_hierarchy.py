@@ -20,7 +20,6 @@ from stream.mechanisms.hierarchy import (
     Hierarchy,
     HierarchyState,
     Pruning,
-    level_shares,
 )
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints, discrete_laplace
@@ -31,7 +30,7 @@ SILENT = F(400)
 """An epsilon whose noise is never seen."""
 TREE = site_tree(["a", "b", "c", "d"], ["2", "1", "2", "1"])
 """Zones a, b, c, d; floor 1 = b + d, floor 2 = a + c; the building."""
-THIRDS = level_shares([F(1)] * 3)
+THIRDS = (F(1, 3),) * 3
 UNEQUAL = (F("0.6"), F("0.3"), F("0.1"))
 TALL = Tree(
     (("a", "b", "c", "d", "e"), ("p", "q", "r"), ("x", "y"), ("root",)),
@@ -128,7 +127,7 @@ def outcomes(tree: Tree) -> list[Ints]:
 @pytest.mark.parametrize("perturber", ["laplace", "pegasus"])
 @pytest.mark.parametrize(
     ("tree", "shares"),
-    [(TREE, THIRDS), (TREE, UNEQUAL), (TALL, level_shares([F(4), F(1), F(2), F(1)]))],
+    [(TREE, THIRDS), (TREE, UNEQUAL), (TALL, (F(1, 2), F(1, 8), F(1, 4), F(1, 8)))],
 )
 def test_every_path_costs_exactly_epsilon_whatever_is_pruned(
     tree: Tree, shares: tuple[Fraction, ...], perturber: str
@@ -373,8 +372,3 @@ def test_parameters_out_of_range_are_refused(changed: dict[str, Any], message: s
 def test_pruning_wants_more_than_one_level() -> None:
     with pytest.raises(UsageError, match="levels at least 2"):
         Hierarchy(site_tree(["a"], ["1"], ["zone"]), F(1), (F(1),), pruning=PRUNE)
-
-
-def test_shares_may_be_given_as_weights() -> None:
-    assert level_shares([F(3), F(1), F(1)]) == (F(3, 5), F(1, 5), F(1, 5))
-    assert sum(THIRDS) == 1

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,22 +10,18 @@ import pytest
 from stream.errors import DataError, UsageError
 from stream.mechanisms import wevent
 from stream.mechanisms.contract import Tick
-from stream.mechanisms.counts import count_mechanism
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import discrete_laplace, half_width_95
-from stream.mechanisms.wevent import BudgetAbsorption, Publication, WEventMechanism
+from stream.mechanisms.wevent import BudgetAbsorption, Publication
 from stream.policy.mechanisms import names_where
+from tests.w_event import WEventMechanism, w_event_mechanism
 
 F = Fraction
 KEY = b"k" * 32
 SILENT = F(400)
 """An epsilon whose noise is never seen."""
 each_mechanism = pytest.mark.parametrize("name", names_where("pays_for_w"))
-
-
-def w_event_mechanism(name: str, *, zones: int, epsilon: Fraction, windows: int) -> WEventMechanism:
-    return cast(WEventMechanism, count_mechanism(name, epsilon=epsilon, max_counts=[1] * zones, windows=windows))
 
 
 def tick(window: int, *counts: int) -> Tick:

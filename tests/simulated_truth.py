@@ -1,6 +1,8 @@
-"""What a receiver must report of a trap schedule, worked out without one: every datagram has one fate."""
+"""What a simulated building's truth says before any product code has read it: who is present, what becomes of traps."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from connectors.simulation.faults import Kind
 from connectors.simulation.traps import TrapSchedule
@@ -8,9 +10,28 @@ from connectors.snmp.admission import BAD_COMMUNITY, UNKNOWN_SOURCE
 from connectors.snmp.ingest import COLLAPSE, COLLAPSED, TICK_OF_UPTIME, UNKNOWN_ACCESS_POINT
 from stream.errors import UsageError
 from stream.records import DAY
+from stream.simulator.events import Simulation
+from stream.simulator.radio import Ints
+from stream.simulator.visits import Visits
 
 ACCEPTED = "accepted"
 ASSOCIATIONS = (Kind.ASSOCIATE, Kind.ASSOCIATE_STATISTICS, Kind.RUN_STATE)
+
+
+def occupancy(visits: Visits, ticks: Ints, zones: int) -> Ints:
+    """Return the devices truly present, (ticks, zones): visits with start <= tick < end.
+
+    ``ticks`` ascend; visits of one device must not overlap, as ``settle`` leaves them.
+    """
+    change = np.zeros((len(ticks) + 1, zones), dtype=np.int64)
+    np.add.at(change, (np.searchsorted(ticks, visits.start), visits.zone), 1)
+    np.add.at(change, (np.searchsorted(ticks, visits.end), visits.zone), -1)
+    return np.cumsum(change, axis=0)[:-1]
+
+
+def true_occupancy(run: Simulation, ticks: Ints) -> Ints:
+    """Return the distinct devices truly present, (ticks, zones): start <= tick < end. Ticks ascend."""
+    return occupancy(run.visits, ticks, len(run.building.zones))
 
 
 def expected_fates(schedule: TrapSchedule) -> dict[str, int]:
