@@ -120,10 +120,10 @@ def is_laboratory(path: Path) -> bool:
     return bool(_part(path, _read(path), "laboratory"))
 
 
-def has_day(path: Path, day: int) -> bool:
+def has_day(path: Path, key_day: int) -> bool:
     """Whether a key can still draw the noise of a UTC day."""
     held = _held(path, _read(path))
-    return not isinstance(held, ForwardKeys) or held.first <= day
+    return not isinstance(held, ForwardKeys) or held.first <= key_day
 
 
 def laboratory_keys(path: Path) -> LaboratoryKeys:
@@ -166,27 +166,27 @@ class FileKeys:
         """Key that signs the audit chain."""
         return self.held.audit
 
-    def day(self, day: int) -> bytes:
+    def day(self, key_day: int) -> bytes:
         """Return a day's noise key; the first day ever asked for becomes the file's oldest."""
         if isinstance(self.held, _Unpinned):
-            self.held = self._pin(day)
-        return self.held.day(day)
+            self.held = self._pin(key_day)
+        return self.held.day(key_day)
 
-    def forget_before(self, day: int) -> None:
-        """Destroy the production keys of all days before ``day``."""
-        if isinstance(self.held, ForwardKeys) and day > self.held.first:
-            self.held = self.held.from_day(day)
+    def forget_before(self, key_day: int) -> None:
+        """Destroy the production keys of all days before ``key_day``."""
+        if isinstance(self.held, ForwardKeys) and key_day > self.held.first:
+            self.held = self.held.from_day(key_day)
             with locked(self.path):
                 on_disk = _held(self.path, _read(self.path))
-                if isinstance(on_disk, ForwardKeys) and on_disk.first < day:
-                    self._write(on_disk.from_day(day))
+                if isinstance(on_disk, ForwardKeys) and on_disk.first < key_day:
+                    self._write(on_disk.from_day(key_day))
 
-    def _pin(self, day: int) -> LaboratoryKeys | ForwardKeys:
-        """Make ``day`` the file's oldest, unless another process has made one of its own meanwhile."""
+    def _pin(self, key_day: int) -> LaboratoryKeys | ForwardKeys:
+        """Make ``key_day`` the file's oldest, unless another process has made one of its own meanwhile."""
         with locked(self.path):
             on_disk = _held(self.path, _read(self.path))
             if isinstance(on_disk, _Unpinned):
-                on_disk = ForwardKeys(day, on_disk.key, on_disk.ledger, on_disk.audit)
+                on_disk = ForwardKeys(key_day, on_disk.key, on_disk.ledger, on_disk.audit)
                 self._write(on_disk)
         return on_disk
 
@@ -203,10 +203,10 @@ def _held(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys 
         secret, ledger = bytes.fromhex(audit), str(document["ledger"])
         if document["laboratory"]:
             return LaboratoryKeys(bytes.fromhex(noise["root"]), ledger, secret)
-        key, day = bytes.fromhex(noise["key"]), _day(noise["day"])
+        key, key_day = bytes.fromhex(noise["key"]), _day(noise["day"])
     except (KeyError, ValueError, TypeError):
         raise _damaged(path) from None
-    return _Unpinned(key, ledger, secret) if day is None else ForwardKeys(day, key, ledger, secret)
+    return _Unpinned(key, ledger, secret) if key_day is None else ForwardKeys(key_day, key, ledger, secret)
 
 
 def _damaged(path: Path) -> KeyFileError:

@@ -32,7 +32,7 @@ class Keys(Protocol):
     def audit(self) -> bytes:
         """Key that signs the audit chain."""
 
-    def day(self, day: int) -> bytes:
+    def day(self, key_day: int) -> bytes:
         """Return the noise key of a UTC day (days since 1970-01-01); KeyFileError when it is gone."""
 
 
@@ -41,7 +41,7 @@ def fingerprint(keys: Keys) -> str:
     return hmac.new(keys.audit, b"tacet fingerprint v1 " + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
 
 
-def key_day(window_start: Micros) -> int:
+def key_day_of(window_start: Micros) -> int:
     """Return the UTC day, counted from 1970-01-01, whose key a window that starts then uses."""
     return window_start // DAY
 
@@ -65,9 +65,9 @@ class LaboratoryKeys:
     audit: bytes
     laboratory: bool = True
 
-    def day(self, day: int) -> bytes:
+    def day(self, key_day: int) -> bytes:
         """Return the noise key of any day."""
-        return subkey(self.root, f"day {day}")
+        return subkey(self.root, f"day {key_day}")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -80,18 +80,18 @@ class ForwardKeys:
     audit: bytes
     laboratory: bool = False
 
-    def day(self, day: int) -> bytes:
+    def day(self, key_day: int) -> bytes:
         """Return the noise key of ``first`` or a later day."""
-        if day < self.first:
-            msg = f"key: must hold the day asked for, which was {self.first - day} days before its oldest"
+        if key_day < self.first:
+            msg = f"key: must hold the day asked for, which was {self.first - key_day} days before its oldest"
             raise KeyFileError(msg)
         key = self.key
-        for _ in range(day - self.first):
+        for _ in range(key_day - self.first):
             key = ratchet(key)
         return key
 
-    def from_day(self, day: int) -> ForwardKeys:
-        """Return the keys without any day before ``day``."""
-        if day <= self.first:
+    def from_day(self, key_day: int) -> ForwardKeys:
+        """Return the keys without any day before ``key_day``."""
+        if key_day <= self.first:
             return self
-        return ForwardKeys(day, self.day(day), self.ledger, self.audit)
+        return ForwardKeys(key_day, self.day(key_day), self.ledger, self.audit)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from connectors.kafka.bounded import last_snapshots
 from connectors.keyfile import FileKeys
-from stream.keys import key_day
+from stream.keys import key_day_of
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -22,9 +22,9 @@ async def forget_past_days(bootstrap: str, policy: Policy, keys: FileKeys) -> No
     """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
     snapshots = await last_snapshots(bootstrap)
     held = [snapshot for snapshot in snapshots.values() if snapshot is not None]
-    day = await asyncio.to_thread(oldest_day_needed, held, policy, keys)
-    if day is not None:
-        keys.forget_before(day)
+    key_day = await asyncio.to_thread(oldest_day_needed, held, policy, keys)
+    if key_day is not None:
+        keys.forget_before(key_day)
 
 
 def oldest_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys) -> int | None:
@@ -44,4 +44,4 @@ def oldest_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys
                 starts[site] = start
     if set(starts) != set(policy.site):
         return None
-    return min(key_day(start) for start in starts.values())
+    return min(key_day_of(start) for start in starts.values())

@@ -161,7 +161,7 @@ def expected_quality(policy: Policy, site: str, release: CountRelease, epsilon: 
     keys = LaboratoryKeys(KEY, "plan", KEY)
     naming = Naming(
         site=site, release=release.name, zones=counted.names, window=place.tick,
-        day_key=lambda day: subkey(keys.day(day), "noise"), slot=lambda instant: slot_of(instant, timezone),
+        day_key=lambda key_day: subkey(keys.day(key_day), "noise"), slot=lambda instant: slot_of(instant, timezone),
     )  # fmt: skip
     mechanism, errors = counted.mechanisms[epsilon], []
     state, today = mechanism.initial(), None

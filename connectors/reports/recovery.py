@@ -31,7 +31,7 @@ from connectors.reports.books import store_books
 from connectors.snmp.clock import CLOCK_STEP
 from stream.accounting.audit import Link
 from stream.errors import AuditError, DataError, KeyFileError, UsageError
-from stream.keys import key_day
+from stream.keys import key_day_of
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
@@ -296,7 +296,7 @@ def _again(snapshot: bytes | None, key_file: Path) -> tuple[Way, ...]:
     """Return the way of the same observations, where the key has not let go of the days that they need."""
     sites = {} if snapshot is None else open_snapshot(snapshot)[1]
     due = [orjson.loads(stages["sense"])["ticks"][0] for stages in sites.values()]
-    held = all(keyfile.has_day(key_file, key_day(tick - 1)) for tick in due if tick is not None)
+    held = all(keyfile.has_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
     return (SAME_OBSERVATIONS,) if held else ()
 
 

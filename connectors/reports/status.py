@@ -32,14 +32,14 @@ def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[st
         "closed": sensing.shut,
     }
     if policy is not None and site in policy.site:
-        status["releases_left_today"] = _left(policy, site, release.ledger, release.day)
+        status["releases_left_today"] = _left(policy, site, release.ledger, release.key_day)
     return status
 
 
-def _left(policy: Policy, site: str, ledger: LedgerState, day: int) -> dict[str, int | None]:
+def _left(policy: Policy, site: str, ledger: LedgerState, key_day: int) -> dict[str, int | None]:
     budgets = Budgets.of(policy, site)
     return {
-        f"{release.name}/{audience}": budgets.left(ledger, release, audience, day)
+        f"{release.name}/{audience}": budgets.left(ledger, release, audience, key_day)
         for release in policy.release
         if isinstance(release, CountRelease)
         for audience in release.epsilon

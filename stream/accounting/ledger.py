@@ -42,22 +42,22 @@ class LedgerState:
     zones: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Account of a count release -> its zones, under every id that they have had since."""
 
-    def remember(self, account: str, day: int, end: Micros, nano: int, zones: Iterable[str] = ()) -> None:
+    def remember(self, account: str, key_day: int, end: Micros, nano: int, zones: Iterable[str] = ()) -> None:
         """Add what an account has spent, which is that of some zones where it is a count release's."""
         if zones:
             self.zones.setdefault(account, tuple(sorted(zones)))
         days = self.spent.setdefault(account, {})
-        days[day] = days.get(day, 0) + nano
+        days[key_day] = days.get(key_day, 0) + nano
         add_window(self.recent.setdefault(account, []), end, nano)
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
         """Know the zones of each account under every name that they have now (``zones_now``)."""
         self.zones = {account: renamed(zones, now) for account, zones in self.zones.items()}
 
-    def forget(self, account: str, day: int, end: Micros) -> None:
-        """Let go of what an account spent on days before ``day`` and windows that end at ``end`` or earlier."""
+    def forget(self, account: str, key_day: int, end: Micros) -> None:
+        """Let go of what an account spent on days before ``key_day`` and windows that end at ``end`` or earlier."""
         if account in self.spent:
-            self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= day}
+            self.spent[account] = {old: nano for old, nano in self.spent[account].items() if old >= key_day}
             self.recent[account] = since(self.recent[account], end)
 
 
@@ -72,8 +72,8 @@ class Posting(NamedTuple):
     """The window's end, or the local day's."""
     keep: Micros
     """Windows that ended longer ago leave the sliding sums."""
-    day: int
-    """UTC day whose budget pays."""
+    key_day: int
+    """Whose budget pays."""
     epsilon: str
     """Decimal string, as the record has it."""
     nano: int
@@ -109,9 +109,9 @@ class Ledger:
         mac = hmac.new(self.audit_key, digest.encode(), hashlib.sha256).hexdigest()
         entry = AuditEntry.model_validate(body | {"hash": digest, "mac": mac, "laboratory": self.laboratory})
         account = account_of(posting.release, posting.audience, posting.zones)
-        state.forget(account, posting.day - REMEMBERED_DAYS, posting.window_end - posting.keep)
+        state.forget(account, posting.key_day - REMEMBERED_DAYS, posting.window_end - posting.keep)
         if charged:
-            state.remember(account, posting.day, posting.window_end, charged, posting.zones)
+            state.remember(account, posting.key_day, posting.window_end, charged, posting.zones)
         return replace(state, sequence=state.sequence + 1, head=digest), entry.to_bytes()
 
 

@@ -103,9 +103,9 @@ class Run:
         days = {day: cells.rounded(self.w) for day, cells in self.days.items()}
         return replace(self, total=-(-self.total // self.w) * self.w, days=days)
 
-    def cost_of(self, day: int) -> Fraction:
+    def cost_of(self, key_day: int) -> Fraction:
         """Return the most that one device's day can have cost so far."""
-        return self.days[day].cost(self.epsilon, self.w) if day in self.days else Fraction(0)
+        return self.days[key_day].cost(self.epsilon, self.w) if key_day in self.days else Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class View:
             day=max(self._day(day) for day in days),
         )
 
-    def _day(self, day: int) -> Fraction:
-        return self.sums.days.get(day, Fraction(0)) + _sum(run.cost_of(day) for run in self.runs)
+    def _day(self, key_day: int) -> Fraction:
+        return self.sums.days.get(key_day, Fraction(0)) + _sum(run.cost_of(key_day) for run in self.runs)
 
 
 def _sum(costs: Iterable[Fraction]) -> Fraction:

@@ -195,9 +195,9 @@ class _Books:
         end = parse_time(entry["window_end"])
         zones = self._budgets.covered.get(entry["release"], ())
         account = account_of(entry["release"], entry["audience"], zones)
-        self._ledger.remember(account, self._day(end), end, entry["nano"], zones)
+        self._ledger.remember(account, self._key_day(end), end, entry["nano"], zones)
 
-    def _day(self, end: Micros) -> int:
+    def _key_day(self, end: Micros) -> int:
         return (end - self._tick_length) // DAY
 
     def charge(self, entry: Entry, account: str) -> Charge:
@@ -205,9 +205,9 @@ class _Books:
         release, paid = self._release(entry), entry["outcome"] == "released"
         epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
         if isinstance(release, CountRelease):
-            day = self._day(parse_time(entry["window_end"]))
+            key_day = self._key_day(parse_time(entry["window_end"]))
             known = entry["audience"] in release.epsilon
-            left = self._budgets.left(self._ledger, release, entry["audience"], day) if known else None
+            left = self._budgets.left(self._ledger, release, entry["audience"], key_day) if known else None
             return CountCharge(
                 release.name, entry["audience"], release.mechanism, epsilon,
                 reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,

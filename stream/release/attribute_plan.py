@@ -23,7 +23,7 @@ from stream.accounting.attribute_model import (
     day_model,
     largest_epsilons,
 )
-from stream.keys import Keys, key_day, subkey
+from stream.keys import Keys, key_day_of, subkey
 from stream.mechanisms.labels import label
 from stream.mechanisms.osdprr import released
 from stream.policy.document import Attribute, AttributeRelease, Policy, decimal_string
@@ -81,7 +81,7 @@ class AttributePlan:
         for record in self._covered(closed):
             guarded = self._guarded(record.attribute, seen.setdefault(record.zone, {}))
             reason = unasked.get(record.zone, guarded)
-            for outcome in self._of_record(record, key_day(start), reason):
+            for outcome in self._of_record(record, key_day_of(start), reason):
                 if outcome.reason is None:
                     held = seen[record.zone].get(record.attribute)
                     seen[record.zone][record.attribute] = outcome.public if held is None else held

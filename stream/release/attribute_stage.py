@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from stream.keys import key_day
+from stream.keys import key_day_of
 from stream.local_time import local_day
 from stream.policy.document import Policy
 from stream.records import AttributeCharge, DayAttribute, DayClosed, Published
@@ -66,11 +66,11 @@ class AttributeReleases:
     def _attribute(
         self, state: ReleaseState, plan: AttributePlan, read: DayAttribute, outcome: AttributeOutcome, local: LocalDay
     ) -> Iterator[Published | AttributeCharge]:
-        release, day, end = plan.release, key_day(local.start), local.end
+        release, key_day, end = plan.release, key_day_of(local.start), local.end
         head = self._issuer.head(local.start, end)
         record = plan.record(head, read, outcome, state.coverage.get(local.day, Fraction(0)))
-        commitment = self._issuer.commitment(day, release.name, end, outcome.read)
-        yield self._issuer.charge(state, record, end=end, day=day, commitment=commitment)
+        commitment = self._issuer.commitment(key_day, release.name, end, outcome.read)
+        yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
         topic = private_topic(outcome.audience, release.name)
         yield Published(topic, head.site, record.to_bytes(), read.closed, record.release_id)
         yield AttributeCharge(

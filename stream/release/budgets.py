@@ -16,9 +16,9 @@ def nano(epsilon: Fraction) -> int:
     return int(epsilon * NANO)
 
 
-def period_of(release: CountRelease, day: int) -> range:
-    """Return the UTC days for which the daily budget that pays for ``day`` lasts."""
-    first = day - day % release.refresh_days
+def period_of(release: CountRelease, key_day: int) -> range:
+    """Return the UTC days for which the daily budget that pays for ``key_day`` lasts."""
+    first = key_day - key_day % release.refresh_days
     return range(first, first + release.refresh_days)
 
 
@@ -62,31 +62,33 @@ class Budgets:
                 found.append(account)
         return found
 
-    def denials(self, ledger: LedgerState, release: CountRelease, day: int, end: Micros) -> dict[str, str | None]:
+    def denials(self, ledger: LedgerState, release: CountRelease, key_day: int, end: Micros) -> dict[str, str | None]:
         """Return why each audience gets nothing of this window, None for those that get it.
 
         The window may lie before others that were charged: a backfill fills gaps.
         """
-        reasons = {name: self._denial(ledger, release, name, day, end) for name in audiences_of(release)}
+        reasons = {name: self._denial(ledger, release, name, key_day, end) for name in audiences_of(release)}
         return {
             name: reason or _first(reasons[other] for other in companions(release, name))
             for name, reason in reasons.items()
         }
 
-    def _denial(self, ledger: LedgerState, release: CountRelease, audience: str, day: int, end: Micros) -> str | None:
+    def _denial(
+        self, ledger: LedgerState, release: CountRelease, audience: str, key_day: int, end: Micros
+    ) -> str | None:
         accounts, cost = self._accounts(ledger, release.name, audience), nano(release.charge(audience))
         daily, sliding = release.daily_budget.get(audience), release.w_budget.get(audience)
-        if daily is not None and spent_on(ledger, accounts, period_of(release, day)) + cost > nano(daily):
+        if daily is not None and spent_on(ledger, accounts, period_of(release, key_day)) + cost > nano(daily):
             return "budget"
         span = (self.w - 1) * self.tick_length
         if sliding is not None and spent_around(ledger, accounts, end, span) + cost > nano(sliding):
             return "w_budget"
         return None
 
-    def left(self, ledger: LedgerState, release: CountRelease, audience: str, day: int) -> int | None:
+    def left(self, ledger: LedgerState, release: CountRelease, audience: str, key_day: int) -> int | None:
         """Return how many more windows the daily budgets pay in the period of a UTC day; None without one."""
         fits = [
-            (nano(budget) - spent_on(ledger, self._accounts(ledger, release.name, name), period_of(release, day)))
+            (nano(budget) - spent_on(ledger, self._accounts(ledger, release.name, name), period_of(release, key_day)))
             // nano(release.charge(name))
             for name in companions(release, audience)
             if (budget := release.daily_budget.get(name)) is not None

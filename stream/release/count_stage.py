@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from stream.accounting.charged import Line, line_name
-from stream.keys import key_day, subkey
+from stream.keys import key_day_of, subkey
 from stream.local_time import slot_of
 from stream.mechanisms.chain import chain
 from stream.mechanisms.contract import CountMechanism, Tick, Values
@@ -60,14 +60,14 @@ class CountReleases:
             return
         state.through = window.window_end
         self.note_coverage(state, window)
-        day = key_day(window.window_end - self._issuer.tick_length)
-        if day != state.day:
-            state.day = day
+        key_day = key_day_of(window.window_end - self._issuer.tick_length)
+        if key_day != state.key_day:
+            state.key_day = key_day
             for name, mechanism in self._mechanisms().items():
                 if name in state.smoothing:
                     state.smoothing[name] = mechanism.pause(state.smoothing[name])
         for plan in self._plans:
-            yield from self._count_release(state, plan, window, day)
+            yield from self._count_release(state, plan, window, key_day)
 
     def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
         """Take a window's coverage into that of its local day."""
@@ -75,35 +75,35 @@ class CountReleases:
         state.coverage = {day: min(window.coverage, state.coverage.get(day, window.coverage))}
 
     def _count_release(
-        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, day: int
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int
     ) -> Iterator[Published | CountCharge]:
         release, end = plan.release, window.window_end
-        reasons = self._denials(state, plan, day, end)
+        reasons = self._denials(state, plan, key_day, end)
         paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
         counts = plan.counts(window)
         made = self._perturb(state, plan, window, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
-        commitment = self._issuer.commitment(day, release.name, end, counts_digest(counts))
+        commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
         zones = tuple(zone.id for zone in plan.zones)
         for audience, reason in reasons.items():
             value = made[release.epsilon[audience]] if reason is None else None
             record = plan.record(head, window, audience, value, reason)
-            yield self._issuer.charge(state, record, end=end, day=day, commitment=commitment, zones=zones)
+            yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment, zones=zones)
             topic = private_topic(audience, release.name)
             yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
         for audience, reason in reasons.items():  # when all have been charged, since what is left may be shared
             yield CountCharge(
                 release.name, audience, release.mechanism, release.epsilon[audience] if reason is None else Fraction(0),
-                reason=reason or "", left=self._budgets.left(state.ledger, release, audience, day),
+                reason=reason or "", left=self._budgets.left(state.ledger, release, audience, key_day),
                 attempt=head.attempt, w=release.windows_paid,
             )  # fmt: skip
         for query in self._queries[release.name]:
             yield from self._answers(state, query, window, made, reasons)
 
-    def _denials(self, state: ReleaseState, plan: CountPlan, day: int, end: Micros) -> Reasons:
+    def _denials(self, state: ReleaseState, plan: CountPlan, key_day: int, end: Micros) -> Reasons:
         """Return why each audience gets nothing of a window, None for those that get it and are charged."""
         release = plan.release
-        reasons = self._budgets.denials(state.ledger, release, day, end)
+        reasons = self._budgets.denials(state.ledger, release, key_day, end)
         if plan.owner is not None and release.name not in state.carried and end <= state.waits:
             return dict.fromkeys(reasons, WAITING)
         paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
@@ -126,7 +126,7 @@ class CountReleases:
         if not paying:
             return {}
         issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.day(key_day(end - issuer.tick_length)), "noise")
+        key = subkey(issuer.keys.day(key_day_of(end - issuer.tick_length)), "noise")
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names)
         shares = {epsilon: plan.mechanisms[epsilon].noise_epsilon for epsilon in sorted(paying)}
         if plan.draws_own_noise:

@@ -53,18 +53,18 @@ class Issuer:
         version, laboratory = self.ledger.policy_version, self.keys.laboratory
         return Head(self.site, rfc3339(start), rfc3339(end), version, laboratory, self.attempt)
 
-    def commitment(self, day: int, release: str, end: Micros, digest: bytes) -> str:
+    def commitment(self, key_day: int, release: str, end: Micros, digest: bytes) -> str:
         """Return the commitment to an input: another of each attempt, so that nobody can compare what they read.
 
         Raises:
-            KeyFileError: the key of ``day`` no longer exists.
+            KeyFileError: the key of ``key_day`` no longer exists.
         """
         attempt = (self.attempt,) if self.attempt > 1 else ()
-        key = subkey(self.keys.day(day), "commitment")
+        key = subkey(self.keys.day(key_day), "commitment")
         return hmac.new(key, label(self.site, release, end, *attempt, digest), sha256).hexdigest()[:32]
 
     def charge(
-        self, state: ReleaseState, record: CountRecord | AttributeRecord, *, end: Micros, day: int, commitment: str,
+        self, state: ReleaseState, record: CountRecord | AttributeRecord, *, end: Micros, key_day: int, commitment: str,
         zones: Collection[str] = (),
     ) -> Published:  # fmt: skip
         """Enter a record into the ledger, before it is published; return the entry.
@@ -73,14 +73,14 @@ class Issuer:
             state: holds the ledger, which moves on.
             record: a reason in it is a denial, which costs nothing.
             end: the window's, or the local day's.
-            day: key day whose budget pays.
+            key_day: whose budget pays.
             commitment: to what the record was made from.
             zones: those of a count release.
         """
         keep = LONGEST_W * max(self.tick_length, HOUR)
         posting = Posting(
             record.release, record.audience, record.release_id, self.attempt, end, keep,
-            day, record.epsilon, nano(Fraction(record.spend)), record.reason, commitment, zones,
+            key_day, record.epsilon, nano(Fraction(record.spend)), record.reason, commitment, zones,
         )  # fmt: skip
         state.ledger, entry = self.ledger.enter(state.ledger, posting)
         return Published(AUDIT, self.site, entry, end, f"{self.site}/{state.ledger.sequence - 1}")

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from stream.accounting.charged import ChargedWindows, Line, line_name, release_of
 from stream.accounting.ledger import account_of
 from stream.errors import UsageError
-from stream.keys import Keys, key_day
+from stream.keys import Keys, key_day_of
 from stream.local_time import local_day
 from stream.mechanisms.labels import counts_digest
 from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
@@ -136,11 +136,11 @@ class LateReleases:
         Queries answer from released values and have none.
         """
         if isinstance(item, OccupancyWindow):
-            day, end = key_day(item.window_end - self._issuer.tick_length), item.window_end
+            key_day, end = key_day_of(item.window_end - self._issuer.tick_length), item.window_end
         else:
             start, end = local_day(item.day, self._timezone)
-            day = key_day(start)
-        return {name: self._issuer.commitment(day, release, end, read) for name, release, read in self._named(item)}
+            key_day = key_day_of(start)
+        return {name: self._issuer.commitment(key_day, release, end, read) for name, release, read in self._named(item)}
 
     def _named(self, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, bytes]]:
         """Yield (release id, release, digest of what it reads) of each record of an item."""
@@ -183,7 +183,7 @@ class _Earlier:
         if release in self._lines:
             line, name = self._lines[release], line_name(release, self._version, entry["attempt"])
             account = account_of(release, entry["audience"], line.zones)
-            state.ledger.remember(account, key_day(end - self._tick_length), end, entry["nano"], line.zones)
+            state.ledger.remember(account, key_day_of(end - self._tick_length), end, entry["nano"], line.zones)
             state.charged.note(end, name, line, {entry["audience"]: Fraction(entry["epsilon"])})
         elif release in self._alone:
             day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute

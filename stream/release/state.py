@@ -22,7 +22,7 @@ class ReleaseState:
     ledger: LedgerState = field(default_factory=LedgerState)
     smoothing: dict[str, Any] = field(default_factory=dict)
     """``release/epsilon`` -> state."""
-    day: int = -1
+    key_day: int = -1
     """Key day of the latest window."""
     asked: AskedDays = field(default_factory=AskedDays)
     """Zones' days of the last month that were asked."""
@@ -42,7 +42,7 @@ class ReleaseState:
 
 def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) -> bytes:
     """Return the bytes of a state whose post-processing is encoded already."""
-    head = {"ledger": encode_ledger(state.ledger), "day": state.day, "through": state.through}
+    head = {"ledger": encode_ledger(state.ledger), "day": state.key_day, "through": state.through}
     head |= {"closed": state.closed}
     coverage = {day: str(least) for day, least in state.coverage.items()}
     carried = {name: owner.document() for name, owner in sorted(state.carried.items())}

@@ -42,13 +42,13 @@ def _account(data: bytes) -> bytes:
     return orjson.dumps(body | {"charged": encode_charged(ChargedWindows())})
 
 
-def _sums(day: int, today: str, total: str, largest: str, recent: list[tuple[int, str]]) -> list[Any]:
+def _sums(key_day: int, today: str, total: str, largest: str, recent: list[tuple[int, str]]) -> list[Any]:
     """Count every window of the day so far twice, though only the first ones do, and the one that ended at midnight."""
-    return [[[day, str(2 * (Fraction(today) + Fraction(largest)))]], total, largest, recent]
+    return [[[key_day, str(2 * (Fraction(today) + Fraction(largest)))]], total, largest, recent]
 
 
-def _run(epsilon: str, w: int, day: int, today: int, total: int) -> list[Any]:
-    return [epsilon, w, total, [[day, today + 1, today + 1]]]
+def _run(epsilon: str, w: int, key_day: int, today: int, total: int) -> list[Any]:
+    return [epsilon, w, total, [[key_day, today + 1, today + 1]]]
 
 
 def _release(data: bytes) -> bytes:

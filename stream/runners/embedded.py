@@ -60,7 +60,7 @@ class Mark(Protocol):
 class KeyHolder(Protocol):
     """A key file that can let go of days that are over."""
 
-    def forget_before(self, day: int) -> None:
+    def forget_before(self, key_day: int) -> None:
         """Destroy the keys of earlier days."""
 
 
@@ -173,9 +173,9 @@ class Embedded:
     def _give_out(self) -> None:
         self._mark.advance(self.partition.sites.chains())
         self._store.deliver()
-        day = self.partition.sites.oldest_day_needed()
-        if day is not None:
-            self._keys.forget_before(day)
+        key_day = self.partition.sites.oldest_day_needed()
+        if key_day is not None:
+            self._keys.forget_before(key_day)
 
     # --- the mark -------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from stream.accounting.account import AccountState
 from stream.errors import UsageError
-from stream.keys import Keys, key_day
+from stream.keys import Keys, key_day_of
 from stream.pipeline import AWAY, Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
 from stream.records import Heartbeat, Micros, ObservationBatch
@@ -175,4 +175,4 @@ class Sites:
         known = [start for start in starts if start is not None]
         if len(known) < len(starts) or not known:
             return None
-        return min(key_day(start) for start in known)
+        return min(key_day_of(start) for start in known)

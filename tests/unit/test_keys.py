@@ -11,7 +11,7 @@ import pytest
 
 from connectors import keyfile
 from stream.errors import KeyFileError
-from stream.keys import ForwardKeys, LaboratoryKeys, key_day, ratchet, subkey
+from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of, ratchet, subkey
 from stream.records import DAY, MINUTE
 
 
@@ -28,8 +28,8 @@ def laboratory(tmp_path: Path) -> Path:
 
 
 def test_a_key_day_is_the_utc_day_of_the_windows_start() -> None:
-    assert key_day(20_000 * DAY - 5 * MINUTE) == 19_999
-    assert key_day(20_000 * DAY) == 20_000
+    assert key_day_of(20_000 * DAY - 5 * MINUTE) == 19_999
+    assert key_day_of(20_000 * DAY) == 20_000
 
 
 def test_each_day_follows_from_the_one_before_and_none_from_the_one_after() -> None:

@@ -122,7 +122,7 @@ def test_a_refusal_is_entered_and_charges_nothing() -> None:
     state, entry = books.enter(
         LedgerState(),
         Posting(
-            release="r", audience="board", release_id="i", attempt=1, window_end=DAY, keep=DAY, day=1,
+            release="r", audience="board", release_id="i", attempt=1, window_end=DAY, keep=DAY, key_day=1,
             epsilon="1", nano=10**9, denial="budget", commitment="c",
         ),
     )  # fmt: skip

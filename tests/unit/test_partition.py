@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from stream.errors import FinalityError, UsageError
-from stream.keys import ForwardKeys, LaboratoryKeys, key_day
+from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
 from stream.runners import snapshot as module
@@ -148,12 +148,12 @@ def test_an_accepted_policy_that_takes_a_site_out_keeps_its_books() -> None:
 
 def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_between() -> None:
     """The keys of the days on which no policy had it are gone, and nobody asked for its windows."""
-    two, keys = building(sites=(SITE, "dbh1")), ForwardKeys(key_day(EVENING), bytes(32), "ledger", bytes(32))
+    two, keys = building(sites=(SITE, "dbh1")), ForwardKeys(key_day_of(EVENING), bytes(32), "ledger", bytes(32))
     partition = Partition(two, keys)
     before = audit(fed(partition, [encode_message(item) for item in messages_of("dbh1", two)]))
     without = Partition(POLICY, keys, accept_policy=True)
     without.restore(partition.snapshot(9, 0))
-    later = keys.from_day(key_day(EVENING) + 5)
+    later = keys.from_day(key_day_of(EVENING) + 5)
     again = Partition(two, later, accept_policy=True)
     again.restore(without.snapshot(10, 0))
     assert again.sites.oldest_day_needed() is None, "nothing is forgotten before it is known where it goes on"
@@ -262,7 +262,7 @@ def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_fo
                 days.append(partition.sites.oldest_day_needed())
         assert days == sorted(days)
         needed.append(days[-1])
-    assert needed == [key_day(parse_time("2026-03-03T08:00:00Z")), key_day(parse_time("2026-03-04T00:00:00Z"))]
+    assert needed == [key_day_of(parse_time("2026-03-03T08:00:00Z")), key_day_of(parse_time("2026-03-04T00:00:00Z"))]
 
 
 # --- what breaks a rule ------------------------------------------------------------------------------------

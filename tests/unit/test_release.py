@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stream.errors import KeyFileError
-from stream.keys import ForwardKeys, key_day
+from stream.keys import ForwardKeys, key_day_of
 from stream.mechanisms.levels import sum_half_width_95
 from stream.mechanisms.noise import half_width_95
 from stream.operators import scan
@@ -332,7 +332,7 @@ def test_a_window_whose_day_has_no_key_any_more_is_not_released() -> None:
     keys = ForwardKeys(20_000, bytes(32), "l", b"a" * 32)
     stage = stage_of(policy, keys)
     before = OccupancyWindow(SITE, 20_000 * DAY, (1,) * 6, Fraction(1))
-    assert key_day(before.window_end - policy.site[SITE].tick) == 19_999
+    assert key_day_of(before.window_end - policy.site[SITE].tick) == 19_999
     with pytest.raises(KeyFileError):
         stage.step(stage.initial(), before)
 
