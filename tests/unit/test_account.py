@@ -63,7 +63,7 @@ def figures(entries: list[dict[str, Any]], tick: int, *, ticks: int, devices: in
                     if entry["release"] == release and entry["nano"] and reader in ("all", entry["audience"])
                 }
                 if paid and mechanism == "pegasus":
-                    now += max(paid) * 8 / 10 + sum(paid) * 2 / 10
+                    now += max(paid) * 8 / 10 + sum(paid, Fraction(0)) * 2 / 10
                 elif paid:
                     now += max(paid)
             costs[reader].append((at, now))

@@ -12,7 +12,7 @@ import pytest
 
 import stream.release.attribute_plan
 from stream.operators import scan
-from stream.policy.document import Policy
+from stream.policy.document import AttributeRelease, Policy
 from stream.records import DayAttribute, DayClosed, Spent
 from stream.release.account_stage import account_stage
 from stream.release.attribute_plan import AttributePlan
@@ -55,7 +55,7 @@ sensitive = {{ below = 0.3 }}
 """
 
 
-def closed(values: tuple[str, float], day: str = "2026-03-03", zones: tuple[str] = ("x",)) -> DayClosed:
+def closed(values: tuple[str | float, ...], day: str = "2026-03-03", zones: tuple[str, ...] = ("x",)) -> DayClosed:
     """Close a day with (arrival, level) in each of the zones."""
     following = (date.fromisoformat(day) + timedelta(days=1)).isoformat()
     end = parse_time(f"{following}T00:00:00-08:00")
@@ -85,7 +85,10 @@ def factors_of(
 ) -> list[float]:
     """Add up Bayes' rule pattern by pattern: ln factor of arrival and level for what was seen."""
     sensitive = [{"2"} if cuts else {"0"}, {"0"}]
-    classes = [{value: digit for digit, value in ARRIVAL.items()}, {value: digit for digit, value in LEVEL.items()}]
+    classes: list[dict[Any, str]] = [
+        {value: digit for digit, value in ARRIVAL.items()},
+        {value: digit for digit, value in LEVEL.items()},
+    ]
     sums = {(place, late): [0.0, 0.0] for place in (0, 1) for late in (False, True)}
     for pattern, p in joint.items():
         likelihood = 1.0
@@ -109,12 +112,14 @@ def factors_of(
 
 
 def reachable(
-    joint: dict[str, float], monkeypatch: pytest.MonkeyPatch, *, cuts: bool, **changes: str
+    joint: dict[str, float], monkeypatch: pytest.MonkeyPatch, *, cuts: bool, extra: str = ""
 ) -> Iterator[tuple[Any, ...]]:
     """Yield what is seen, and its ln factors, for every day with probability and all falls of the coins."""
-    release = day_release(joint, model=CUTS if cuts else "", **changes)
+    release = day_release(joint, model=CUTS if cuts else "", extra=extra)
     policy = building(releases=release)
-    plan = AttributePlan(policy, policy.release[0], SITE, laboratory())
+    [asked] = policy.release
+    assert isinstance(asked, AttributeRelease)
+    plan = AttributePlan(policy, asked, SITE, laboratory())
     for pattern, *fall in product(joint, (False, True), (False, True)):
         arrival = ARRIVAL[pattern[0]] if cuts else ("11:00" if pattern[0] == "0" else "09:00")
         coins = dict(zip(("arrival", "occupancy_level"), fall, strict=True))

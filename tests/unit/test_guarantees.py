@@ -126,6 +126,7 @@ def test_under_a_model_a_habit_is_promised_what_each_day_may_tell_at_most() -> N
     text = policy_text(ATTRIBUTES.replace(OFFICES, f"{OFFICES}\n{model}"))
     promises = {(p.attribute, p.reader): p for p in attribute_promises(load_policy(text))}
     arrival = promises["arrival", "facilities"]
+    assert arrival.exact is not None
     assert arrival.exact > arrival.factor
     assert arrival.habit == {days: pytest.approx(arrival.exact**days) for days in (5, 20)}
     assert promises["arrival", "public"].habit[20] == pytest.approx(math.exp(4))  # it sees no level

@@ -28,7 +28,7 @@ from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy
-from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
+from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.schemas import encode_message
 from stream.sensing.occupancy import Sense
 from stream.sensing.pseudonyms import Pseudonyms
@@ -85,7 +85,11 @@ class Connector:
         return self.core.poll(self.state, time)
 
     def drain(self) -> list[ObservationBatch]:
-        return self.core.drain(self.state)
+        batches = []
+        for message in self.core.drain(self.state):
+            assert isinstance(message, ObservationBatch)
+            batches.append(message)
+        return batches
 
 
 # ---- collapse ------------------------------------------------------------------------------------------
@@ -228,7 +232,7 @@ def test_what_is_kept_of_a_device_does_not_depend_on_any_other(steps: list[tuple
 
 
 def test_in_uptime_mode_a_row_far_ahead_makes_the_connector_forget_nobody() -> None:
-    def ends(with_bert: bool) -> tuple[str, list[Row]]:
+    def ends(with_bert: bool) -> tuple[str | None, list[Row]]:
         c = Connector(ingest(start=MIDNIGHT - 5 * MINUTE, max_devices=10))
         c.hear(NOON, trap(ANNE, uptime=0))
         if with_bert:
@@ -445,9 +449,14 @@ def beats(messages: list[Any]) -> list[Heartbeat]:
     return [m for m in messages if isinstance(m, Heartbeat)]
 
 
+def since(beat: Heartbeat) -> Micros:
+    assert beat.listened_since is not None
+    return beat.listened_since
+
+
 def test_heartbeats_are_the_same_whether_or_not_anyone_moved() -> None:
     quiet, busy = Connector(), Connector()
-    report = {"quiet": [], "busy": []}
+    report: dict[str, list[Any]] = {"quiet": [], "busy": []}
     for n in range(1, 400):
         time = NOON + n * 100_003
         busy.hear(time, trap(access_point=[LOBBY, ROOM, ELSEWHERE][n % 3]))
@@ -496,8 +505,8 @@ def test_heartbeats_are_the_same_to_the_byte_whatever_one_person_does_also_aroun
 
 
 def test_after_a_standstill_of_three_intervals_listening_begins_anew_on_the_grid() -> None:
-    report = {beat.listened_since for beat in beats(live([]))}
-    assert {(since - NOON) / SECOND for since in report} == {0, 60, 305, 420, 620, 725}, "from 500 on it were but two"
+    report = {since(beat) for beat in beats(live([]))}
+    assert {(begin - NOON) / SECOND for begin in report} == {0, 60, 305, 420, 620, 725}, "from 500 on it were but two"
 
 
 def test_no_standstill_of_15_s_is_overlooked() -> None:
@@ -569,7 +578,7 @@ def test_in_uptime_mode_the_window_that_ends_at_uptime_0_is_vouched_for() -> Non
     """Nothing can have been missed before it, and a local day that begins there is whole."""
     c = Connector(ingest(start=MIDNIGHT))
     c.hear(NOON, trap(b"", kind=Kind.KEEPALIVE, uptime=6_000))
-    assert all(beat.listened_since <= MIDNIGHT - DAY for beat in beats(c.poll(NOON)))
+    assert all(since(beat) <= MIDNIGHT - DAY for beat in beats(c.poll(NOON)))
 
 
 def test_in_uptime_mode_no_client_moves_the_grid_and_old_keep_alives_do_nothing() -> None:

@@ -19,7 +19,7 @@ from connectors.files.history import read_history
 from connectors.reports.learning import FALSE_ALARM, day_attributes, moves, report_of, write_report
 from stream.accounting.leakage import questions as leakage
 from stream.errors import DataError, UsageError
-from stream.policy.document import load_policy
+from stream.policy.document import AttributeRelease, Policy, load_policy
 from stream.records import MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 from tests.core_ground import ATTRIBUTES, COUNTS, FLOORS, SITE, ZONES, policy_text
@@ -91,10 +91,16 @@ def pattern(office: tuple[str, int]) -> str:
     return f"{int(office[0] == EARLY)}{int(office[1] == LONG)}"
 
 
+def attributes_of(policy: Policy) -> AttributeRelease:
+    release = policy.release[3]
+    assert isinstance(release, AttributeRelease)
+    return release
+
+
 def test_attributes_of_every_zone_and_day_are_those_that_would_be_released(tmp_path: Path) -> None:
     days = drawn(6, 1)
     policy = load_policy(TEXT)
-    found = day_attributes(policy, policy.release[3], read_history(write_history(tmp_path / "h", days), policy))
+    found = day_attributes(policy, attributes_of(policy), read_history(write_history(tmp_path / "h", days), policy))
     assert list(found) == [(date(2026, 1, 5) + timedelta(days=n)).isoformat() for n in range(6)]
     assert ["".join(map(str, r)) for zones in found.values() for r in zones] == [
         pattern(office) for offices in days for office in offices
@@ -117,7 +123,7 @@ def test_a_day_that_is_not_covered_whole_is_not_learnt_from(tmp_path: Path) -> N
     second_day = 1 + len(ZONES) * (96 + 40)
     (folder / "occupancy.csv").write_text("".join(lines[:second_day] + lines[second_day + len(ZONES) :]))
     policy = load_policy(TEXT)
-    found = day_attributes(policy, policy.release[3], read_history(folder, policy))
+    found = day_attributes(policy, attributes_of(policy), read_history(folder, policy))
     assert list(found) == ["2026-01-05", "2026-01-07", "2026-01-08"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -63,7 +64,7 @@ daily_budget = {{ {budget} }}
     )
 
 
-def windows(policy: Policy, counts: list[tuple[int, ...]], first: int) -> list[OccupancyWindow]:
+def windows(policy: Policy, counts: Sequence[tuple[int, ...]], first: int) -> list[OccupancyWindow]:
     tick = policy.site[SITE].tick
     return [OccupancyWindow(SITE, first + n * tick, (*row, 0, 0, 0), Fraction(1)) for n, row in enumerate(counts)]
 

@@ -375,11 +375,17 @@ def test_a_line_without_end_in_a_packed_file_is_a_bad_row_and_never_held_whole(
 
     def watched(path: Path) -> Any:
         file = opened(path)
-        return SimpleNamespace(readline=lambda size: held.append(line := real(file, size)) or line)
+        assert isinstance(file, io.TextIOWrapper)
+
+        def readline(size: int) -> str:
+            held.append(real(file, size))
+            return held[-1]
+
+        return SimpleNamespace(readline=readline)
 
     monkeypatch.setattr("connectors.files.observations.open_text", lambda path: nullcontext(watched(path)))
-    file, made = read(path)
-    assert (len(rows_of(made)), file.tally.problems) == (2, [f"line {len(lines) + 1}: must be at most 1 MiB long"])
+    found, made = read(path)
+    assert (len(rows_of(made)), found.tally.problems) == (2, [f"line {len(lines) + 1}: must be at most 1 MiB long"])
     assert max(map(len, held)) <= (1 << 20) + 1
 
 

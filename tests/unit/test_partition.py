@@ -216,6 +216,7 @@ def changed_log() -> list[bytes]:
     log = []
     for value in LOG[CUT:]:
         message, _ = decode_message(value)
+        assert message is not None
         if isinstance(message, ObservationBatch):
             row = Row("f" * 16, access_point("a"), message.rows[-1].time)
             message = ObservationBatch(SITE, message.source, message.session, message.sequence, (*message.rows, row))
@@ -259,7 +260,9 @@ def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_fo
         days = []
         for offset, item in enumerate(messages(SEEN, policy)):
             if any(out.checkpoint for out in partition.feed(offset, None, encode_message(item))):
-                days.append(partition.sites.oldest_day_needed())
+                day = partition.sites.oldest_day_needed()
+                assert day is not None
+                days.append(day)
         assert days == sorted(days)
         needed.append(days[-1])
     assert needed == [key_day_of(parse_time("2026-03-03T08:00:00Z")), key_day_of(parse_time("2026-03-04T00:00:00Z"))]

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
-from stream.policy.document import decimal_string, load_policy, parse_duration, parse_epsilon
+from stream.policy.document import CountRelease, decimal_string, load_policy, parse_duration, parse_epsilon
 from stream.records import DAY, MINUTE, SECOND
 from stream.release.promises import check_promises
 from stream.simulator.events import SimulatorConfig, simulate
@@ -292,6 +292,7 @@ def test_the_version_is_the_meaning_not_the_writing() -> None:
 def test_epsilons_are_kept_exactly() -> None:
     policy = load_policy(TEXT.replace('"0.25"', '"0.123456789"').replace('board = "10"', 'board = "28.8"'))
     plain = policy.release[1]
+    assert isinstance(plain, CountRelease)
     assert plain.epsilon["board"] == Fraction(123456789, 1_000_000_000)
     assert decimal_string(plain.epsilon["board"]) == "0.123456789"
     assert plain.daily_budget["board"] == Fraction("28.8")

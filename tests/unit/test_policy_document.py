@@ -9,7 +9,7 @@ import pytest
 
 from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import DataError
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import AttributeRelease, Policy, load_policy
 from stream.simulator.events import SimulatorConfig, simulate
 from tests.core_ground import policy_text
 
@@ -78,7 +78,9 @@ def test_a_policy_is_the_same_when_read_back_from_its_document(text: Any) -> Non
 
 def test_the_order_of_attributes_survives() -> None:
     again = Policy.from_document(load_policy(SMALL).document())
-    assert list(again.release[1].attributes) == ["departure", "arrival"]
+    release = again.release[1]
+    assert isinstance(release, AttributeRelease)
+    assert list(release.attributes) == ["departure", "arrival"]
 
 
 ORDERED = """

@@ -37,7 +37,7 @@ SINCE, UNTIL = EVENING + 13 * HOUR, EVENING + 16 * HOUR
 V = POLICY.site[SITE].validity
 
 
-def messages(path: Path, seen: Sequence[Seen], policy: Policy = POLICY, **bounds: Micros | None) -> list[Any]:
+def messages(path: Path, seen: Sequence[Seen], policy: Policy = POLICY, **bounds: Any) -> list[Any]:
     return list(ObservationFile(write_csv(path, seen), policy, KEY, **bounds).messages())
 
 

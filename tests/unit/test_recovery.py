@@ -19,7 +19,7 @@ from connectors.embedded.rollback_mark import mark_path
 from connectors.embedded.runner import embedded
 from connectors.reports.recovery import rebuild_mark, store_findings
 from stream.errors import AuditError, FinalityError, TacetError, UsageError
-from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
+from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Row
 from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
 from tests.core_ground import COUNTS, SITE, SOURCES, access_point, building, messages, people, policy_text
@@ -27,6 +27,11 @@ from tests.core_ground import COUNTS, SITE, SOURCES, access_point, building, mes
 POLICY = building(releases=COUNTS)
 OTHER = building(releases=COUNTS.replace('"0.5"', '"0.4"'))
 LOG = list(messages(people(hours=2, devices=3), POLICY))
+
+
+def reached(message: ObservationBatch | Heartbeat) -> Micros:
+    assert isinstance(message, Heartbeat)
+    return message.watermark
 
 
 @pytest.fixture
@@ -62,7 +67,7 @@ def found(ground: Path, policy: Any = POLICY) -> dict[str, list[str]]:
 def test_a_closed_site_is_told_of_and_goes_on_when_it_is_reopened(ground: Any) -> None:
     small = building(releases=COUNTS, site="max_devices = 1")
     (ground / "policy.toml").write_text(policy_text(COUNTS, site="max_devices = 1"))
-    begin = LOG[-1].watermark
+    begin = reached(LOG[-1])
     rows = tuple(Row(f"{n:016x}", access_point("a"), begin + 1) for n in range(2))
     with embedded(small, ground / "key", ground / "store", accept_policy=True) as runner:
         runner.take(ObservationBatch(SITE, SOURCES[0], 1, 1000, rows))
@@ -233,7 +238,7 @@ def test_a_start_that_finds_no_store_leaves_none_that_hides_the_loss(ground: Any
 def test_the_same_observations_are_no_way_where_the_key_has_let_go_of_their_day(ground: Any) -> None:
     set_back(ground)
     assert len(only(ground)[1]) == 3
-    keyfile.FileKeys(ground / "key").forget_before(LOG[-1].watermark // DAY + 2)
+    keyfile.FileKeys(ground / "key").forget_before(reached(LOG[-1]) // DAY + 2)
     assert "must hold the day asked for" in starts_with(ground, LOG[len(LOG) // 2 :])
     assert [way.split()[0] for way in only(ground)[1]] == ["put", "begin"]
 
@@ -249,10 +254,10 @@ def starts_with(ground: Path, log: list[ObservationBatch | Heartbeat]) -> str:
 
 
 def test_a_clock_that_is_behind_the_store_is_told_with_what_can_be_done(ground: Any) -> None:
-    reached = LOG[-1].watermark
-    assert store_findings(ground / "store", ground / "key", POLICY, reached) == []
-    (finding,) = store_findings(ground / "store", ground / "key", POLICY, reached - MINUTE)
-    assert finding.what.startswith(f"clock: says {rfc3339(reached - MINUTE)}, but site {SITE} has reached ")
+    now = reached(LOG[-1])
+    assert store_findings(ground / "store", ground / "key", POLICY, now) == []
+    (finding,) = store_findings(ground / "store", ground / "key", POLICY, now - MINUTE)
+    assert finding.what.startswith(f"clock: says {rfc3339(now - MINUTE)}, but site {SITE} has reached ")
     assert [way.do.split()[0] for way in finding.ways] == ["set", "wait", "begin"]
 
 
@@ -318,6 +323,6 @@ def test_a_store_of_the_version_before_is_told(ground: Any) -> None:
         (ground / folder).mkdir(mode=0o700)
     with closing(sqlite3.connect(ground / "old" / "store.sqlite")) as connection:
         connection.executescript("\n".join(document["files"]["store.sqlite"]))
-    whats = [each.what for each in store_findings(ground / "old", None, None, LOG[0].watermark + 9999 * DAY)]
+    whats = [each.what for each in store_findings(ground / "old", None, None, reached(LOG[0]) + 9999 * DAY)]
     assert len(whats) == 1
     assert "mechanism version 1, this is 2" in whats[0]

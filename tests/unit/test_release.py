@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -50,7 +51,7 @@ def stage_of(policy: Policy, keys: Any = None) -> Any:
 
 
 def records_of(
-    policy: Policy, counts: list[tuple[int, ...]], coverage: str = "1", keys: Any = None
+    policy: Policy, counts: Sequence[tuple[int, ...]], coverage: str = "1", keys: Any = None
 ) -> list[dict[str, Any]]:
     tick, first = policy.site[SITE].tick, 20_000 * DAY
     items = [OccupancyWindow(SITE, first + n * tick, row, Fraction(coverage)) for n, row in enumerate(counts)]
@@ -225,13 +226,11 @@ def test_levels_never_contradict_each_other(mechanism: Any) -> None:
 def test_levels_have_half_widths_of_their_own() -> None:
     policy = one_release("laplace", more='levels = ["zone", "floor", "building"]')
     [body] = records_of(policy, [(1,) * 6])
-    wanted = {
-        "floor": {"1": sum_half_width_95(Fraction("0.5"), 2), "2": sum_half_width_95(Fraction("0.5"), 4)},
-        "building": sum_half_width_95(Fraction("0.5"), 6),
-    }
-    assert body["levels_half_width_95"] == wanted
+    floor = {"1": sum_half_width_95(Fraction("0.5"), 2), "2": sum_half_width_95(Fraction("0.5"), 4)}
+    whole = sum_half_width_95(Fraction("0.5"), 6)
+    assert body["levels_half_width_95"] == {"floor": floor, "building": whole}
     single = half_width_95(Fraction("0.5"))
-    assert single < wanted["floor"]["1"] < wanted["floor"]["2"] < wanted["building"] < 6 * single
+    assert single < floor["1"] < floor["2"] < whole < 6 * single
 
 
 def test_the_half_width_of_a_sum_covers_95_percent_and_one_less_does_not() -> None:
@@ -365,5 +364,7 @@ def test_what_is_published_has_topics_of_audit_audiences_and_account_only() -> N
     states, seen = made.initial(), set()
     for item in messages(SEEN[:300], restricted):
         states, more = made.step(states, item)
-        seen |= {out.topic for out in more}
+        for out in more:
+            assert isinstance(out, Published)
+            seen.add(out.topic)
     assert "tacet.occupancy.v1" in seen

@@ -17,7 +17,7 @@ from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95
 from stream.operators import scan
 from stream.policy.document import Policy, load_policy
 from stream.policy.mechanisms import LARGEST_STATE, SMALLEST_PART, SMALLEST_PEGASUS
-from stream.records import MINUTE, OccupancyWindow, Published, Spent
+from stream.records import MINUTE, CountCharge, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage
 from stream.release.query_plan import pruned_half_widths, repeated_half_widths
 from stream.release.stage import Releases
@@ -238,7 +238,9 @@ def test_budget_of_a_w_event_release_pays_in_w_ths() -> None:
 def test_charges_say_for_how_many_windows_an_epsilon_pays() -> None:
     _, outputs = scan(Releases(policy(BA), "dbh", KEYS), windows(1))
     (spent,) = [o for o in outputs if isinstance(o, Spent)]
-    assert [(charge.epsilon, charge.w) for charge in spent.charges] == [(Fraction(1), 4)]
+    [charge] = spent.charges
+    assert isinstance(charge, CountCharge)
+    assert (charge.epsilon, charge.w) == (Fraction(1), 4)
 
 
 def accounts(release: str, n: int) -> list[dict[str, Any]]:
@@ -263,7 +265,9 @@ def test_a_w_event_release_that_begins_anew_pays_anew() -> None:
     _, outputs = scan(Releases(made, "dbh", KEYS), windows(2))
     first, second = [o for o in outputs if isinstance(o, Spent)]
     state, _ = stage.step(stage.initial(), first)
-    state.break_off([replace(second.charges[0], reason="waiting")])
+    paid = second.charges[0]
+    assert isinstance(paid, CountCharge)
+    state.break_off([replace(paid, reason="waiting")])
     _, (record,) = stage.step(stage.decode(stage.encode(state)), second)
     assert orjson.loads(record.value)["audiences"]["a"]["device_total"] == "200"
 

@@ -21,7 +21,7 @@ from connectors.snmp.ingest import Ingest
 from connectors.snmp.profiles import Kind as Meaning
 from connectors.snmp.traps import decode, envelope
 from stream.errors import UsageError
-from stream.policy.document import load_policy
+from stream.policy.document import AttributeRelease, CountRelease, load_policy
 from stream.records import MINUTE, SECOND
 from stream.simulator.events import Simulation, SimulatorConfig, simulate
 from tests.simulated_truth import expected_fates, true_occupancy
@@ -137,6 +137,7 @@ class TestPolicy:
             assert {zone.kind for zone in policy.zones_of(counts, "dbh")} == {"classroom", "open", "corridor"}
         assert len(policy.zones_of(attributes, "dbh")) == 12
         assert {zone.kind for zone in policy.zones_of(attributes, "dbh")} == {"office"}
+        assert isinstance(attributes, AttributeRelease)
         assert set(attributes.attributes) == {"arrival", "departure", "breaks", "occupancy_level"}
 
     def test_a_building_without_offices_has_a_valid_policy_too(self) -> None:
@@ -146,6 +147,8 @@ class TestPolicy:
     def test_the_public_gets_floors_and_the_building_and_no_room(self, run: Any) -> None:
         policy = load_policy(policy_text(run))
         rooms, floors, _ = policy.release
+        assert isinstance(rooms, CountRelease)
+        assert isinstance(floors, CountRelease)
         assert (set(rooms.epsilon), set(floors.epsilon)) == ({"facilities"}, {"public"})
         counted = [zone.id for zone in policy.zones_of(floors, "dbh")]
         assert floors.states["building"] == tuple(counted)

@@ -21,6 +21,7 @@ from connectors.files.observations import ObservationFile
 from connectors.private_folder import private_folder
 from connectors.subscriber import subscribe
 from stream.errors import FinalityError, KeyFileError, UsageError
+from stream.keys import ForwardKeys
 from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE
 from stream.runners.embedded import Embedded
@@ -356,10 +357,13 @@ def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_dr
 ) -> None:
     work(tmp_path / "s", production, SEEN[:150])
     shutil.copytree(tmp_path / "s", tmp_path / "backup")
-    first = keyfile.FileKeys(production).held.first
+    held = keyfile.FileKeys(production).held
+    assert isinstance(held, ForwardKeys)
+    first = held.first
     later = [row._replace(time=row.time + 2 * DAY) for row in SEEN[:150]]
     work(tmp_path / "s", production, later)
     keys = keyfile.FileKeys(production)
+    assert isinstance(keys.held, ForwardKeys)
     assert keys.held.first == first + 2
     with pytest.raises(KeyFileError):
         keys.day(first)

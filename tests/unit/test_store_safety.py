@@ -82,6 +82,7 @@ def test_a_full_disk_says_so_and_the_run_goes_on_when_there_is_room_again(tmp_pa
 
     def until_full() -> None:
         with embedded(POLICY, key, tmp_path / "store") as runner:
+            assert isinstance(runner._store, SqliteStore)
             ((pages,),) = runner._store._db.execute("PRAGMA page_count")
             runner._store._db.execute(f"PRAGMA max_page_count = {pages + 4}")
             for message in LOG:
@@ -133,7 +134,7 @@ def test_messages_and_true_counts_lie_in_envelopes(tmp_path: Path, key: Any) -> 
     with embedded(policy, key, tmp_path / "store") as runner:
         for message in LOG:
             runner.take(message)
-        runner._store.append(encode_message(LOG[-1]))
+        runner._store.append(encode_message(LOG[-1]), None)
     connection = sqlite3.connect(tmp_path / "store" / "store.sqlite")
     held = connection.execute("SELECT value FROM outputs WHERE topic = 'tacet.occupancy.v1'").fetchall()
     held += connection.execute("SELECT value FROM observations").fetchall()

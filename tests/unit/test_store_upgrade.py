@@ -74,6 +74,7 @@ def test_records_and_books_of_an_old_store_are_read_as_they_are(old: Any) -> Non
 
 def test_where_an_old_store_stands_is_told(old: Any) -> None:
     snapshot, _ = read_snapshot(old)
+    assert snapshot is not None
     report = describe(snapshot, POLICY)
     assert report["policy_version"] == POLICY.version
     assert report["sites"]["dbh"]["ledger_entries"] == 20
@@ -129,6 +130,7 @@ def test_accepting_a_change_upgrades_too(old: Any) -> None:
 
 def test_a_mechanism_version_to_come_is_never_taken_back(old: Any) -> None:
     snapshot, _ = read_snapshot(old)
+    assert snapshot is not None
     head, sites = open_snapshot(upgraded(snapshot))
     later = seal_snapshot(head | {"mechanisms": "9"}, {site: seal_site(stages) for site, stages in sites.items()})
     with pytest.raises(UsageError, match="mechanism version: must be 1 or 2 to go on from, got 9"):

@@ -33,6 +33,12 @@ class MemoryWriter:
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
         return self.audit[offset:], len(self.audit)
 
+    async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
+        raise NotImplementedError
+
+    async def released(self) -> str | None:
+        raise NotImplementedError
+
     async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
         self.audit += [out.value for out in outputs if out.topic == AUDIT]
         self.snapshots.append(snapshot)
@@ -47,12 +53,14 @@ def spacing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 0.0)
 
 
+def failed(problem: Exception) -> None:
+    pytest.fail(repr(problem))
+
+
 async def opened(writer: MemoryWriter) -> Tenure:
     engine = Partition(POLICY, laboratory())
     position = engine.restore(await writer.last_snapshot()) or 0
-    return Tenure(
-        0, engine, writer, audit_topic=AUDIT, position=position, audit_end=len(writer.audit), fail=pytest.fail
-    )
+    return Tenure(0, engine, writer, audit_topic=AUDIT, position=position, audit_end=len(writer.audit), fail=failed)
 
 
 async def fed(tenure: Tenure, values: Sequence[bytes], first: int = 0) -> None:

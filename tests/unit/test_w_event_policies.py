@@ -13,7 +13,7 @@ from stream.accounting.views import RunOf, readers_of
 from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
-from stream.policy.document import Policy, load_policy
+from stream.policy.document import CountRelease, Policy, load_policy
 from stream.policy.releases import LONGEST_W
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, rebuild_account
@@ -126,6 +126,7 @@ def test_a_release_of_this_kind_that_is_new_to_a_site_begins_after_w_windows() -
     assert [record["released"] for record in found] == [False] * 3 + [True] * 2
     fresh = Releases(sample(), SITE, KEYS)
     _, outputs = scan(fresh, windows(0, 1))
+    assert isinstance(outputs[1], Published)
     assert orjson.loads(outputs[1].value)["released"], "a site that has released nothing has nothing to wait for"
 
 
@@ -150,13 +151,15 @@ def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_w
     """
     rng = random.Random(3)
     for _ in range(15):
-        entries, published, policies, state, account = [], [], [], None, None
-        at, last = 0, None
+        entries, published, policies, account = [], [], [], None
+        stood: bytes | None = None
+        last: dict[str, Any] = {}
+        at = 0
         for _ in range(6):
             made, n = changes(rng), rng.randrange(1, 9)
             policies.append(made)
             stage = Releases(made, SITE, KEYS)
-            state = stage.initial() if state is None else stage.adopt(state, {})
+            state = stage.initial() if stood is None else stage.adopt(stood, {})
             books = account_stage(made, SITE, laboratory=True)
             for i in range(at, at + n):
                 [window] = windows(i, 1, {**COUNTS, "a": i + 1, "b": 1000 + i})
@@ -171,9 +174,13 @@ def test_no_w_windows_hold_two_publications_and_the_account_says_at_least_what_w
                         [(zone, value)] = body["values"].items()
                         published += [i] if value == {"a": i + 1, "b": 1000 + i}[zone] else []
             at += n
-            state = stage.encode(state)
+            stood = stage.encode(state)
             account = account and books.decode(books.encode(account))
-        longest = {i: made.release[0].w for i, made in zip(published, policies, strict=False)}
+        longest = {}
+        for i, made in zip(published, policies, strict=False):
+            [release] = made.release
+            assert isinstance(release, CountRelease)
+            longest[i] = release.w
         assert all(later - earlier >= 2 for earlier, later in pairwise(published)), (published, longest)
         truth = 100 * len(published)
         assert Fraction(last["coalition"]["device_total"]) >= truth
@@ -187,7 +194,8 @@ def test_what_begins_anew_is_paid_anew_by_the_day_and_in_all() -> None:
     old, new = Pipeline(sample(), SITE, KEYS), Pipeline(sample(zones='["b"]'), SITE, KEYS)
     noon = START + DAY // 2
     seen = [Seen(noon + i * TICK - MINUTE, mac(1), access_point("a")) for i in range(12)]
-    log, states, records = list(messages(seen, sample())), old.initial(), []
+    log, states = list(messages(seen, sample())), old.initial()
+    records: list[Any] = []
     for item in log:
         if len(account_of(records)) == 1 and old is not new:
             states, old = new.adopt(old.encode(states)), new
@@ -207,7 +215,9 @@ def test_late_entries_of_another_policy_between_live_ones_do_not_break_off_what_
     late = LateReleases(second, SITE, KEYS)
     state, aside = Releases(second, SITE, KEYS).adopt(stage.encode(state), {}), ReleaseState()
     between = [out for window in windows(40, 8) for out in late.past(state, window, aside)]
-    entries = [orjson.loads(out.value) for out in [*live, *between] if getattr(out, "topic", "") == AUDIT]
+    entries = [
+        orjson.loads(out.value) for out in [*live, *between] if isinstance(out, Published) and out.topic == AUDIT
+    ]
     _, records = rebuild_account([first, second], SITE, entries, {})
     last = orjson.loads(records[-1].value)["audiences"]
     assert {entry["policy_version"] for entry in entries} == {first.version, second.version}
