@@ -31,6 +31,15 @@ NEW_LEDGER = Way(
     "'tacet topics create', a new key ('tacet key create'), and 'tacet worker --from' behind the last released window",
     "budgets begin anew, and what was released so far is in the old account only: whoever reads both adds them up",
 )
+CONTROL_COPY = Way(
+    "stop workers and ingests, 'tacet topics create' if the control topic is not there, and put its records back from "
+    "a mirror of it, the last one of every key",
+    "none: nothing is released twice; a policy that the mirror lacks has to be accepted once more",
+)
+RETIRED_KEY = Way(
+    f"retire the key, which serves no other cluster, and {NEW_LEDGER.do}",
+    NEW_LEDGER.price,
+)
 ACCEPT_LOSS = Way(
     "'tacet worker --accept-loss' goes on from the first message that is there",
     "what was not read is lost for good: the windows up to the next heartbeat have coverage 0, and are charged",
@@ -47,6 +56,12 @@ def kafka_findings(servers: str, key_file: Path | None, policy: Policy | None) -
 
 async def _findings(servers: str, key_file: Path | None, policy: Policy | None) -> list[Finding]:
     counts = dict(await engine_counts(servers))
+    if CONTROL not in counts and (bound := _cluster_of(key_file)):
+        return [
+            Finding(
+                f"topic {CONTROL}: is not there, and the key belongs to cluster {bound}", (CONTROL_COPY, RETIRED_KEY)
+            )
+        ]
     missing = [name for name in (CONTROL, OBSERVATIONS, SNAPSHOT, AUDIT) if name not in counts]
     if missing:
         create = Way("'tacet topics create'", "none, if it is new; if it was deleted, what it held is gone")
@@ -58,7 +73,7 @@ async def _findings(servers: str, key_file: Path | None, policy: Policy | None) 
         if name != CONTROL and control.partitions not in (None, count)
     ]
     keys = None if key_file is None else keyfile.FileKeys(key_file)
-    found = [*grown, *_of_control(control, keys, policy)]
+    found = [*grown, *_of_binding(control, _cluster_of(key_file)), *_of_control(control, keys, policy)]
     results = result_topics(counts, control.accepted())
     ends = await end_offsets(servers, OBSERVATIONS)
     for partition in range(min(counts[OBSERVATIONS], counts[SNAPSHOT], counts[AUDIT])):
@@ -77,6 +92,22 @@ def _grown(topic: str, count: int, wanted: int | None) -> Finding:
         "none: the partitions beyond hold nothing of this cluster's",
     )
     return Finding(what, (copied,))
+
+
+def _cluster_of(key_file: Path | None) -> str | None:
+    """Return the id of the cluster that a production key serves for ever; None where it serves none."""
+    bound = None if key_file is None or keyfile.is_laboratory(key_file) else keyfile.store_of(key_file)
+    return bound.removeprefix("cluster ") if bound and bound.startswith("cluster ") else None
+
+
+def _of_binding(control: Control, cluster: str | None) -> Iterator[Finding]:
+    """A control topic that lacks the records of the cluster to which a production key is bound."""
+    if cluster not in (None, control.id):
+        here = "holds no cluster's record" if control.id is None else f"holds those of cluster {control.id}"
+        yield Finding(
+            f"the key belongs to cluster {cluster}, but topic {CONTROL} {here}: it was made anew, or it is another's",
+            (Way("give the key of this cluster, or the cluster of this key", "none"), CONTROL_COPY, RETIRED_KEY),
+        )
 
 
 def _of_control(control: Control, keys: keyfile.FileKeys | None, policy: Policy | None) -> Iterator[Finding]:

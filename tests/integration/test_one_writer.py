@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -13,6 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from connectors import keyfile
 from connectors.kafka.client import partition_of
 from connectors.kafka.topics import create_topics
 from stream.policy.document import load_policy
@@ -108,6 +110,29 @@ def test_a_control_topic_made_anew_belongs_to_the_key_of_the_snapshots(ground: G
     ground.worker(*ground.words())
     wait_until(lambda: later_out(ground.kafka), "the right key must go on")
     assert_one_history(ground.kafka)
+
+
+def test_a_production_key_whose_control_topic_is_gone_or_was_made_anew_is_told_its_ways_out(ground: Ground) -> None:
+    bound = ground.folder / "bound"
+    keyfile.create(bound, laboratory=False, first_day=20_000)
+    keyfile.serve(bound, "former")
+    assert "belongs to cluster former" in tacet("worker", *ground.words(key="bound"), code=2).stderr
+    (anew,) = findings(ground, key="bound")
+    assert anew["what"].startswith(f"the key belongs to cluster former, but topic {CONTROL} holds those of cluster ")
+    assert_ways_to_the_records_of_the_cluster(anew)
+    asyncio.run(delete_topics(ground.kafka.bootstrap, [CONTROL]))
+    (gone,) = findings(ground, key="bound")
+    assert gone["what"] == f"topic {CONTROL}: is not there, and the key belongs to cluster former"
+    assert_ways_to_the_records_of_the_cluster(gone)
+
+
+def assert_ways_to_the_records_of_the_cluster(found: dict[str, Any]) -> None:
+    copy, retire = found["ways"][-2:]
+    assert "put its records back from a mirror" in copy["do"]
+    assert "nothing is released twice" in copy["price"]
+    assert "retire the key" in retire["do"]
+    assert "begin a new ledger" in retire["do"]
+    assert "budgets begin anew" in retire["price"]
 
 
 def test_of_two_policies_on_fresh_topics_the_first_wins_and_the_other_ends_at_once(ground: Ground) -> None:

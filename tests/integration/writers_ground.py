@@ -127,5 +127,5 @@ def assert_one_history(kafka: Broker) -> list[dict[str, Any]]:
     return [entry for entries in audit.values() for entry in entries]
 
 
-def findings(ground: Ground) -> list[dict[str, Any]]:
-    return list(orjson.loads(tacet("recover", *ground.words(), "--json").stdout)["findings"])
+def findings(ground: Ground, key: str = "key") -> list[dict[str, Any]]:
+    return list(orjson.loads(tacet("recover", *ground.words(key=key), "--json").stdout)["findings"])
