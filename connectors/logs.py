@@ -1,4 +1,4 @@
-"""Logs: to standard error, one chain for every line, and only fields from a fixed list, so that no record can slip in.
+"""Logs: to standard error, one form for every line, and only fields from a fixed list, so that no record can slip in.
 
 Of our own loggers the text is written: it is held to the project's rule that no text has an observation, a
 count or a secret in it. Of a library the text is never written: it may quote keys, values, or the repr of
@@ -40,7 +40,7 @@ WITHHELD = "text withheld"
 
 
 def configure(level: str, *, json: bool) -> None:
-    """Send structlog and the standard library's loggers through one chain to standard error.
+    """Send structlog and the standard library's loggers to standard error, in one form.
 
     ``level`` is the lowest that is written; of libraries that is at "info" no more than warnings.
     """
@@ -58,7 +58,7 @@ def configure(level: str, *, json: bool) -> None:
 
 
 def catch_strays() -> None:
-    """Let what Python itself would print from anywhere go through the chain: a stack quotes what was being read."""
+    """Let what Python itself would print from anywhere go the same way: a stack quotes what was being read."""
     log = logging.getLogger("tacet")
 
     def of_thread(hook: threading.ExceptHookArgs) -> None:

@@ -1,4 +1,4 @@
-"""The ledger's chain, checked by nobody but itself."""
+"""The ledger's hash chain, checked by nobody but itself."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from stream.accounting.audit import Audit, Entry
 
 
 def verify_chain(entries: Iterable[Entry], audit_key: bytes | None = None) -> None:
-    """Check chains from their first entries, without any witness; AuditError names the first that is wrong."""
+    """Check hash chains from their first entries, without any witness; AuditError names the first that is wrong."""
     Audit({}, audit_key).chains(entries)

@@ -1,4 +1,4 @@
-"""The mark beside the key: how far each site's chain has been published, per store.
+"""The mark beside the key: how far each site's hash chain has been published, per store.
 
 It shows a store that was set back or replaced. It only moves forward and survives the store. A production
 key knows one store, from the moment the store is first opened, and its file says so too: a copy serves no other
@@ -45,7 +45,7 @@ class MarkFile:
         return dict(self._held)
 
     def advance(self, chains: Chains) -> None:
-        """Move forward the sites whose chains have grown; written only when one has."""
+        """Move forward the sites whose hash chains have grown; written only when one has."""
         grown = {site: mark for site, mark in chains.items() if mark[0] > self._held.get(site, (0, ""))[0]}
         if grown:
             self._held |= grown

@@ -59,7 +59,7 @@ def opened(
 
 
 def verify_store(store: SqliteStore) -> None:
-    """Follow the chains of a store that is about to be written on; AuditError where an entry is missing or altered."""
+    """Follow a store's audit chains before it is written on; AuditError where an entry is missing or altered."""
     audit_of([heads_of(store.snapshot())]).chains(parse_entries(store.entries()))
 
 

@@ -36,7 +36,7 @@ def by_release_id(record: Record) -> Hashable:
 
 
 def by_sequence(record: Record) -> Hashable:
-    """Identify an audit record: site and position in its chain."""
+    """Identify an audit record: site and position in its audit chain."""
     return record.key, _field(record, "sequence")
 
 

@@ -1,4 +1,4 @@
-"""The books, and whether they are whole: chains, what states and marks remember of them, and what was published."""
+"""The books, and whether they are whole: audit chains, what states and marks know of them, and what was published."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Books:
     """Records of true counts, where they are published and still kept (restricted)."""
 
     def audit(self, mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
-        """Return what the chains must fit."""
+        """Return what the audit chains must fit."""
         return audit_of(self.states, mark, audit_key)
 
 
@@ -56,7 +56,7 @@ def with_kept(kept: Iterable[bytes], given: Iterable[Policy]) -> list[Policy]:
 
 
 def verified(books: Books) -> list[dict[str, Any]]:
-    """Return the entries once chains and states fit; AuditError names the first break."""
+    """Return the entries once audit chains and states fit; AuditError names the first break."""
     books.audit().chains(books.entries)
     return books.entries
 

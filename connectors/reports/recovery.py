@@ -1,6 +1,6 @@
-"""What keeps a run from going on, and the ways out of it: each with its price, and none that forks a chain.
+"""What keeps a run from going on, and the ways out of it: each with its price, and none that forks an audit chain.
 
-A chain forks when entries of one number are written twice with different content: whoever has seen the first
+An audit chain forks when entries of one number are written twice with different content: whoever has seen the first
 ones can then be told something else. So nothing here takes a step back on its own; where entries are gone for
 good, the way out is a new ledger.
 """
@@ -306,7 +306,7 @@ def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
     Raises:
         UsageError: the key belongs to another store or has a mark of this one; the file is none or names no site
             that has entries.
-        AuditError: the store's chains are broken or do not hold the heads.
+        AuditError: the store's audit chains are broken or do not hold the heads.
     """
     noted = _read_heads(heads_file)
     store = SqliteStore(folder)

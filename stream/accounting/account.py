@@ -17,7 +17,7 @@ n = ceil(V/T) ticks; with releases that cost e per tick the units cost
 and to an adversary with knowledge that the policy declares: ``temporal``, the supremum for one presence tuple
 at the largest e so far, and ``meeting``, for one member of the meeting that leaks most, at this tick.
 
-Readers who collude on releases that share one chain of noise learn what the finest of them knows; PeGaSus'
+Readers who collude on releases that share one noise chain learn what the finest of them knows; PeGaSus'
 groupers are separate for each epsilon, so there a coalition pays max(0.8 e) + sum(0.2 e).
 """
 

@@ -1,7 +1,7 @@
-"""Whether the books are whole: the chain of every site, what its state and mark remember, and what was published.
+"""Whether the books are whole: the audit chain of every site, what its state and mark remember, and what was published.
 
 Everything here reads entries and records that have been published. Who can write where they lie can also take
-some away; a chain alone does not show that its end is missing, so its length and head are compared with what
+some away; an audit chain alone does not show that its end is missing, so its length and head are compared with what
 else remembers them (``Witness``).
 """
 
@@ -23,14 +23,14 @@ Entry = Mapping[str, Any]
 
 
 class Link(NamedTuple):
-    """Where a site's chain stands: how many entries it has, and the hash of the last."""
+    """Where a site's audit chain stands: how many entries it has, and the hash of the last."""
 
     sequence: int = 0
     head: str = GENESIS
 
 
 class Witness(NamedTuple):
-    """What something besides the chain remembers of it."""
+    """What something besides the audit chain remembers of it."""
 
     name: str
     """Such as "the state"."""
@@ -39,7 +39,7 @@ class Witness(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What every site's chain must fit."""
+    """What every site's audit chain must fit."""
 
     witnesses: Mapping[str, Sequence[Witness]]
     """By site; a site that is here must have entries unless its witnesses know of none."""
@@ -47,7 +47,7 @@ class Audit:
     """Signs the entries; without it signatures are not checked."""
 
     def chains(self, entries: Iterable[Entry]) -> dict[str, Link]:
-        """Follow all sites' entries, each site's in order; return where the chains stand.
+        """Follow all sites' entries, each site's in order; return where the audit chains stand.
 
         Raises:
             AuditError: names the first entry that is wrong or missing.

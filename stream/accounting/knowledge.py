@@ -65,6 +65,6 @@ class Knowledge:
 
 @lru_cache(maxsize=8)
 def _losses(mobility: Mobility) -> tuple[Loss, Loss]:
-    """Return the losses backward and forward in time of the stationary chain."""
+    """Return the losses backward and forward in time of the stationary Markov chain."""
     forward = np.array(mobility.forward)
     return loss(reversed_in_time(forward, stationary(forward))), loss(forward)

@@ -31,7 +31,7 @@ GENESIS = "0" * 64
 
 @dataclass(slots=True)
 class LedgerState:
-    """Where a site's chain stands and what each account (``account_of``) has spent."""
+    """Where a site's hash chain stands and what each account (``account_of``) has spent."""
 
     sequence: int = 0
     head: str = GENESIS

@@ -1,4 +1,4 @@
-"""One chain of noise for all audiences of a release: what a coalition learns is what its finest member knows.
+"""One noise chain for all audiences of a release: what a coalition learns is what its finest member knows.
 
 The finest audience gets discrete Laplace noise; each coarser one gets the value of the next finer one plus
 an independent B, which makes it a post-processing of that value. With a_i = e**-ε_i and ε_1 < ε_2 the

@@ -1,6 +1,6 @@
 """What every count mechanism takes and gives: the interface behind which the registry's mechanisms stand.
 
-A mechanism is handed its noise instead of drawing it, because all audiences of a release share one chain.
+A mechanism is handed its noise instead of drawing it, because all audiences of a release share one noise chain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Tick(NamedTuple):
     counts: Ints
     """True counts in registry order; restricted."""
     noise: Ints
-    """The chain's noise at the mechanism's ``noise_epsilon``."""
+    """The noise chain's at the mechanism's ``noise_epsilon``."""
     key: bytes
     """Secret of the key day of the window's start."""
     context: Context

@@ -71,7 +71,7 @@ class Context:
 
         Args:
             stage: the purpose, such as ``"grouper-threshold"``; no two uses share one.
-            epsilons: the exact parameters of the draw (both ends for a step of a chain).
+            epsilons: the exact parameters of the draw (both ends for a step of a noise chain).
             digest: digest of exactly what the mechanism reads.
         """
         named = (self.site, self.release, self.window, self.attempt, _registry_digest(self.zones))

@@ -29,7 +29,7 @@ class Composition(NamedTuple):
     """What readers of one release learn together at one window. The parts of an epsilon add up to 1."""
 
     shared: Fraction
-    """Spent on the chain of noise that all audiences share: together they learn what the largest epsilon buys."""
+    """Spent on the noise chain that all audiences share: together they learn what the largest epsilon buys."""
     own: Fraction
     """Spent for each distinct epsilon anew: together they learn the sum."""
 
@@ -39,7 +39,7 @@ class Composition(NamedTuple):
 
 
 ONE_CHAIN = Composition(Fraction(1), Fraction(0))
-"""All of epsilon on the shared chain."""
+"""All of epsilon on the shared noise chain."""
 CHAIN_AND_GROUPER = Composition(Fraction(4, 5), Fraction(1, 5))
 """PeGaSus (Chen, Machanavajjhala, Hay, Miklau, CCS 2017, section 6.1): 0.8 ε on the noise, 0.2 ε on a grouper."""
 
@@ -71,7 +71,7 @@ class Mechanism:
     parts_per_window: int = 1
     """Into how many parts the w-th part of an epsilon is divided; only where an epsilon pays for w windows."""
     own_noise: bool = False
-    """Whether it draws its noise itself, instead of taking that of the shared chain."""
+    """Whether it draws its noise itself, instead of taking that of the shared noise chain."""
     clamped: bool
     """Whether values are never negative."""
     grouped: bool = False

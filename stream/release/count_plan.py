@@ -77,7 +77,7 @@ class CountPlan:
 
     @property
     def draws_own_noise(self) -> bool:
-        """Whether the mechanism draws its noise itself, so that no chain over the counts is wanted."""
+        """Whether the mechanism draws its noise itself, so that no noise chain over the counts is wanted."""
         return self._tree is not None or self.release.declared.own_noise
 
     def counts(self, window: OccupancyWindow) -> Ints:

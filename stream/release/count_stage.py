@@ -3,7 +3,7 @@
 For each count release of a window, in the order of the policy:
 
 1. which audiences can pay, by ledger and policy alone; the rest get a denial of the same shape;
-2. one chain of noise over the epsilons of those who pay (PeGaSus' perturber: four fifths of them);
+2. one noise chain over the epsilons of those who pay (PeGaSus' perturber: four fifths of them);
 3. each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon
    share the value;
 4. one ledger entry and one record per audience.
@@ -118,7 +118,7 @@ class CountReleases:
     def _perturb(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, counts: Ints, paying: set[Fraction]
     ) -> dict[Fraction, Values]:
-        """Draw one chain of noise for all who pay, and smooth for each epsilon; close the others' groups."""
+        """Draw one noise chain for all who pay, and smooth for each epsilon; close the others' groups."""
         for epsilon, mechanism in plan.mechanisms.items():
             name = plan.state_name(epsilon)
             if epsilon not in paying and name in state.smoothing:

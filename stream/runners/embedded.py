@@ -2,8 +2,8 @@
 
 Every message is made durable before it is acknowledged. When a window closes, one transaction of the store
 writes outputs, ledger, state and position; only then are the audiences' outboxes filled, which may be done
-again at any time. A mark beside the key remembers how far each site's chain has come, so that a store that
-was set back is noticed: what it makes again must end in the same chain, and nothing is written or published
+again at any time. A mark beside the key remembers how far each site's hash chain has come, so that a store that
+was set back is noticed: what it makes again must end in the same hash chain, and nothing is written or published
 until it has.
 """
 
@@ -48,7 +48,7 @@ class Store(Protocol):
 
 
 class Mark(Protocol):
-    """How far each site's chain has been published, kept apart from the store."""
+    """How far each site's hash chain has been published, kept apart from the store."""
 
     def read(self) -> Chains:
         """Return the mark; empty at first."""
@@ -89,7 +89,7 @@ class Embedded:
 
         Raises:
             UsageError: the state belongs to another policy, mechanism version or key.
-            FinalityError: the store's chain contradicts the mark.
+            FinalityError: a site's hash chain contradicts the mark.
         """
         position = self.partition.restore(self._store.snapshot())
         self._position = position or 0

@@ -36,7 +36,7 @@ class ReplayGuard:
         return any(self._sites.values())
 
     def add(self, value: bytes, chains: Mapping[str, tuple[int, str]]) -> None:
-        """Take an entry unless its site's chain is past it; FinalityError when it contradicts another."""
+        """Take an entry unless its site's hash chain is past it; FinalityError when it contradicts another."""
         entry = orjson.loads(value)
         site, sequence = entry["site"], entry["sequence"]
         if sequence >= chains.get(site, (0, ""))[0]:

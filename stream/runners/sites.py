@@ -61,7 +61,7 @@ class Site:
 
     @property
     def chain(self) -> tuple[int, str]:
-        """Its next ledger sequence and the head of its chain."""
+        """Its next ledger sequence and the head of its hash chain."""
         ledger = self._state.release.ledger
         return ledger.sequence, ledger.head
 
@@ -165,7 +165,7 @@ class Sites:
         return {name: state.clock.watermark for name, state in self.sensing().items()}
 
     def chains(self) -> dict[str, tuple[int, str]]:
-        """Return each site's next ledger sequence and the head of its chain."""
+        """Return each site's next ledger sequence and the head of its hash chain."""
         absent = {name: chain_of(open_site(sealed)) for name, sealed in self._absent.items()}
         return absent | {name: site.chain for name, site in self._held.items()}
 

@@ -67,7 +67,7 @@ def delete(which: slice) -> Wreck:
 
 
 def forge(number: int, **fields: Any) -> Wreck:
-    """Alter an entry and make the chain fit again from there on, without the audit key."""
+    """Alter an entry and make the audit chain fit again from there on, without the audit key."""
 
     def wreck(connection: sqlite3.Connection) -> None:
         head = None

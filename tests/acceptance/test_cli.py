@@ -431,7 +431,7 @@ def test_account_is_one_object_with_every_reader_and_unit(world: World) -> None:
     assert last["audiences"]["facilities"]["presence_tuple"] == "2"
     assert last["audiences"]["facilities"]["device_total"] == "16"
     assert last["audiences"]["public"]["device_total"] == "2"
-    assert last["coalition"]["device_total"] == "16"  # one chain of noise: together they know what the finest does
+    assert last["coalition"]["device_total"] == "16"  # one noise chain: together they know what the finest does
 
 
 def test_status_tells_where_each_site_stands_and_what_is_left(world: World) -> None:

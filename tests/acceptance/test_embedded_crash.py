@@ -81,7 +81,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_as_replayed(folder: Path, ground: Path) -> None:
-    """Outboxes, audit and leakage hold replay's bytes, each record once; one charge each; the chain is whole."""
+    """Outboxes, audit and leakage hold replay's bytes, each record once; one charge each; the hash chain is whole."""
     for audience in AUDIENCES:
         held = [value for _, value in read_outbox(folder, audience, 0)]
         wanted = [

@@ -210,7 +210,7 @@ def test_budgets_held_on_every_day_and_in_every_run_of_windows(month: Any) -> No
 
 
 def test_leakage_to_adversaries_with_knowledge_follows_from_the_sums(month: Any) -> None:
-    """Supremum of a two-state chain and a meeting of five, from their formulas written out once more."""
+    """Supremum of a two-state Markov chain and a meeting of five, from their formulas written out once more."""
     entries, records, _ = month
     counts = [record for record in records if record["kind"] == "counts"]
     short = next(r for r in counts if {"release": "plain/facilities", "reason": "budget"} in r["refused"])
@@ -219,7 +219,7 @@ def test_leakage_to_adversaries_with_knowledge_follows_from_the_sums(month: Any)
         mine = added_up(until, last["window_end"])["units"]
         for reader, units in {**last["audiences"], "all": last["coalition"]}.items():
             largest, now = float(mine[reader]["largest"]), float(mine[reader]["presence_tuple"])
-            # The chain is reversible, so both directions are alike; rows (.995, .005) and (.05, .95).
+            # The Markov chain is reversible, so both directions are alike; rows (.995, .005) and (.05, .95).
             once = largest
             for _ in range(4_000):
                 grown = math.expm1(once)

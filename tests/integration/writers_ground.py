@@ -113,7 +113,7 @@ def later_out(kafka: Broker) -> bool:
 
 
 def assert_one_history(kafka: Broker) -> list[dict[str, Any]]:
-    """Assert that every window was released once, each under its charge, in unbroken chains; return the charges."""
+    """Assert that every window came once, each under its charge, in unbroken hash chains; return the charges."""
     audit: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for entry in bodies(kafka, AUDIT):
         audit[entry["site"]].append(entry)

@@ -1,4 +1,4 @@
-"""One chain for every line on standard error: whoever wrote it, it holds fields of the allow-list only."""
+"""One form for every line on standard error: whoever wrote it, it holds fields of the allow-list only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mark beside the key: how far each chain has been published; it only moves forward."""
+"""The mark beside the key: how far each hash chain has been published; it only moves forward."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_an_accepted_policy_begins_at_once_where_nothing_was_begun_under_the_one
 
 @pytest.mark.parametrize("left", range(1, len(GROUND.begun) + 1))
 def test_a_window_begun_under_a_policy_is_finished_under_it_and_only_then_does_the_new_one_begin(left: Any) -> None:
-    """However many of the window's entries were published before the crash, the chain goes on without a break."""
+    """However many of the window's entries were published before the crash, the hash chain goes on without a break."""
     partition = taken(NEW, GROUND.committed + GROUND.begun[:left])
     after = entries(fed(partition, CUT, len(LOG)))
     assert after[:left] == GROUND.begun[:left]

@@ -53,7 +53,7 @@ def stationary(forward: Floats) -> Floats:
 
 
 def reversed_in_time(forward: Floats, marginal: Floats) -> Floats:
-    """Return P_B for a chain with this forward matrix and distribution at t-1 (Bayes' rule).
+    """Return P_B for a Markov chain with this forward matrix and distribution at t-1 (Bayes' rule).
 
     Raises:
         UsageError: a state that is never reached has no past.

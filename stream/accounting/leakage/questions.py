@@ -146,7 +146,7 @@ def temporal(
             there must be valid, and is otherwise left aside.
         backward: transition matrix to the state before, or None.
         forward: transition matrix to the state after, or None.
-        stationary: take the backward matrix of the stationary chain with this forward matrix.
+        stationary: take the backward matrix of the stationary Markov chain with this forward matrix.
         target: largest total leakage, positive.
         horizon: number of releases.
         method: ``bound`` (the default): one constant epsilon that holds however long the stream goes on;

@@ -150,7 +150,7 @@ def total_supremum(backward: Loss, forward: Loss, epsilon: float) -> float:
 def constant_allocation(backward: Loss, forward: Loss, target: float, horizon: int) -> list[float]:
     """Return the constant epsilon with sup TPL = target, T times: the upper-bound method.
 
-    It holds for any number of releases. 0 when no positive epsilon has a supremum (a deterministic chain).
+    It holds for any number of releases. 0 when no positive epsilon has a supremum (a deterministic Markov chain).
 
     Raises:
         UsageError: target is not positive.

@@ -46,7 +46,7 @@ def step_pmf(finer: Fraction, coarser: Fraction, z: np.ndarray) -> np.ndarray:
 
 
 def joint(epsilons: list[Fraction], outputs: tuple[int, ...], count: int) -> float:
-    """Density of the joint release of a descending chain around a true count."""
+    """Density of the joint release of a descending noise chain around a true count."""
     chance = pmf(epsilons[0], np.array([outputs[0] - count]))[0]
     for (finer, coarser), (before, after) in zip(pairwise(epsilons), pairwise(outputs), strict=True):
         chance *= step_pmf(finer, coarser, np.array([after - before]))[0]
