@@ -29,7 +29,7 @@ class Kind(IntEnum):
     MESSAGE = 3
     """A batch or heartbeat that waits to be consumed."""
     RESTRICTED = 4
-    """A record of true presence or true counts."""
+    """A record of true stays or true counts."""
 
 
 class _Compression(IntEnum):

@@ -75,7 +75,7 @@ class Options:
     """Above 1 this is an operator-requested re-release: charged again, with fresh noise and its own ids."""
     presence: bool = False
     occupancy: bool = False
-    """Also publish true presence or counts (restricted)."""
+    """Also publish true stays or counts (restricted)."""
     first_window: Micros | None = None
     last_window: Micros | None = None
 

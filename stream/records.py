@@ -23,12 +23,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Row(NamedTuple):
-    """One observation: a device at an access point, or (``access_point`` None) the end of its presence."""
+    """One observation: a device at an access point, or (``access_point`` None) the end of its stay."""
 
     device: str
     """Pseudonym, 16 hexadecimal digits."""
     access_point: str | None
-    """Radio address, lower case with colons; None ends the device's open presence at ``time``."""
+    """Radio address, lower case with colons; None ends the device's open stay at ``time``."""
     time: Micros
 
 
@@ -73,7 +73,7 @@ class OccupancyWindow:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A closed presence: the device was in the zone in [start, end); restricted."""
+    """A closed stay: the device was in the zone in [start, end); restricted."""
 
     site: str
     device: str

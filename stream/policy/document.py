@@ -103,7 +103,7 @@ class Pseudonyms(Frozen):
 
 
 class Restricted(Frozen):
-    """Restricted topics to publish: true presence and true counts."""
+    """Restricted topics to publish: true stays and true counts."""
 
     presence: StrictBool = False
     occupancy: StrictBool = False
@@ -210,7 +210,7 @@ def _names(releases: Iterable[Release]) -> Iterator[str]:
 
 
 MOST_NAMES = 60
-"""So many names of a device may hold presence at once: each of its sightings ends them."""
+"""So many names of a device may have an open stay at once: each of its sightings ends them."""
 
 
 def _check_everybody(audiences: Collection[str]) -> None:

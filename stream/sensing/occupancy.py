@@ -46,7 +46,7 @@ from stream.sensing import presence, watermark
 from stream.sensing.watermark import SiteClock
 
 END = -1
-"""Stands for a zone where a row ends the device's presence."""
+"""Stands for a zone where a row ends the device's stay."""
 UNKNOWN = -2
 """Stands for a zone where the site does not have the access point."""
 

@@ -50,7 +50,7 @@ def extend(
 
     Args:
         stays_open: the open stay of each device that has one.
-        sightings: (device, time) -> zone, or None where the device's presence ends. Every time is later
+        sightings: (device, time) -> zone, or None where the device's stay ends. Every time is later
             than what was folded before for the same device; the mapping's own order does not matter.
         validity: V, microseconds, positive.
         tail: whether a stay lasts beyond its last observation.
@@ -104,7 +104,7 @@ def stays(
     """Return all stays of a finished set of observations (time, device, zone), by start, then device.
 
     Of observations of one device at one time the last given counts; otherwise their order does not matter.
-    A zone of None ends the device's presence.
+    A zone of None ends the device's stay.
     """
     sightings = {(device, time): zone for time, device, zone in observations}
     stays_open: dict[str, OpenStay] = {}

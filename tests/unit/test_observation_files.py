@@ -168,7 +168,7 @@ def test_at_midnight_utc_the_old_name_ends_where_the_new_one_begins(tmp_path: Pa
     ]
     assert rows_of(read(write_csv(tmp_path / "o.csv", seen))[1]) == wanted
     late = [seen[0], seen[1]._replace(time=midnight - MINUTE + V + 1)]
-    assert len(rows_of(read(write_csv(tmp_path / "o.csv", late))[1])) == 2, "its presence has ended by itself"
+    assert len(rows_of(read(write_csv(tmp_path / "o.csv", late))[1])) == 2, "its stay has ended by itself"
 
 
 def test_a_name_ends_at_the_site_where_it_was_seen(tmp_path: Path) -> None:
