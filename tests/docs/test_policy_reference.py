@@ -77,7 +77,9 @@ def policy_table(title: str) -> dict[str, str]:
 def same(field: FieldInfo, shown: str) -> bool:
     """Whether a default in the reference, read as TOML, is the field's."""
     value = tomllib.loads(f"x = {shown}")["x"]
-    read = TypeAdapter(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
+    read: TypeAdapter[Any] = TypeAdapter(
+        Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    )
     given: Any = read.validate_python(tuple(value) if isinstance(value, list) else value)
     if isinstance(given, float):
         return bool(given == pytest.approx(field.default, rel=1e-4))

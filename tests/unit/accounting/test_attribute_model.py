@@ -16,7 +16,7 @@ from stream.accounting.leakage.value_patterns import asked, log_outcome_factors,
 from stream.policy.document import AttributeRelease
 
 PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
-ATTRIBUTES = {
+ATTRIBUTES: dict[str, dict[str, Any]] = {
     "arrival": {"epsilon": {"a": "1"}, "sensitive": {"after": "10:00"}},
     "occupancy_level": {"epsilon": {"a": "0.5"}, "sensitive": {"below": 0.3}},
 }

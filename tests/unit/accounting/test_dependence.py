@@ -148,7 +148,7 @@ def test_a_certain_attribute_has_nothing_to_lose() -> None:
     [(PAIR, [1, 1], [1, 1], [2, 0]), (PAIR, [0, 1], [1, 1], [1, 0]), (declared({"00": 1.0}), [1, 1], [1, 1], [1, 0])],
 )
 def test_outcomes_that_cannot_happen_are_refused(
-    joint: NDArray[Any], epsilon: list[int], queries: list[int], released: list[int]
+    joint: NDArray[Any], epsilon: list[float], queries: list[int], released: list[int]
 ) -> None:
     with pytest.raises(UsageError, match="released"):
         ask(joint, epsilon, queries, released)

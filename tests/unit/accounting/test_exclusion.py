@@ -60,7 +60,7 @@ def test_certain_odds_stay_certain() -> None:
     [
         (lambda: suppression_factor(-0.1), "epsilon"),
         (lambda: suppression_factor(1.0, -1), "queries"),
-        (lambda: suppression_factor(1.0, 1.5), "queries"),
+        (lambda: suppression_factor(1.0, 1.5), "queries"),  # type: ignore[arg-type]
         (lambda: dependent_suppression_factor(1.2, 0.5, 1.0), "delta_1"),
         (lambda: dependent_release_factor(0.5, math.nan), "delta_2"),
         (lambda: dependent_release_factor(1.0, 1.0), "delta_1 and delta_2"),

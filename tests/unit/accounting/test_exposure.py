@@ -296,7 +296,8 @@ def test_no_habit_is_told_as_less_than_the_exact_factors_of_its_zone_multiply_to
 
 
 def test_a_day_that_contradicts_the_model_counts_as_without_one() -> None:
-    habits, never_both = {}, {"00": 0.4, "01": 0.3, "10": 0.3}
+    habits: dict[HabitOf, Habit] = {}
+    never_both = {"00": 0.4, "01": 0.3, "10": 0.3}
     both_shown = [charge("arrival", "1", shown=True), charge("departure", "0.5", shown=True)]
     record = report(books(never_both), both_shown, habits=habits)["habit"]
     assert record["day/departure"]["fine"] == {"days": 1, "factor": pytest.approx(math.exp(0.5), abs=1e-8)}

@@ -50,7 +50,7 @@ def test_for_one_attribute_the_change_test_is_fishers_at_least(seeded: Any) -> N
     rng = seeded(11)
     for _ in range(200):
         before, after = rng.integers(0, 30, 2), rng.integers(0, 30, 2)
-        one_sided = [fisher_exact([before, after], alternative=side).pvalue for side in ("less", "greater")]
+        one_sided = [fisher_exact(np.array([before, after]), alternative=side).pvalue for side in ("less", "greater")]
         assert change_p_value(before, after) == pytest.approx(min(1.0, 2 * min(one_sided)), rel=1e-9)
 
 

@@ -269,7 +269,7 @@ def as_json(value: dict[str, Any] | float | list[Any]) -> Any:
     return "inf" if value == math.inf else value
 
 
-MOVES = {"forward": [[0.95, 0.05], [0.05, 0.95]], "stationary": True}
+MOVES: dict[str, Any] = {"forward": [[0.95, 0.05], [0.05, 0.95]], "stationary": True}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ JOINT = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
 THREE = {"000": 0.2, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.4}
 OPTIMISE = {"joint": JOINT, "queries": [1, 2], "weights": [1, 0.5]}
 TEMPORAL = {"backward": STAY, "forward": STAY, "epsilon": [0.1, 0.2, 0.3]}
-ASKED = [
+ASKED: list[tuple[Command | Group, tuple[str, ...], dict[str, Any]]] = [
     (leakage, ("osdp",), {"joint": JOINT, "epsilon": [1, 0.5], "queries": [2, 1], "released": [1, 0]}),
     (leakage, ("osdp",), {"joint": THREE, "epsilon": [1, "inf", 0.5]}),
     (leakage, ("prior",), {"domains": [[0, 1], [0, 5]], "joint": [[0.3, 0.2], [0.2, 0.3]], "scale": 1}),

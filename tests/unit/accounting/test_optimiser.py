@@ -17,14 +17,14 @@ from stream.accounting.leakage.information import (
     channel,
 )
 from stream.accounting.leakage.joint import declared
-from stream.accounting.leakage.optimiser import optimise
+from stream.accounting.leakage.optimiser import Objective, optimise
 from stream.errors import UsageError
 
 TRIPLE = declared(
     {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
 )
 ONES, EVEN = np.array([1, 1, 1]), np.ones(3)
-OBJECTIVES = ["releases", "epsilon"]
+OBJECTIVES: list[Objective] = ["releases", "epsilon"]
 
 
 def limit_information(joint: NDArray[Any]) -> NDArray[Any]:
@@ -73,7 +73,10 @@ def test_the_s_shaped_trio_of_the_worked_example() -> None:
     model, weights = s_shaped_channel(), np.array([1.0] * 3 + [0.0] * 6)
     epsilon, upper = maximise_epsilon(model, np.ones(9, dtype=np.int64), weights, budget=0.3, cap=5.0)
     assert float(weights @ epsilon) == pytest.approx(3.1249, abs=5e-5)
-    highs = [Curve(model, i, 1, 1.0, 5.0).inverse(np.arange(CELLS + 1) * (0.3 / CELLS))[1] for i in range(3)]
+    highs = [
+        Curve(model, i, 1, 1.0, 5.0).inverse(np.arange(CELLS + 1, dtype=np.float64) * (0.3 / CELLS))[1]
+        for i in range(3)
+    ]
     _, at_three_more = _convolve(highs, CELLS + 3)
     assert at_three_more == pytest.approx(3.1292, abs=1e-4)
     assert float(weights @ epsilon) <= upper <= at_three_more
@@ -88,10 +91,10 @@ def true_information(joint: NDArray[Any], epsilon: NDArray[Any], queries: NDArra
         for i, j in itertools.product(range(k), repeat=2):
             p = 1 - (-Decimal(float(epsilon[i])) * int(queries[i])).exp()
             table = {cell: Decimal(0) for cell in itertools.product((0, 1), repeat=2)}
-            for x, share in mass.items():
-                hit = p if x[i] else Decimal(0)
-                table[x[j], 1] += share / whole * hit
-                table[x[j], 0] += share / whole * (1 - hit)
+            for pattern, share in mass.items():
+                hit = p if pattern[i] else Decimal(0)
+                table[pattern[j], 1] += share / whole * hit
+                table[pattern[j], 0] += share / whole * (1 - hit)
             for (x, m), share in table.items():
                 if share > 0:
                     alone = (table[x, 0] + table[x, 1]) * (table[0, m] + table[1, m])
@@ -111,7 +114,7 @@ HARD = {
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize("budget", [0.1, 1e-6, 1e-12, 1e-15, 1e-100])
-def test_no_budget_is_too_small_to_be_kept_and_used(name: str, budget: float, objective: str) -> None:
+def test_no_budget_is_too_small_to_be_kept_and_used(name: str, budget: float, objective: Objective) -> None:
     joint, queries = HARD[name]
     best = optimise(joint, queries, np.ones(joint.ndim), budget=budget, objective=objective, cap=5.0)
     used = float(true_information(joint, best.epsilon, queries) / Decimal(budget))
@@ -132,7 +135,7 @@ def test_without_a_cap_the_sum_is_unbounded_once_one_attribute_fits_whole() -> N
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_budget_for_everything_releases_everything(objective: str) -> None:
+def test_a_budget_for_everything_releases_everything(objective: Objective) -> None:
     total = float(limit_information(TRIPLE).sum())
     assert optimise(TRIPLE, ONES, EVEN, budget=total * 1.01, objective=objective).epsilon.tolist() == [math.inf] * 3
     capped = optimise(TRIPLE, ONES, EVEN, budget=total, objective=objective, cap=0.7)
@@ -162,11 +165,12 @@ def feasible_points(rng: np.random.Generator, problem: tuple[Any, ...], number: 
         p = -np.expm1(-queries * cap * direction * middle[:, None])
         fits = sum(attribute_curve(model, i, p[:, i]) for i in range(k)) <= budget
         low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return cap * direction * low[:, None]
+    points: NDArray[Any] = cap * direction * low[:, None]
+    return points
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_no_optimum_is_below_any_of_10000_random_feasible_points(objective: str, seeded: Any) -> None:
+def test_no_optimum_is_below_any_of_10000_random_feasible_points(objective: Objective, seeded: Any) -> None:
     rng = seeded(19)
     for _ in range(20):
         problem = random_problem(rng)
@@ -185,7 +189,7 @@ def test_no_optimum_is_below_any_of_10000_random_feasible_points(objective: str,
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_optima_match_brute_force_grids(objective: str, seeded: Any) -> None:
+def test_optima_match_brute_force_grids(objective: Objective, seeded: Any) -> None:
     rng = seeded(20)
     for _ in range(6):
         joint = rng.dirichlet(np.ones(4)).reshape(2, 2)

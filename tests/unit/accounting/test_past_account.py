@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -13,9 +14,9 @@ from stream.accounting.views import readers_of
 from stream.errors import UsageError
 from stream.local_time import local_day
 from stream.operators import scan
-from stream.pipeline import Pipeline
+from stream.pipeline import Pipeline, SiteState
 from stream.policy.document import Policy
-from stream.records import MINUTE, DayAttribute, DayClosed, OccupancyWindow
+from stream.records import MINUTE, DayAttribute, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Published
 from stream.release.account_stage import past_account
 from stream.release.late import LateReleases
 from stream.release.stage import Releases
@@ -42,7 +43,20 @@ RELEASES = COUNTS + ATTRIBUTES.replace('zones = { kind = "office" }', 'zones = {
 NAMES = ("facilities", "public", "board")
 
 
-def everything(policy: Policy, **options: int) -> tuple[Any, ...]:
+def fed(
+    pipeline: Pipeline, log: Iterable[ObservationBatch | Heartbeat], state: SiteState | None = None
+) -> tuple[SiteState, list[Published]]:
+    """Drive a pipeline over messages; return its last state and all outputs in order."""
+    current, outputs = pipeline.initial() if state is None else state, list[Published]()
+    for message in log:
+        current, made = pipeline.step(current, message)
+        for out in made:
+            assert isinstance(out, Published)
+            outputs.append(out)
+    return current, outputs
+
+
+def everything(policy: Policy, **options: Any) -> tuple[Any, ...]:
     """Return audit entries, streamed account records and shown values of two days in the building."""
     made = outputs_of(policy, people(hours=50), **options)
     private = [parse_record(out.value) for out in made if ".private." in out.topic]
@@ -177,9 +191,9 @@ def changed() -> tuple[tuple[Policy, Policy], list[dict[str, Any]], list[dict[st
     log = list(messages(people(hours=78), first))
     cut = len(log) // 2
     pipeline = Pipeline(first, SITE, laboratory())
-    states, made = scan(pipeline, log[:cut])
+    states, made = fed(pipeline, log[:cut])
     after = Pipeline(second, SITE, laboratory())
-    made += scan(after, log[cut:], after.adopt(pipeline.encode(states)))[1]
+    made += fed(after, log[cut:], after.adopt(pipeline.encode(states)))[1]
     private = [parse_record(out.value) for out in made if ".private." in out.topic]
     shown = {body["release_id"]: body["value"] for body in private if body["released"] and "value" in body}
     return (first, second), audit_of(made), account_of(made), shown
@@ -294,8 +308,8 @@ def test_a_habit_goes_on_over_a_new_id_of_its_zones_streamed_and_added_up_again(
     second = other_ids(first)
     log = list(messages(people(hours=104), first))
     pipeline, after = Pipeline(first, SITE, laboratory()), Pipeline(second, SITE, laboratory())
-    states, made = scan(pipeline, log[: len(log) // 2])
-    made += scan(after, log[len(log) // 2 :], after.adopt(pipeline.encode(states)))[1]
+    states, made = fed(pipeline, log[: len(log) // 2])
+    made += fed(after, log[len(log) // 2 :], after.adopt(pipeline.encode(states)))[1]
     private = [parse_record(out.value) for out in made if ".private." in out.topic]
     shown = {body["release_id"]: body["value"] for body in private if body["released"] and "value" in body}
     records = account_of(made)

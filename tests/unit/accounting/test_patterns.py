@@ -47,7 +47,8 @@ def test_every_pattern_equals_its_single_outcome_to_1e_12_on_random_models(seede
         epsilon, queries = rng.uniform(0.01, 3, k), rng.integers(0, 4, k)
         table = pattern_factors(joint, epsilon, queries)
         for pattern in itertools.product((0, 1), repeat=k):
-            column = table[(slice(None), *pattern)]
+            place: tuple[slice | int, ...] = (slice(None), *pattern)
+            column = table[place]
             if any(m > n for m, n in zip(pattern, queries, strict=True)):
                 assert np.isnan(column).all()
             else:

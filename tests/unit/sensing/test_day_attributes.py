@@ -10,9 +10,10 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.operators import scan as scan_days
+from stream.policy.attributes import ATTRIBUTES
 from stream.records import MINUTE, DayAttribute, OccupancyWindow
 from stream.release.attribute_logic import _Day
-from stream.sensing.attributes import ATTRIBUTES, BREAK, DayAttributes
+from stream.sensing.attributes import BREAK, DayAttributes
 
 TICK = 5 * MINUTE
 
