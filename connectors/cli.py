@@ -44,7 +44,7 @@ VERBS = {
     "leakage": "connectors.commands.learning",
     "optimise": "connectors.commands.leakage",
 }
-"""Verb -> the module that has it, in the order in which somebody new needs them."""
+"""Verb -> the module that has it, as a function with _ for each -; in the order in which somebody new needs them."""
 
 SERVICES = {"run", "ingest", "worker"}
 """Verbs that end with exit code 0 when they are told to stop, from their first moment on."""
@@ -59,7 +59,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        return cast(click.Command, getattr(import_module(VERBS[cmd_name]), cmd_name))
+        return cast(click.Command, getattr(import_module(VERBS[cmd_name]), cmd_name.replace("-", "_")))
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})

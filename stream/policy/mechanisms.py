@@ -86,6 +86,10 @@ class Mechanism:
             raise UsageError(f"composition: parts must be at least 0 and add up to 1, got {self.composition}")
         if self.spending is not Spending.WINDOW and self.audiences != 1:
             raise UsageError("audiences: must be 1 where an epsilon pays for w windows")
+        if self.own_noise and self.audiences != 1 and self.composition.shared:
+            raise UsageError(
+                "composition: must share nothing where several audiences have noise that is not the chain's"
+            )
 
     @property
     def pays_for_w(self) -> bool:

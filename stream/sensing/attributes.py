@@ -16,8 +16,9 @@ A zone that was empty all day has None for each.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time, timedelta
+from operator import attrgetter
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
@@ -39,6 +40,10 @@ class ZoneDay:
     breaks: int = field(default=0, repr=False)
     busy: int = field(default=0, repr=False)
     """Occupied ticks in working hours."""
+
+
+_COUNTED = [each.name for each in fields(ZoneDay)]
+_row = attrgetter(*_COUNTED)
 
 
 @dataclass(slots=True)
@@ -156,22 +161,33 @@ class DayAttributes:
         if zone_day.first is None or zone_day.last is None:
             return None
         first, last = self._local(zone_day.first), self._local(zone_day.last)
-        facts = DayFacts(first, last, zone_day.breaks, zone_day.busy, state.working)
+        facts = DayFacts(
+            first=first,
+            last=last,
+            breaks=zone_day.breaks,
+            busy=zone_day.busy,
+            working=state.working,
+        )
         return ATTRIBUTES[attribute].value(facts)
 
     def encode(self, state: DayState) -> bytes:
         """Return the stable byte form: JSON in one fixed order."""
-        zones = [[z.first, z.last, z.breaks, z.busy] for z in state.zones]
+        zones = [_row(zone_day) for zone_day in state.zones]
         day = [state.day, state.start, state.end, state.seen, state.working, state.last, state.skipped]
         return orjson.dumps({"form": 1, "day": day, "zones": zones})
 
     def decode(self, data: bytes) -> DayState:
-        """Return the state whose byte form is ``data``; ``DataError`` when it is not one."""
+        """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
+
+        A day begun when less was counted of each zone is not gone on with: it will not be whole, and give no record.
+        """
         try:
             plain = orjson.loads(data)
             if plain["form"] != 1:
                 raise ValueError("form")
             day, start, end, seen, working, last, skipped = plain["day"]
+            if any(len(zone) < len(_COUNTED) for zone in plain["zones"]):
+                return DayState(last=last, skipped=skipped)
             zones = [ZoneDay(*zone) for zone in plain["zones"]]
             return DayState(day, start, end, seen, working, last, skipped, zones)
         except (ValueError, TypeError, KeyError):

@@ -77,6 +77,13 @@ def test_a_declaration_whose_parts_are_not_all_of_epsilon_is_refused() -> None:
         Mechanism(implementation="m:f", composition=parts, spending=Spending.WINDOW, clamped=True)
 
 
+def test_noise_that_is_not_the_chains_is_shared_by_no_audiences() -> None:
+    with pytest.raises(UsageError, match="must share nothing"):
+        Mechanism(implementation="m:f", composition=ONE_CHAIN, spending=Spending.WINDOW, own_noise=True, clamped=True)
+    alone = Composition(Fraction(0), Fraction(1))
+    Mechanism(implementation="m:f", composition=alone, spending=Spending.WINDOW, own_noise=True, clamped=True)
+
+
 def test_an_epsilon_for_w_windows_pays_for_one_audience_only() -> None:
     with pytest.raises(UsageError, match="audiences: must be 1"):
         Mechanism(implementation="m:f", composition=ONE_CHAIN, spending=Spending.EVEN, clamped=True)

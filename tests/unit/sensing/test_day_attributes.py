@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import orjson
 import pytest
 
 from stream.errors import DataError, UsageError
@@ -228,6 +229,18 @@ def test_window_of_another_site_is_refused() -> None:
 def test_bytes_that_are_no_state_are_refused_without_repeating_them(data: Any) -> None:
     with pytest.raises(DataError, match=r"^day state: not the byte form of a state$"):
         stage().decode(data)
+
+
+def test_a_day_begun_when_less_was_counted_gives_no_record_and_the_next_one_does() -> None:
+    today = [window(tick, 1) for tick, _ in ticks_of(MONDAY)]
+    after = [window(tick, 1) for tick, _ in ticks_of(MONDAY + timedelta(days=1))]
+    state, _ = scan(stage(), today[:100])
+    plain = orjson.loads(stage().encode(state))
+    plain["zones"] = [zone[:-1] for zone in plain["zones"]]
+    begun = stage().decode(orjson.dumps(plain))
+    last, records = scan(stage(), [*today[90:], *after, window(after[-1].window_end + TICK, 1)], begun)
+    assert {record.day for record in records} == {"2018-02-06"}
+    assert last.skipped == 1
 
 
 @pytest.mark.parametrize("empty", [1, 2, 3, 4])
