@@ -4,7 +4,7 @@
     h        tree.height      number of levels
     ε        epsilon          what one presence tuple costs over all levels together
     ε_pr     pruning.share ε  what the pruning tests of one path may cost
-    R        measured_epsilon ε - ε_pr
+    R        budget.measured  ε - ε_pr
     β        pruning.below    public threshold
     f_l      shares[l]        level l's share of R, leaves first; the shares sum to 1 exactly
 
@@ -42,25 +42,14 @@ from stream.mechanisms.contract import Tick, Values
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
 from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.level_budget import CUT, MEASURED, PRUNED, LevelBudget, Pruning
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, std
 from stream.mechanisms.smoothers import SMOOTHERS, whole
 from stream.policy.mechanisms import Mechanism, mechanism_named, names_where
 from stream.schemas import HalfWidthKind
 
-PRUNED, MEASURED, CUT = 0, 1, 2
-"""What a node is in a window: skipped; measured with its level's share; measured with its subtree's too."""
 WIDEST = 2.12
 """95 % half-width in standard deviations: ln 20 / √2 for one Laplace noise, less for any sum of several."""
-
-
-@dataclass(frozen=True)
-class Pruning:
-    """When a node's descendants are skipped."""
-
-    share: Fraction
-    """ε_pr as a part of ε, in (0, 1)."""
-    below: int
-    """β: a node whose noisy count is below is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +86,7 @@ class Hierarchy:
         if self.pruning is not None:
             self._check_pruning(self.pruning)
         for level in range(self.tree.height):
-            check_epsilon(self.noise_epsilon_at(level))
+            check_epsilon(self.budget.noise_at(level))
         self.initial()
 
     def _check_choices(self) -> None:
@@ -118,42 +107,15 @@ class Hierarchy:
     def _declared(self) -> Mechanism:
         return mechanism_named(self.perturber)
 
-    # --- budget ---------------------------------------------------------------------------------------
+    @cached_property
+    def budget(self) -> LevelBudget:
+        """What noise, groupers and tests spend, level by level."""
+        return LevelBudget(self.epsilon, self.shares, self._declared.composition.own, self.pruning)
 
     @property
     def noise_epsilon(self) -> Fraction:
         """What the noise of one path spends: R, or with a grouper the chain's part of it."""
-        return self.measured_epsilon - self._grouper_part(self.measured_epsilon)
-
-    @property
-    def measured_epsilon(self) -> Fraction:
-        """R."""
-        return self._measured(self.epsilon)
-
-    def _measured(self, epsilon: Fraction) -> Fraction:
-        return epsilon * (1 - self.pruning.share) if self.pruning else epsilon
-
-    def _grouper_part(self, epsilon: Fraction) -> Fraction:
-        return self._declared.composition.own * epsilon
-
-    @property
-    def test_epsilon(self) -> Fraction:
-        """What one pruning test spends: ε_pr / (h-1), or nothing without pruning."""
-        if self.pruning is None:
-            return Fraction(0)
-        return self.epsilon * self.pruning.share / (self.tree.height - 1)
-
-    def noise_epsilon_at(self, level: int, kind: int = MEASURED, epsilon: Fraction | None = None) -> Fraction:
-        """Return the ε of the noise on a node of a level (0 for leaves)."""
-        r = self._measured(epsilon or self.epsilon)
-        units = sum(self.shares[: level + 1], Fraction(0)) if kind == CUT else self.shares[level]
-        return units * r - self._grouper_part(self.shares[level] * r)
-
-    def spent_at(self, level: int, kind: int) -> Fraction:
-        """Return what a node spends on noise and grouper; tests come on top."""
-        if kind == PRUNED:
-            return Fraction(0)
-        return self.noise_epsilon_at(level, kind) + self._grouper_part(self.shares[level] * self.measured_epsilon)
+        return self.budget.noise
 
     # --- one window -----------------------------------------------------------------------------------
 
@@ -162,7 +124,7 @@ class Hierarchy:
         """One a level, at its share; none where nothing is grouped."""
         if not self._declared.grouped:
             return ()
-        r = self.measured_epsilon
+        r = self.budget.measured
         return tuple(Grouper(len(names), f * r) for names, f in zip(self.tree.names, self.shares, strict=True))
 
     def initial(self) -> HierarchyState:
@@ -190,8 +152,8 @@ class Hierarchy:
         for level in range(self.tree.height - 1, 0, -1):
             here, below = self.tree.levels[level], self.tree.levels[level - 1]
             context = self._context(item.context, level)
-            name = context.label("prune-test", self.test_epsilon, digest=counts_digest(counts[here]))
-            noise = discrete_laplace(item.key, name, self.test_epsilon, len(self.tree.names[level]))
+            name = context.label("prune-test", self.budget.test, digest=counts_digest(counts[here]))
+            noise = discrete_laplace(item.key, name, self.budget.test, len(self.tree.names[level]))
             low = counts[here] + noise < self.pruning.below
             kinds[here] = np.where((kinds[here] == MEASURED) & low, CUT, kinds[here])
             kinds[below] = np.where(kinds[here] == MEASURED, MEASURED, PRUNED)[self.tree.above[level - 1]]
@@ -208,10 +170,10 @@ class Hierarchy:
         return np.concatenate(parts)
 
     def _level_noise(self, item: Tick, level: int, counts: Ints, kind: int) -> Ints:
-        shares = [self.noise_epsilon_at(level, kind, epsilon) for epsilon in self.epsilons or (self.epsilon,)]
+        shares = [self.budget.noise_at(level, kind, epsilon) for epsilon in self.epsilons or (self.epsilon,)]
         context = self._context(item.context, level)
         drawn = chain(item.key, context, counts_digest(counts), shares, len(counts))
-        return drawn[self.noise_epsilon_at(level, kind)]
+        return drawn[self.budget.noise_at(level, kind)]
 
     def _context(self, context: Context, level: int) -> Context:
         """Return the context of a level: its registry begins with words that no zone id can be."""
@@ -242,7 +204,7 @@ class Hierarchy:
         for level, here in enumerate(self.tree.levels):
             for kind in (MEASURED, CUT):
                 if (kinds[here] == kind).any():
-                    deviation = std(self.noise_epsilon_at(level, kind))
+                    deviation = std(self.budget.noise_at(level, kind))
                     variance[here] = np.where(kinds[here] == kind, deviation * deviation, variance[here])
         return variance
 
@@ -262,7 +224,7 @@ class Hierarchy:
 
     def noise_scales(self) -> tuple[float, ...]:
         """Return the scale of each node's own noise where nothing is cut, shape [nodes]."""
-        scales = [float(1 / self.noise_epsilon_at(level)) for level in range(self.tree.height)]
+        scales = [float(1 / self.budget.noise_at(level)) for level in range(self.tree.height)]
         return tuple(scale for scale, names in zip(scales, self.tree.names, strict=True) for _ in names)
 
     # --- state ----------------------------------------------------------------------------------------

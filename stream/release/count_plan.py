@@ -15,7 +15,8 @@ import numpy as np
 from stream.mechanisms.consistency import site_tree
 from stream.mechanisms.contract import CountMechanism, Values
 from stream.mechanisms.counts import count_mechanism
-from stream.mechanisms.hierarchy import Hierarchy, Pruning
+from stream.mechanisms.hierarchy import Hierarchy
+from stream.mechanisms.level_budget import Pruning
 from stream.mechanisms.levels import level_sums
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states

@@ -146,7 +146,7 @@ class QueryPlan:
             values, widths = answer.history.numerator[:n], answer.history.numerator[n:]
             return (pruned_half_widths if self.plan.release.prune else repeated_half_widths)(values, widths)
         if isinstance(mechanism, Hierarchy):
-            own = sum_half_width_95(mechanism.noise_epsilon_at(0), windows)
+            own = sum_half_width_95(mechanism.budget.noise_at(0), windows)
             return [min(own, _root(windows * k * k)) for k in answer.values.half_width[:n].tolist()]
         return [sum_half_width_95(mechanism.noise_epsilon, windows)] * n
 

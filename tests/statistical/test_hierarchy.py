@@ -14,8 +14,9 @@ from scipy.stats import binomtest, chi2
 from stream.mechanisms.consistency import site_tree
 from stream.mechanisms.contract import Tick
 from stream.mechanisms.filter_calendar import Slot
-from stream.mechanisms.hierarchy import CUT, MEASURED, Hierarchy, Pruning
+from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.labels import Context
+from stream.mechanisms.level_budget import CUT, MEASURED, Pruning
 from stream.mechanisms.noise import Ints, pmf
 
 F = Fraction
@@ -127,7 +128,7 @@ def worst_ratio(made: Hierarchy, count: int, test_epsilon: float, tested: int) -
         low = high = 0.0
         for level in range(height - 1, (0 if cut_at is None else cut_at) - 1, -1):
             kind = CUT if level == cut_at else MEASURED
-            least, most = value(made.noise_epsilon_at(level, kind))
+            least, most = value(made.budget.noise_at(level, kind))
             tests = (tested if level else 0) * (cut if kind == CUT else passed)
             low, high = low + least + tests, high + most + tests
         largest = max(largest, -low, high)
@@ -139,7 +140,7 @@ def test_pruned_tree_costs_epsilon_and_no_less(levels: tuple[str, ...]) -> None:
     """At every count around the threshold at most ε; far from it, ε is reached."""
     tree = site_tree(["a", "b"], ["1", "1"], levels)
     made = Hierarchy(tree, F("0.9"), (F(1, len(levels)),) * len(levels), pruning=Pruning(F("0.4"), 6))
-    test_epsilon = float(made.test_epsilon)
+    test_epsilon = float(made.budget.test)
     ratios = [worst_ratio(made, count, test_epsilon, 1) for count in range(80)]
     assert max(ratios) <= 0.9 + 1e-9
     assert max(ratios) > 0.9 * 0.999
@@ -147,9 +148,9 @@ def test_pruned_tree_costs_epsilon_and_no_less(levels: tuple[str, ...]) -> None:
 
 def test_the_same_enumeration_sees_a_test_that_is_too_dear() -> None:
     made = Hierarchy(site_tree(["a"], ["1"]), F("0.9"), THIRDS, pruning=Pruning(F("0.4"), 6))
-    dear = float(made.test_epsilon) * 1.05
+    dear = float(made.budget.test) * 1.05
     assert max(worst_ratio(made, count, dear, 1) for count in range(40)) > 0.9
-    assert max(worst_ratio(made, count, float(made.test_epsilon), 2) for count in range(40)) > 0.9
+    assert max(worst_ratio(made, count, float(made.budget.test), 2) for count in range(40)) > 0.9
 
 
 # What consistency gives

@@ -13,15 +13,9 @@ from stream.mechanisms.consistency import Tree, site_tree
 from stream.mechanisms.contract import Tick, Values
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import Grouper, GroupItem
-from stream.mechanisms.hierarchy import (
-    CUT,
-    MEASURED,
-    PRUNED,
-    Hierarchy,
-    HierarchyState,
-    Pruning,
-)
+from stream.mechanisms.hierarchy import Hierarchy, HierarchyState
 from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.level_budget import CUT, MEASURED, PRUNED, Pruning
 from stream.mechanisms.noise import Ints, discrete_laplace
 
 F = Fraction
@@ -105,6 +99,14 @@ def test_a_zone_below_the_threshold_is_not_tested() -> None:
 # Budget
 
 
+def spent_at(mechanism: Hierarchy, level: int, kind: int) -> Fraction:
+    """Return what a node spends on noise and grouper; tests come on top."""
+    if kind == PRUNED:
+        return F(0)
+    budget = mechanism.budget
+    return budget.noise_at(level, kind) + budget.grouper * budget.shares[level] * budget.measured
+
+
 def outcomes(tree: Tree) -> list[Ints]:
     """Every pattern of kinds that pruning can give."""
     found = {}
@@ -133,7 +135,7 @@ def test_every_path_costs_exactly_epsilon_whatever_is_pruned(
     tree: Tree, shares: tuple[Fraction, ...], perturber: str
 ) -> None:
     mechanism = Hierarchy(tree, F("0.7"), shares, perturber, pruning=PRUNE)
-    tests = mechanism.test_epsilon * (tree.height - 1)
+    tests = mechanism.budget.test * (tree.height - 1)
     seen = set()
     for kinds in outcomes(tree):
         for leaf in range(len(tree.names[0])):
@@ -141,7 +143,7 @@ def test_every_path_costs_exactly_epsilon_whatever_is_pruned(
             for level in range(tree.height):
                 kind = int(kinds[tree.levels[level].start + place])
                 path.append(kind)
-                spent += mechanism.spent_at(level, kind)
+                spent += spent_at(mechanism, level, kind)
                 place = tree.parents[level][place] if level < tree.height - 1 else place
             seen.add(tuple(path))
             assert spent + tests == F("0.7")
@@ -151,9 +153,9 @@ def test_every_path_costs_exactly_epsilon_whatever_is_pruned(
 @pytest.mark.parametrize("perturber", ["laplace", "pegasus"])
 def test_levels_spend_their_shares_and_these_make_epsilon(perturber: str) -> None:
     mechanism = Hierarchy(TREE, F("0.7"), THIRDS, perturber)
-    assert [mechanism.spent_at(level, MEASURED) for level in range(3)] == [F("0.7") / 3] * 3
+    assert [spent_at(mechanism, level, MEASURED) for level in range(3)] == [F("0.7") / 3] * 3
     part = F(4, 5) if perturber == "pegasus" else 1
-    assert mechanism.noise_epsilon_at(0) == F("0.7") / 3 * part
+    assert mechanism.budget.noise_at(0) == F("0.7") / 3 * part
     assert mechanism.noise_epsilon == F("0.7") * part
     assert mechanism.noise_scales() == pytest.approx([3 / 0.7 / float(part)] * 7)
     if perturber == "pegasus":
