@@ -44,7 +44,7 @@ class StoreBook:
 
     def record(self, release_id: str) -> bytes | None:
         """Return a released record."""
-        return self._store.record(release_id)
+        return self._store.outboxes.record(release_id)
 
     def entries(self, site: str) -> list[dict[str, Any]]:
         """Return a site's ledger entries in order."""

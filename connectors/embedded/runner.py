@@ -51,7 +51,7 @@ def opened(
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
         runner.start()
-        store.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
+        store.outboxes.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
         yield runner, store
         runner.stop()
     finally:

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import orjson
 
+from connectors.embedded.outboxes import Given, Outboxes
 from connectors.embedded.readings import RESTRICTED, as_given
 from connectors.embedded.sqlite_file import connect, identity, naming_errors, refuse_replaced, transaction
 from connectors.private_folder import private_folder
 from stream.envelope import Kind, seal, unseal
-from stream.errors import FinalityError, UsageError
-from stream.records import Micros, ReleaseId
+from stream.errors import UsageError
+from stream.records import Micros
 from stream.runners.emitted import Emitted
 from stream.runners.snapshot import is_current, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
@@ -44,13 +45,6 @@ _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
 FORMAT = "2"
 """Form of the store; 1, which did not say so, had no envelopes and kept no policies."""
 
-_OUTBOX = """
-CREATE TABLE IF NOT EXISTS records (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, release TEXT NOT NULL,
-    site TEXT NOT NULL, time INTEGER NOT NULL, value BLOB NOT NULL);
-"""
-
-
 SYNC_EVERY = 12
 """Windows after which the outboxes are written through to disk."""
 
@@ -59,10 +53,9 @@ class SqliteStore:
     """The store in a folder: ``store.sqlite`` and ``private/<audience>.sqlite``."""
 
     def __init__(self, folder: Path) -> None:
-        self._outboxes = private_folder(private_folder(folder) / "private")
+        self.outboxes = Outboxes(private_folder(folder) / "private")
         self._lock = _lock(folder)
         self._path = folder / "store.sqlite"
-        self._boxes: dict[str, sqlite3.Connection] = {}
         self._delivered = self._synced = self._deliveries = 0
         with naming_errors(self._path):
             self._db = connect(self._path, _SCHEMA)
@@ -84,11 +77,7 @@ class SqliteStore:
     def _refuse_replaced(self) -> None:
         for path, opened in self._opened.items():
             refuse_replaced(path, opened)
-
-    def prepare(self, audiences: Iterable[str]) -> None:
-        """Make the outboxes of audiences that have none yet: who has none is no audience of this store."""
-        for audience in audiences:
-            self._box(audience)
+        self.outboxes.refuse_replaced()
 
     def append(self, value: bytes, stamp: Micros | None = None) -> int:
         """Keep one message and its receive time durably; return its position, counting up from 0."""
@@ -169,29 +158,18 @@ class SqliteStore:
                 (self._delivered,),
             ).fetchall()
         for audience in sorted({_audience(row[1]) for row in rows}):
-            box = self._box(audience)
-            with naming_errors(self._outboxes / f"{audience}.sqlite"), transaction(box):
-                for _, topic, key, value, time, identity in rows:
-                    if _audience(topic) == audience:
-                        _put(box, (identity, topic.split(".")[3], key.decode(), time, value))
+            given = [row for row in rows if _audience(row[1]) == audience]
+            self.outboxes.give(
+                audience,
+                [
+                    Given(name, topic.split(".")[3], key.decode(), time, value)
+                    for _, topic, key, value, time, name in given
+                ],
+            )
         self._delivered = rows[-1][0] if rows else self._delivered
         self._deliveries += 1
-        if self._deliveries % SYNC_EVERY == 0:
-            self._sync()
-
-    def _sync(self) -> None:
-        """Write the outboxes through to disk; a reader may keep one from it, which is then done next time."""
-        with naming_errors(self._outboxes):
-            results = [box.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone() for box in self._boxes.values()]
-        if all(not busy and pages == written for busy, pages, written in results):
+        if self._deliveries % SYNC_EVERY == 0 and self.outboxes.sync():
             self._synced = self._delivered
-
-    def record(self, release_id: str) -> bytes | None:
-        """Return a private record that was published."""
-        box = self._box(ReleaseId.parse(release_id).audience)
-        with naming_errors(self._outboxes):
-            row = box.execute("SELECT value FROM records WHERE id = ?", (release_id,)).fetchone()
-        return None if row is None else bytes(row[0])
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
         """Return what was committed to a topic that is not private, as (time in ms, value)."""
@@ -207,19 +185,9 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close every file."""
-        for connection in (*self._boxes.values(), self._db):
-            connection.close()
+        self.outboxes.close()
+        self._db.close()
         os.close(self._lock)
-
-    def _box(self, audience: str) -> sqlite3.Connection:
-        if audience not in self._boxes:
-            path = self._outboxes / f"{audience}.sqlite"
-            with naming_errors(path):
-                box = connect(path, _OUTBOX)
-                box.execute("PRAGMA synchronous = NORMAL")  # the store still holds what a power cut may take
-                self._opened[path] = identity(path)
-            self._boxes[audience] = box
-        return self._boxes[audience]
 
 
 def _lock(folder: Path) -> int:
@@ -248,12 +216,3 @@ def _as_kept(output: Emitted) -> bytes:
 
 def _audience(topic: str) -> str:
     return topic.split(".")[2]
-
-
-def _put(box: sqlite3.Connection, row: tuple[str, str, str, int, bytes]) -> None:
-    held = box.execute("SELECT value FROM records WHERE id = ?", (row[0],)).fetchone()
-    if held is None:
-        box.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, ?, ?, ?)", row)
-    elif bytes(held[0]) != row[4]:
-        msg = f"release {row[0]}: was published and would now differ; nothing is released"
-        raise FinalityError(msg)
