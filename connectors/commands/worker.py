@@ -46,6 +46,12 @@ FENCE = "tacet-engine"
 @key_option
 @click.option("--accept-policy", is_flag=True, help="Let a changed policy begin with the next window.")
 @click.option(
+    "--again",
+    type=int,
+    metavar="N",
+    help="With --accept-policy: a policy that was replaced takes the place of number N once more.",
+)
+@click.option(
     "--reopen",
     "reopened",
     multiple=True,
@@ -57,12 +63,15 @@ FENCE = "tacet-engine"
 @click.pass_obj
 def worker(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, accept_policy: bool,
-    reopened: tuple[str, ...], accept_loss: bool, first_window: Micros | None, last_window: Micros | None,
+    again: int | None, reopened: tuple[str, ...], accept_loss: bool,
+    first_window: Micros | None, last_window: Micros | None,
 ) -> None:  # fmt: skip
     """Turn observations on Kafka into private topics: one Faust worker, as many as there are partitions.
 
     Stops with exit code 0 within ten seconds of SIGTERM. It may be killed at any moment.
     """
+    if again is not None and not accept_policy:
+        raise click.UsageError("--again needs --accept-policy")
     policy = read_policy(policy_file)
     refuse_unknown(policy, reopened)
     keys = keyfile.FileKeys(key_file)
@@ -76,7 +85,7 @@ def worker(
     run_async(refuse_producers_time(servers))
     if not keys.laboratory:
         keyfile.serve(key_file, str(run_async(checked(servers)).id))
-    control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy))
+    control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy, again=again))
     assert control.partitions is not None  # noqa: S101
     partitions = control.partitions
     results = result_topics(existing, (policy, *control.accepted()))

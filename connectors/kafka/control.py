@@ -105,12 +105,16 @@ async def engine_counts(bootstrap: str) -> Mapping[str, int]:
     return {name: count for name, count in (await partition_counts(bootstrap)).items() if name.startswith("tacet.")}
 
 
-async def join(bootstrap: str, policy: Policy, key: str, mechanisms: str, *, accept_policy: bool) -> Control:
+async def join(
+    bootstrap: str, policy: Policy, key: str, mechanisms: str, *, accept_policy: bool, again: int | None = None
+) -> Control:
     """Let a worker begin on this cluster; UsageError when its key, policy or topics are not the cluster's."""
     control = await checked(bootstrap)
     if control.key is None:
         await _refuse_others_state(bootstrap, control.partitions or 0, key)
-    return await decide(bootstrap, lambda control: admit(control, policy, key, mechanisms, accept=accept_policy))
+    return await decide(
+        bootstrap, lambda control: admit(control, policy, key, mechanisms, accept=accept_policy, again=again)
+    )
 
 
 async def _refuse_others_state(bootstrap: str, partitions: int, key: str) -> None:

@@ -114,13 +114,14 @@ def _of_control(control: Control, keys: keyfile.FileKeys | None, policy: Policy 
     if keys is not None and control.key not in (None, fingerprint(keys)):
         yield Finding("the key is not the one this cluster was begun with", (Way("give that key", "none"), NEW_LEDGER))
     current = control.current()
-    if policy is not None and current not in (None, policy.version):
+    if policy is not None and current is not None and current != policy.version:
+        again = f" --again {control.policies[current].order}" if policy.version in control.policies else ""
         yield Finding(
             f"the cluster works under policy {current}, the one given is {policy.version}",
             (
                 Way("'tacet worker' with the policy of that version; the control topic keeps it", "none"),
                 Way(
-                    "'tacet worker --accept-policy', and all other workers with the new policy",
+                    f"'tacet worker --accept-policy{again}', and all other workers with the new policy",
                     "groups, filters and the local day at hand begin anew; budgets and account go on",
                 ),
             ),

@@ -144,11 +144,16 @@ def refuse_other_counts(control: Control, counts: Mapping[str, int]) -> None:
             raise UsageError(msg)
 
 
-def admit(control: Control, policy: Policy, key: str, mechanisms: str, *, accept: bool) -> Records:
+def admit(
+    control: Control, policy: Policy, key: str, mechanisms: str, *, accept: bool, again: int | None = None
+) -> Records:
     """Let a worker begin: the first one's key and policy are the cluster's.
 
+    Consent to a policy is given once. One that another has replaced begins again only where ``again`` is the order
+    of the present one, which no later start can use once more: so two policies never displace each other for ever.
+
     Raises:
-        UsageError: another key or mechanism version, or another policy that was not accepted.
+        UsageError: another key or mechanism version, or another policy that was not accepted, or was replaced.
     """
     records: dict[str, bytes | None] = {}
     if control.key is None:
@@ -172,8 +177,14 @@ def admit(control: Control, policy: Policy, key: str, mechanisms: str, *, accept
         )
         raise UsageError(msg)
     if current != policy.version:
-        order = 1 + max((accepted.order for accepted in control.policies.values()), default=0)
-        records[f"policy/{policy.version}"] = _record(order=order, document=orjson.loads(policy.document()))
+        order = 0 if current is None else control.policies[current].order
+        if policy.version in control.policies and again != order:
+            msg = (
+                f"policy: must be version {current}, accepted as number {order} in place of the one given, got "
+                f"{policy.version}; --accept-policy --again {order} lets that begin once more"
+            )
+            raise UsageError(msg)
+        records[f"policy/{policy.version}"] = _record(order=order + 1, document=orjson.loads(policy.document()))
     return records
 
 

@@ -291,7 +291,9 @@ class EngineStorm:
             await asyncio.sleep(0.2)
         other, before = field.free()[0], self.version
         self.version = next(version for version in self.policies if version != before)
-        async with field.replaced(other, lambda number: self.start_worker(number, "--accept-policy")) as worker:
+        present = (await control.read(self.broker.bootstrap)).policies.get(before)
+        consent = ["--accept-policy", *([] if present is None else ["--again", str(present.order)])]
+        async with field.replaced(other, lambda number: self.start_worker(number, *consent)) as worker:
             async with asyncio.timeout(60):
                 while (await control.read(self.broker.bootstrap)).current() != self.version:
                     if worker.poll() is not None:  # its broker was away for too long

@@ -208,6 +208,24 @@ def test_topics_are_created_where_the_environment_says(ground: Ground, monkeypat
     assert PRIVATE in told["existing"]
 
 
+def test_a_policy_that_was_replaced_displaces_nobody_though_its_supervisor_carries_the_consent(ground: Ground) -> None:
+    first = ground.worker(*ground.words(), "--accept-policy")
+    wait_until(lambda: all_out(ground.kafka), "the first must work")
+    second = ground.worker(*ground.words("changed"), "--accept-policy", log="second")
+    wait_until(lambda: first.poll() == 2, "the second takes its place")
+    said = tacet("worker", *ground.words(), "--accept-policy", code=2).stderr.splitlines()[-1]
+    assert "accepted as number 2 in place of the one given" in said
+    (replaced,) = findings(ground)
+    assert "'tacet worker --accept-policy --again 2'" in replaced["ways"][-1]["do"]
+    send_an_hour_more(ground)
+    wait_until(lambda: later_out(ground.kafka), "the second must go on")
+    assert second.poll() is None
+    assert tacet("worker", *ground.words(), "--again", "2", code=2).stderr.endswith("--again needs --accept-policy\n")
+    ground.worker(*ground.words(), "--accept-policy", "--again", "2", log="third")
+    wait_until(lambda: second.poll() == 2, "who names the present one takes its place")
+    assert_one_history(ground.kafka)
+
+
 def test_an_account_after_a_change_of_policy_reads_the_policies_that_are_kept(ground: Ground) -> None:
     first = ground.worker(*ground.words())
     wait_until(lambda: all_out(ground.kafka), "the first must work")

@@ -71,9 +71,34 @@ def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_
     assert control.accepted() == [OLD, NEW]
     with pytest.raises(UsageError, match=f"must be version {NEW.version}, which has been accepted meanwhile"):
         refuse_superseded(control, OLD)
-    report(control, admit(control, OLD, "key", "2", accept=True))  # and back
+    report(control, admit(control, OLD, "key", "2", accept=True, again=2))  # and back
     assert control.accepted() == [NEW, OLD]
     refuse_superseded(control, OLD)
+
+
+def test_consent_to_a_policy_is_given_once_so_that_two_never_displace_each_other_for_ever() -> None:
+    """Two supervised workers carry --accept-policy and a policy each: the one that was replaced stays away."""
+    control = begun()
+    report(control, admit(control, NEW, "key", "2", accept=True))
+    said = f"must be version {NEW.version}, accepted as number 2 .*got {OLD.version}; --accept-policy --again 2 lets"
+    for again in (None, 1, 3):
+        with pytest.raises(UsageError, match=said):
+            admit(control, OLD, "key", "2", accept=True, again=again)
+    with pytest.raises(UsageError, match="--accept-policy lets the new one begin"):
+        admit(control, OLD, "key", "2", accept=False, again=2)
+    assert admit(control, NEW, "key", "2", accept=True) == {}
+
+
+def test_consent_to_a_replaced_policy_is_good_for_one_round_also_where_a_supervisor_repeats_it() -> None:
+    control = begun()
+    report(control, admit(control, NEW, "key", "2", accept=True))
+    report(control, admit(control, OLD, "key", "2", accept=True, again=2))
+    assert admit(control, OLD, "key", "2", accept=True, again=2) == {}
+    report(control, admit(control, NEW, "key", "2", accept=True, again=3))
+    for policy, again in ((OLD, 2), (OLD, 3)):
+        with pytest.raises(UsageError, match="accepted as number 4"):
+            admit(control, policy, "key", "2", accept=True, again=again)
+    assert control.current() == NEW.version
 
 
 def test_a_source_has_one_ingest_until_that_is_silent() -> None:
