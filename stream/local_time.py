@@ -21,14 +21,14 @@ def busiest_month(days: Iterable[str], now: str) -> int:
     return max(sum(first <= day < first + MONTH_DAYS for day in away) for first in firsts)
 
 
-def within_month(day: str, now: str) -> bool:
+def within_month(local_day: str, now: str) -> bool:
     """Whether a date lies in the month of days that ends with ``now``."""
-    return (date.fromisoformat(now) - date.fromisoformat(day)).days < MONTH_DAYS
+    return (date.fromisoformat(now) - date.fromisoformat(local_day)).days < MONTH_DAYS
 
 
-def local_day(day: str, timezone: ZoneInfo) -> tuple[Micros, Micros]:
+def span_of_day(local_day: str, timezone: ZoneInfo) -> tuple[Micros, Micros]:
     """Return the first and the last instant (exclusive) of a site-local date."""
-    first = date.fromisoformat(day)
+    first = date.fromisoformat(local_day)
     bounds = [datetime.combine(moment, time(), timezone) for moment in (first, first + timedelta(days=1))]
     start, end = (parse_time(bound.isoformat()) for bound in bounds)
     return start, end

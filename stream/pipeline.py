@@ -208,7 +208,7 @@ class Pipeline:
         if sense.next_tick is None:
             return None
         window = sense.next_tick - self._tick_length
-        return min(window, day.start) if self._days and day.day is not None else window
+        return min(window, day.start) if self._days and day.local_day is not None else window
 
 
 def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> Stages:

@@ -114,7 +114,8 @@ class DayClosed:
     """All attributes of a site-local day that has just ended; restricted."""
 
     site: str
-    day: str
+    local_day: str
+    """ISO date."""
     window_end: Micros
     attributes: tuple[DayAttribute, ...]
 

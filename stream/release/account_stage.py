@@ -18,7 +18,7 @@ from stream.accounting.knowledge import Knowledge
 from stream.accounting.ledger import LedgerState, account_of
 from stream.accounting.views import Readers, readers_of
 from stream.errors import UsageError
-from stream.local_time import local_day
+from stream.local_time import span_of_day
 from stream.operators import scan
 from stream.policy.document import AttributeRelease, CountRelease, Policy
 from stream.policy.sites import zones_now
@@ -213,7 +213,7 @@ class _Books:
                 reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
             )  # fmt: skip
         which = ReleaseId.parse(entry["release_id"]).attribute
-        span = local_day(which.day, ZoneInfo(self.policy.site[entry["site"]].timezone))
+        span = span_of_day(which.day, ZoneInfo(self.policy.site[entry["site"]].timezone))
         shown = self._outcomes.get(entry["release_id"])
         if shown is None and entry["release_id"] in self._outcomes:
             shown = ABSENT

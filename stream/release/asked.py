@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from stream.accounting.charged import Span
-from stream.local_time import busiest_month, local_day, within_month
+from stream.local_time import busiest_month, span_of_day, within_month
 from stream.records import DAY, Micros
 
 
 class LocalDay(NamedTuple):
     """A site-local day, as one policy's time zone has it."""
 
-    day: str
+    local_day: str
     """ISO date."""
     start: Micros
     end: Micros
@@ -72,7 +72,7 @@ class AskedDays:
     def in_month(self, now: str, zones: Container[str], attributes: Container[str]) -> int:
         """Return on how many other days of one month with ``now``, at most, one of these was asked."""
         days = {
-            day.day
+            day.local_day
             for day, asked in self.days.items()
             for zone, held in asked.items()
             if zone == EVERY_ZONE or (zone in zones and any(name in attributes for name in held.attributes))
@@ -89,7 +89,7 @@ class AskedDays:
 
     def forget(self, now: str) -> None:
         """Let go of days that no month with ``now`` or a later day holds."""
-        self.days = {day: zones for day, zones in self.days.items() if within_month(day.day, now)}
+        self.days = {day: zones for day, zones in self.days.items() if within_month(day.local_day, now)}
 
 
 def encode_asked(state: AskedDays) -> list[Any]:
@@ -114,6 +114,6 @@ def decode_asked(data: Iterable[Any]) -> AskedDays:
     return AskedDays(days)
 
 
-def _anywhere(day: str) -> LocalDay:
-    start, end = local_day(day, ZoneInfo("UTC"))
-    return LocalDay(day, start - DAY // 2, end + DAY // 2)
+def _anywhere(local_day: str) -> LocalDay:
+    start, end = span_of_day(local_day, ZoneInfo("UTC"))
+    return LocalDay(local_day, start - DAY // 2, end + DAY // 2)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from stream.keys import key_day_of
-from stream.local_time import local_day
+from stream.local_time import span_of_day
 from stream.policy.document import Policy
 from stream.records import AttributeCharge, DayAttribute, DayClosed, Published
 from stream.release.asked import EVERY_ZONE, LocalDay
@@ -36,10 +36,10 @@ class AttributeReleases:
 
     def day(self, state: ReleaseState, closed: DayClosed) -> Iterator[Published | AttributeCharge]:
         """Release one day; a day that the site has released, or has come past, is left alone."""
-        day = LocalDay(closed.day, *local_day(closed.day, self._timezone))
-        if closed.window_end <= state.through or closed.day <= state.closed or self._issuer.attempt > 1:
+        day = LocalDay(closed.local_day, *span_of_day(closed.local_day, self._timezone))
+        if closed.window_end <= state.through or closed.local_day <= state.closed or self._issuer.attempt > 1:
             return
-        state.closed = closed.day
+        state.closed = closed.local_day
         unasked = {plan.release.name: self._not_asked(state, plan, day) for plan in self._plans}
         for plan in self._plans:
             name = plan.release.name
@@ -47,12 +47,12 @@ class AttributeReleases:
                 if outcome.reason is None:
                     state.asked.note(day, record.zone, record.attribute, self._alone[name])
                 yield from self._attribute(state, plan, record, outcome, day)
-        state.asked.forget(closed.day)
+        state.asked.forget(closed.local_day)
 
     def _not_asked(self, state: ReleaseState, plan: AttributePlan, day: LocalDay) -> dict[str, str]:
         """Return, by zone, why none of a release's attributes is asked: by what was asked and charged before alone."""
         release, alone = plan.release, self._alone[plan.release.name]
-        other_days = state.asked.in_month(day.day, plan.zones, release.attributes)
+        other_days = state.asked.in_month(day.local_day, plan.zones, release.attributes)
         over = release.days_per_month is not None and other_days >= release.days_per_month
         unasked = dict.fromkeys(plan.zones, "month") if over else {}
         asked = state.asked.zones_of(day)
@@ -68,7 +68,7 @@ class AttributeReleases:
     ) -> Iterator[Published | AttributeCharge]:
         release, key_day, end = plan.release, key_day_of(local.start), local.end
         head = self._issuer.head(local.start, end)
-        record = plan.record(head, read, outcome, state.coverage.get(local.day, Fraction(0)))
+        record = plan.record(head, read, outcome, state.coverage.get(local.local_day, Fraction(0)))
         commitment = self._issuer.commitment(key_day, release.name, end, outcome.read)
         yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment)
         topic = private_topic(outcome.audience, release.name)

@@ -16,7 +16,7 @@ from stream.accounting.charged import ChargedWindows, Line, line_name, release_o
 from stream.accounting.ledger import account_of
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
-from stream.local_time import local_day
+from stream.local_time import span_of_day
 from stream.mechanisms.labels import counts_digest
 from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
 from stream.policy.mechanisms import names_where
@@ -94,7 +94,7 @@ class LateReleases:
         """Let go of what only windows of the past had to look at."""
         state.charged.forget(state.through)
         for day in sorted(state.asked.days)[-1:]:
-            state.asked.forget(day.day)
+            state.asked.forget(day.local_day)
 
     def charged_before(self, state: ReleaseState, window: OccupancyWindow) -> str | None:
         """Return a release under which a zone of what would be released now was charged for this window."""
@@ -109,7 +109,7 @@ class LateReleases:
                 for audience in audiences_of(plan.release):
                     yield plan.release.name, audience, plan.release.charge(audience)
             return
-        asked = state.asked.zones_of(LocalDay(item.day, *local_day(item.day, self._timezone)))
+        asked = state.asked.zones_of(LocalDay(item.local_day, *span_of_day(item.local_day, self._timezone)))
         for attributes in self._attribute_plans:
             rules: dict[str, Attribute] = dict(attributes.release.attributes.items())
             for record, audience in attributes.records(item):
@@ -138,7 +138,7 @@ class LateReleases:
         if isinstance(item, OccupancyWindow):
             key_day, end = key_day_of(item.window_end - self._issuer.tick_length), item.window_end
         else:
-            start, end = local_day(item.day, self._timezone)
+            start, end = span_of_day(item.local_day, self._timezone)
             key_day = key_day_of(start)
         return {name: self._issuer.commitment(key_day, release, end, read) for name, release, read in self._named(item)}
 
@@ -186,8 +186,8 @@ class _Earlier:
             state.ledger.remember(account, key_day_of(end - self._tick_length), end, entry["nano"], line.zones)
             state.charged.note(end, name, line, {entry["audience"]: Fraction(entry["epsilon"])})
         elif release in self._alone:
-            day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
-            local = LocalDay(day, *local_day(day, self._timezone))
+            local_day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
+            local = LocalDay(local_day, *span_of_day(local_day, self._timezone))
             for now in self._now[zone]:
                 state.asked.note(local, now, attribute, self._alone[release])
 

@@ -50,7 +50,7 @@ _row = attrgetter(*_COUNTED)
 class DayState:
     """The day at hand."""
 
-    day: str | None = None
+    local_day: str | None = None
     """Site-local date, ISO form; None before the first window."""
     start: Micros = 0
     end: Micros = 0
@@ -107,7 +107,7 @@ class DayAttributes:
         if state.last is not None and tick <= state.last:
             return state, []
         out: list[DayClosed] = []
-        if state.day is None or tick >= state.end:
+        if state.local_day is None or tick >= state.end:
             out = self._close(state, tick)
             state = self._open(tick, state.skipped)
         state.last = tick
@@ -145,17 +145,17 @@ class DayAttributes:
             zone_day.last = tick
 
     def _close(self, state: DayState, closed: Micros) -> list[DayClosed]:
-        if state.day is None:
+        if state.local_day is None:
             return []
         if state.seen != -(-state.end // self.tick_length) - -(-state.start // self.tick_length):
             state.skipped += 1
             return []
         records = tuple(
-            DayAttribute(self.site, zone, state.day, name, self._value(state, zone_day, name), closed)
+            DayAttribute(self.site, zone, state.local_day, name, self._value(state, zone_day, name), closed)
             for (zone, _), zone_day in zip(self.zones, state.zones, strict=True)
             for name in self.attributes
         )
-        return [DayClosed(self.site, state.day, closed, records)]
+        return [DayClosed(self.site, state.local_day, closed, records)]
 
     def _value(self, state: DayState, zone_day: ZoneDay, attribute: str) -> str | int | float | None:
         if zone_day.first is None or zone_day.last is None:
@@ -173,7 +173,7 @@ class DayAttributes:
     def encode(self, state: DayState) -> bytes:
         """Return the stable byte form: JSON in one fixed order."""
         zones = [_row(zone_day) for zone_day in state.zones]
-        day = [state.day, state.start, state.end, state.seen, state.working, state.last, state.skipped]
+        day = [state.local_day, state.start, state.end, state.seen, state.working, state.last, state.skipped]
         return orjson.dumps({"form": 1, "day": day, "zones": zones})
 
     def decode(self, data: bytes) -> DayState:

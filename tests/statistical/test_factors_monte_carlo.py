@@ -140,7 +140,7 @@ def observe(policy: Policy, drawn: Drawn) -> Cells:
             for place, name in enumerate(outcome):
                 cell = cells[reader, tuple(outcome.values()), place]
                 cell[int(pattern[place])] += 1
-                factor = report[f"{day.day}/{zone}/{name}"]["exact"][reader]
+                factor = report[f"{day.local_day}/{zone}/{name}"]["exact"][reader]
                 assert cell[2] in (None, factor), "equal outcomes have equal factors"
                 cell[2] = factor
     return cells

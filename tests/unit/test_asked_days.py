@@ -13,7 +13,7 @@ import pytest
 
 from stream.accounting.charged import ChargedWindows, Line
 from stream.errors import PolicyError
-from stream.local_time import local_day
+from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.records import DAY, DayAttribute, DayClosed, Published
@@ -42,7 +42,7 @@ def moved(policy: Policy, timezone: str) -> Policy:
 
 def closed(day: str, *, zones: str = "xy", timezone: str = LOS_ANGELES, later: int = 0) -> DayClosed:
     """Close a day with an early arrival in each of the zones, so many days after it is over."""
-    _, end = local_day(day, ZoneInfo(timezone))
+    _, end = span_of_day(day, ZoneInfo(timezone))
     records = tuple(DayAttribute(SITE, zone, day, "arrival", "09:00", end) for zone in zones)
     return DayClosed(SITE, day, end + later * DAY, records)
 
@@ -134,10 +134,10 @@ def test_asked_days_survive_their_byte_form_and_a_month() -> None:
     state = AskedDays()
     for number in range(1, 32):
         day = f"2026-03-{number:02d}"
-        state.note(LocalDay(day, *local_day(day, ZoneInfo(LOS_ANGELES))), "x", "arrival", 1.0)
+        state.note(LocalDay(day, *span_of_day(day, ZoneInfo(LOS_ANGELES))), "x", "arrival", 1.0)
     assert decode_asked(orjson.loads(orjson.dumps(encode_asked(state)))) == state
     state.forget("2026-03-31")
-    assert min(state.days).day == "2026-03-02"
+    assert min(state.days).local_day == "2026-03-02"
     assert state.in_month("2026-03-31", "x", ["arrival"]) == 29
     assert state.in_month("2026-03-31", "x", ["breaks"]) == state.in_month("2026-03-31", "y", ["arrival"]) == 0
     assert all_zones_asked(["2026-03-03"]).in_month("2026-03-04", "y", ["breaks"]) == 1
@@ -190,7 +190,7 @@ def test_days_of_a_month_are_counted_over_a_new_id_of_their_zones() -> None:
 
 def test_what_was_asked_and_charged_goes_on_under_every_name_that_its_zone_has_now() -> None:
     asked, charged = AskedDays(), ChargedWindows()
-    day = LocalDay("2026-03-03", *local_day("2026-03-03", ZoneInfo(LOS_ANGELES)))
+    day = LocalDay("2026-03-03", *span_of_day("2026-03-03", ZoneInfo(LOS_ANGELES)))
     asked.note(day, "x", "arrival", 1.0)
     asked.note(day, "y", "breaks", 2.0)
     charged.note(day.start, "r/v/1", Line("laplace", 1, ("w", "x")), {"a": Fraction(1)})

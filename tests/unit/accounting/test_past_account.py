@@ -12,7 +12,7 @@ import pytest
 
 from stream.accounting.views import readers_of
 from stream.errors import UsageError
-from stream.local_time import local_day
+from stream.local_time import span_of_day
 from stream.operators import scan
 from stream.pipeline import Pipeline, SiteState
 from stream.policy.document import Policy
@@ -327,7 +327,7 @@ def test_counts_of_a_zone_count_beside_its_attributes_under_whatever_id(late_nam
         counted = other_ids(counted)
     else:
         asked = other_ids(asked)
-    day = local_day("2026-03-03", ZoneInfo("America/Los_Angeles"))
+    day = span_of_day("2026-03-03", ZoneInfo("America/Los_Angeles"))
     windows = [OccupancyWindow(SITE, end, (0,) * 6, Fraction(1)) for end in range(day[0], day[1], 15 * MINUTE)]
     live = Releases(counted, SITE, laboratory())
     state, made = scan(live, windows)

@@ -100,7 +100,7 @@ def test_records_come_at_the_window_of_the_next_local_midnight_in_registry_order
     assert datetime.fromtimestamp(midnight // 1_000_000, UTC) == datetime(2018, 2, 6, 8, tzinfo=UTC)
     _, [day] = machine.step(state, window(midnight, 0))
     out = day.attributes
-    assert (day.day, day.window_end) == ("2018-02-05", midnight)
+    assert (day.local_day, day.window_end) == ("2018-02-05", midnight)
     assert [(r.zone, r.attribute) for r in out] == [
         ("a", "departure"),
         ("a", "arrival"),
