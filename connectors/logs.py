@@ -78,7 +78,7 @@ def catch_strays() -> None:
 
 
 def writes_json() -> bool:
-    """Tell whether each line on standard error is to be one JSON object."""
+    """Return whether each line on standard error is to be one JSON object."""
     return any(isinstance(handler, _Lines) and handler.json for handler in logging.getLogger().handlers)
 
 

@@ -112,11 +112,11 @@ async def receiver(
     )
     async with made:
         log.info("listening", address=made.address[0], port=made.address[1])
-        telling = asyncio.create_task(report_troubles(made))
+        reporting = asyncio.create_task(report_troubles(made))
         try:
             yield made
         finally:
-            telling.cancel()
+            reporting.cancel()
 
 
 def check_uptime_clock(policy: Policy, key_file: Path) -> None:

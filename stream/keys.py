@@ -37,7 +37,7 @@ class Keys(Protocol):
 
 
 def fingerprint(keys: Keys) -> str:
-    """Return what identifies a key file without telling anything of its keys."""
+    """Return what identifies a key file without revealing anything of its keys."""
     return hmac.new(keys.audit, b"tacet fingerprint v1 " + keys.ledger.encode(), hashlib.sha256).hexdigest()[:16]
 
 

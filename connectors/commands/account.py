@@ -156,8 +156,8 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
         for what, rest in last["left"].items():
             console.print(f"{what}: {rest} more windows of this budget")
         if site["attributes"] and not all_rows:
-            told_of = len(site["attributes"])
-            console.print(f"{told_of} attributes on the last day; --attributes lists their odds factors")
+            reported = len(site["attributes"])
+            console.print(f"{reported} attributes on the last day; --attributes lists their odds factors")
         elif site["attributes"]:
             _print_attributes(console, name, site["attributes"], tuple(readers))
 

@@ -147,7 +147,7 @@ def _by_site(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[dict[st
 
 
 def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
-    """Return what ``policy show`` tells, as one object."""
+    """Return what ``policy show`` reports, as one object."""
     knowledge = Knowledge.of(policy.privacy)
     return {
         "policy_version": policy.version,

@@ -23,8 +23,8 @@ from connectors.commands.options import (
     print_json,
     progress,
     read_policy,
+    report_drops,
     run_async,
-    tell_drops,
     windows_options,
     working,
 )
@@ -160,7 +160,7 @@ def replay(
         click.echo(f"{made.tally.rows:,} rows, {made.windows} windows, {made.refused} denied by budget → {out}")
         for name, records in sorted(made.records.items()):
             click.echo(f"  {records:>8,}  {name}")
-        tell_drops(made.dropped, made.tally.unknown_access_points, made.tally.outside)
+        report_drops(made.dropped, made.tally.unknown_access_points, made.tally.outside)
     problem = shortfall(made.tally, made.dropped)
     if problem is not None:
         raise problem

@@ -24,7 +24,7 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.commands.summaries import tell_file, tell_traps
+from connectors.commands.summaries import report_file, report_traps
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
 from connectors.kafka.claims import Claims
@@ -75,7 +75,7 @@ def ingest(
     source = FileSource(given, speed, *windows) if isinstance(given, Path) else UdpSource(given, communities(settings))
     pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file))
     run_async(_ingest(pouring, take_over=take_over, as_json=as_json))
-    pouring.tell(as_json=as_json)
+    pouring.report(as_json=as_json)
     problem = shortfall(pouring.file.tally) if pouring.file is not None and pouring.whole else None
     if problem is not None:
         raise problem
@@ -125,12 +125,12 @@ class _Pouring:
         elif self.file is not None:
             self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)
 
-    def tell(self, *, as_json: bool) -> None:
+    def report(self, *, as_json: bool) -> None:
         """Say what has been taken so far."""
         if self.file is not None:
-            tell_file(self.file.tally, as_json=as_json)
+            report_file(self.file.tally, as_json=as_json)
         elif self._receiver is not None:
-            tell_traps(self._receiver, as_json=as_json)
+            report_traps(self._receiver, as_json=as_json)
 
 
 async def _ingest(pouring: _Pouring, *, take_over: bool, as_json: bool) -> None:
@@ -138,7 +138,7 @@ async def _ingest(pouring: _Pouring, *, take_over: bool, as_json: bool) -> None:
     await pouring.begin(take_over=take_over)
     async with stop_signals() as stop:
         if not await within(LAST_DRAIN, pouring.pour(stop), stop):
-            pouring.tell(as_json=as_json)
+            pouring.report(as_json=as_json)
             _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, informs unanswered")
 
 

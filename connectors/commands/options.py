@@ -192,7 +192,7 @@ def print_json(value: Any) -> None:
     sys.stdout.buffer.flush()
 
 
-def tell_drops(counted: Mapping[str, int], unknown: int, outside: int) -> None:
+def report_drops(counted: Mapping[str, int], unknown: int, outside: int) -> None:
     """Print how many rows sensing dropped, by reason, and how many of no zone or no window were left out."""
     for reason, rows in sorted(counted.items()):
         if reason not in NO_DROPS:

@@ -84,7 +84,7 @@ def _counts(policy: Policy) -> Iterator[Table]:
 
 
 def _worse(qualities: Qualities) -> Iterator[str]:
-    """Yield a line for each release that is expected to tell less than the number 0 does."""
+    """Yield a line for each release that is expected to say less than the number 0 does."""
     marked = [(release, audience, held) for (_, release, audience), held in qualities.items() if held.worse_than_zero]
     for release, audience, expected in marked:
         yield f"[bold]![/bold] {worse_than_zero(release, audience, expected.error, expected.mean)}"

@@ -47,7 +47,7 @@ def recover(
         if heads is not None or reopen:
             raise click.UsageError("--heads, --reopen: must go with --store; on Kafka 'tacet worker --reopen' reopens")
         policy = None if policy_file is None else read_policy(policy_file)
-        _tell(kafka_findings(servers or "", key_file, policy), as_json=as_json)
+        _report(kafka_findings(servers or "", key_file, policy), as_json=as_json)
         return
     if heads is not None:
         if key_file is None:
@@ -58,7 +58,7 @@ def recover(
         if key_file is None or policy is None:
             raise click.UsageError("--reopen needs --key-file and --policy")
         _reopen(policy, key_file, store, reopen)
-    _tell(store_findings(store, key_file, policy, wall_clock()), as_json=as_json)
+    _report(store_findings(store, key_file, policy, wall_clock()), as_json=as_json)
 
 
 def _reopen(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...]) -> None:
@@ -68,7 +68,7 @@ def _reopen(policy: Policy, key_file: Path, store: Path, sites: tuple[str, ...])
             runner.reopen(site)
 
 
-def _tell(findings: list[Finding], *, as_json: bool) -> None:
+def _report(findings: list[Finding], *, as_json: bool) -> None:
     if as_json:
         report = [
             {"what": found.what, "ways": [{"do": way.do, "price": way.price} for way in found.ways]}

@@ -25,7 +25,7 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.commands.summaries import Fed, tell_run, tell_traps
+from connectors.commands.summaries import Fed, report_run, report_traps
 from connectors.embedded.runner import (
     FileSink,
     LiveSink,
@@ -106,7 +106,7 @@ def _run_file(source: FileSource, home: Home, policy: Policy, key: bytes, *, as_
         file.begin()  # a store that is opened binds its key; what cannot be read is refused before
         with home() as runner:
             fed = _feed(file, source, runner)
-    tell_run(fed, as_json=as_json)
+    report_run(fed, as_json=as_json)
     problem = shortfall(fed.tally, fed.dropped) if fed.whole else None
     if problem is not None:
         raise problem
@@ -133,7 +133,7 @@ def _run_live(source: UdpSource, home: Home, policy: Policy, key: bytes, *, as_j
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
         made = run_async(_listen(source, policy, key, runner))
-    tell_traps(made, as_json=as_json)
+    report_traps(made, as_json=as_json)
 
 
 async def _listen(source: UdpSource, policy: Policy, key: bytes, runner: Embedded) -> Receiver:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from connectors.commands.options import print_json, tell_drops
+from connectors.commands.options import print_json, report_drops
 from connectors.files.text_rows import Tally
 from connectors.snmp.ingest import UNKNOWN_ACCESS_POINT, most_unknown
 from connectors.snmp.receiver import Receiver
@@ -22,22 +22,22 @@ class Fed(NamedTuple):
     """Whether it was fed to its end."""
 
 
-def tell_file(tally: Tally, *, as_json: bool) -> None:
+def report_file(tally: Tally, *, as_json: bool) -> None:
     """Say what became of a file that was sent on."""
     if as_json:
         print_json(_figures(tally))
         return
     click.echo(f"{tally.rows:,} rows, {tally.bad:,} bad")
-    tell_drops({}, tally.unknown_access_points, tally.outside)
+    report_drops({}, tally.unknown_access_points, tally.outside)
 
 
-def tell_run(fed: Fed, *, as_json: bool) -> None:
+def report_run(fed: Fed, *, as_json: bool) -> None:
     """Say what became of a file that was run through."""
     if as_json:
         print_json(_figures(fed.tally) | {"dropped": fed.dropped, "stopped": not fed.whole})
         return
     click.echo(f"{fed.tally.rows:,} rows, {fed.tally.bad:,} bad")
-    tell_drops(fed.dropped, fed.tally.unknown_access_points, fed.tally.outside)
+    report_drops(fed.dropped, fed.tally.unknown_access_points, fed.tally.outside)
     if not fed.whole:
         click.echo("stopped before the end of the file; the same command goes on from here")
 
@@ -46,7 +46,7 @@ def _figures(tally: Tally) -> dict[str, Any]:
     return {name: getattr(tally, name) for name in ("rows", "bad", "unknown_access_points", "outside")}
 
 
-def tell_traps(made: Receiver, *, as_json: bool) -> None:
+def report_traps(made: Receiver, *, as_json: bool) -> None:
     """Say what a receiver has had, and what became of it."""
     counters, state = made.counters, made.state
     dropped = {reason: n for reason, n in counters.dropped.items() if n}
@@ -65,7 +65,7 @@ def tell_traps(made: Receiver, *, as_json: bool) -> None:
     for reason, n in sorted(dropped.items()):
         click.echo(f"  {n:>8,}  dropped: {reason.replace('_', ' ')}")
         if reason == UNKNOWN_ACCESS_POINT:
-            _tell_unknown(unknown, others)
+            _list_unknown(unknown, others)
     for n, what in (
         (counters.waiting, "still in the queue"),
         (counters.kernel_drops, "lost in the kernel, beside these"),
@@ -79,7 +79,7 @@ def tell_traps(made: Receiver, *, as_json: bool) -> None:
         click.echo(f"site {site} is shut: it had more devices than max_devices")
 
 
-def _tell_unknown(unknown: dict[str, int], others: int) -> None:
+def _list_unknown(unknown: dict[str, int], others: int) -> None:
     """List access points that the policy lacks: equipment of the network, never a client."""
     for name, n in unknown.items():
         click.echo(f"  {n:>12,}  {name}")

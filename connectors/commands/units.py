@@ -26,7 +26,7 @@ def unit_words(unit: str, w: int | str = "w") -> str:
 
 
 def worse_than_zero(release: str, audience: str, error: float, mean: float) -> str:
-    """Return what to say of counts that tell less than the number 0 does."""
+    """Return what to say of counts that say less than the number 0 does."""
     return (
         f"{release} for {audience}: the mean error, {error:.2f}, is more than the mean count, {mean:.2f}. "
         "Always saying 0 would be nearer to the truth."

@@ -18,7 +18,7 @@ from stream.runners.embedded import Chains
 
 
 class DamagedMarkError(UsageError):
-    """A mark that is there and cannot be read: it tells as little as one that is gone."""
+    """A mark that is there and cannot be read: it says as little as one that is gone."""
 
 
 class MarkFile:

@@ -62,7 +62,7 @@ class Made:
     left_out: int
     """Times that were left out for all zones."""
     problem: DataError | None
-    """What to tell about bad rows and times that were left out."""
+    """What to report about bad rows and times that were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class _Row(NamedTuple):
 def _take(
     row: _Row, timezone: ZoneInfo, cells: dict[tuple[Micros, str], int], spoilt: set[Micros], tally: Tally
 ) -> None:
-    """Put a row into its cell; a bad one spoils its time, if that can be told."""
+    """Put a row into its cell; a bad one spoils its time, if that is known."""
     moments = instants(row.time, timezone)
     if not moments:
         tally.note(row.line, _TIME)

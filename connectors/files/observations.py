@@ -11,7 +11,7 @@ the file: it begins with the first row, and after the last one the watermark goe
 until nobody can be present any more. At each tick of the range every source gets a heartbeat, so windows
 close as they would have live. Rows that no window of the range can hold are left out.
 
-A bad row loses only itself: it is counted, and told by line and rule, never by its content. Where no end is
+A bad row loses only itself: it is counted, and reported by line and rule, never by its content. Where no end is
 given, one wrong year would close every window up to it; so of the stretches of rows between gaps of more
 than ``LEAP`` only the one with the most rows is believed. Whoever names the end of a recording says that its
 gaps are true.
@@ -76,11 +76,11 @@ class ObservationFile:
 
     @property
     def first(self) -> Micros | None:
-        """When the range begins; None before the file has been read, or where nothing tells."""
+        """When the range begins; None before the file has been read, or where nothing says."""
         return None if self._span is None else self._span[0]
 
     def begin(self) -> Micros | None:
-        """Read the file; return its session, None where neither range nor rows tell when it begins.
+        """Read the file; return its session, None where neither range nor rows say when it begins.
 
         Raises:
             UsageError: the file cannot be read or has other columns.

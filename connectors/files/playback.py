@@ -88,7 +88,7 @@ class Playback:
     def advance(self, time: Micros) -> Iterator[Message]:
         """Yield a heartbeat of every source for each tick before ``time``; what came before goes first.
 
-        Tick after tick, whatever rows there are: the order of the sites' records tells nothing of people.
+        Tick after tick, whatever rows there are: the order of the sites' records reveals nothing of people.
         """
         while (tick := self.due) < time:
             for name in [name for name, due in self._ticks.items() if due == tick]:

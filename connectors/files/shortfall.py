@@ -14,7 +14,7 @@ MANY = 10
 
 
 def shortfall(tally: Tally, dropped: dict[str, int] | None = None) -> DataError | None:
-    """Return what to tell about rows that were bad, and about many that were lost; None when there is nothing.
+    """Return what to report about rows that were bad, and about many that were lost; None when there is nothing.
 
     ``dropped`` holds the rows that sensing dropped, by reason; copies of batches that it had had are none.
     """

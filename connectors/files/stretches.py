@@ -25,7 +25,7 @@ class Stretches:
             day.add(time)
 
     def span(self, since: Micros | None, until: Micros | None) -> tuple[Micros, Micros] | None:
-        """Return when the range begins, and the last time that a row of it may have; None where nothing tells.
+        """Return when the range begins, and the last time that a row of it may have; None where nothing says.
 
         Args:
             since: the begin that was asked for; otherwise it is the first row's time.

@@ -1,6 +1,6 @@
 """Rows of text files: CSV or JSON lines, packed or not, and the account of those that are bad.
 
-A bad row loses only itself. What is told of it is its line and the rule that it broke, once for each rule;
+A bad row loses only itself. What is reported of it is its line and the rule that it broke, once for each rule;
 never what is in it.
 """
 
@@ -59,7 +59,7 @@ class Tally:
     outside: int = 0
     """Good rows that no window of the range can hold; they are left out."""
     leading: int = 0
-    """Good rows up to the begin of the range: whoever they tell of may still be there then."""
+    """Good rows up to the begin of the range: whoever they are about may still be there then."""
     unknown_access_points: int = 0
     locally_administered: int = 0
 
@@ -74,7 +74,7 @@ class Tally:
             problem.line = min(problem.line, line)
 
     def figures(self) -> dict[str, Any]:
-        """Return what programs are told."""
+        """Return what programs are given."""
         report = asdict(self) | {"problems": self.problems}
         del report["rules"], report["leading"]
         return report
@@ -118,7 +118,7 @@ def lines_of(path: Path, file: IO[str]) -> Iterator[Line]:
 
     Raises:
         UsageError: not even its first line can be read.
-        DataError: it is damaged further on, so that nothing tells what came after.
+        DataError: it is damaged further on, so that nothing shows what came after.
     """
     begun = False
     try:
@@ -148,7 +148,7 @@ def _ends(line: str) -> bool:
 def rows_of(path: Path, lines: Iterable[Line], columns: tuple[str, ...]) -> Iterator[tuple[int, Fields | str]]:
     """Yield each line's number and these columns' values, or the rule that the line as a whole breaks.
 
-    The file's name tells whether it holds CSV or JSON lines; raises what ``csv_rows`` does.
+    The file's name says whether it holds CSV or JSON lines; raises what ``csv_rows`` does.
     """
     jsonl = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
     yield from _json_rows(lines, columns) if jsonl else csv_rows(path, lines, columns)
@@ -178,7 +178,7 @@ def csv_rows(path: Path, lines: Iterable[Line], columns: tuple[str, ...]) -> Ite
 
 
 def _fields(line: str) -> list[str] | None:
-    """Return a line's fields, None where it has none that can be told: one line never takes in another."""
+    """Return a line's fields, None where it has none that can be made out: one line never takes in another."""
     if '"' not in line:
         return line.rstrip("\r\n").split(",")
     try:

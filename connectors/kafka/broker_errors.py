@@ -8,7 +8,7 @@ _MODULES = ("aiokafka.errors", "kafka.errors")
 def broker_error(error: BaseException) -> str | None:
     """Return what to say of an error of Kafka or of reaching it; None for any other error.
 
-    Of its text only what its kind says of itself is told: the rest may hold what was sent.
+    Of its text only what its kind says of itself is shown: the rest may hold what was sent.
     """
     kind = type(error)
     if kind.__module__ not in _MODULES:

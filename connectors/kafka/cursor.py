@@ -14,7 +14,7 @@ from stream.errors import UsageError
 
 
 class Cursor:
-    """Positions in a file; what it has not been told of will come again."""
+    """Positions in a file; what has not been reported to it will come again."""
 
     def __init__(self, path: Path) -> None:
         """Read the file, if it is there; UsageError when it is no cursor."""

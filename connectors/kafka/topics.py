@@ -42,7 +42,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
         PRESENCE: _RESTRICTED,
         OCCUPANCY: _RESTRICTED,
         SNAPSHOT: {
-            # An old snapshot tells where people were: it is compacted away within ten minutes. The last one
+            # An old snapshot shows where people were: it is compacted away within ten minutes. The last one
             # of a partition outlives the observations, so that a long outage is noticed as a loss.
             "cleanup.policy": "compact,delete",
             "segment.ms": str(5 * MINUTE_MS),

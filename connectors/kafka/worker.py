@@ -88,7 +88,7 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     working.cancel()
     left = await _within(LEAVE_TIMEOUT, _leave(app), "leaving the group")
     if failure is not None:
-        log.error("worker stopped: %s: %s", type(failure).__name__, _told(failure))
+        log.error("worker stopped: %s: %s", type(failure).__name__, _text_of(failure))
     code = 0 if saved else _code(failure)
     if not left:  # something hangs on a broker that is away; all that could be written has been
         sys.stderr.flush()
@@ -140,7 +140,7 @@ def _code(failure: BaseException | None) -> int:
     return 1
 
 
-def _told(failure: BaseException) -> str:
+def _text_of(failure: BaseException) -> str:
     """Return an error's text if it is one of ours, which never hold what was observed."""
     if isinstance(failure, TacetError):
         return str(failure)

@@ -47,7 +47,7 @@ ACCEPT_LOSS = Way(
 
 
 def kafka_findings(servers: str, key_file: Path | None, policy: Policy | None) -> list[Finding]:
-    """Return what keeps workers from going on, as far as the topics, key and policy tell."""
+    """Return what keeps workers from going on, as far as the topics, key and policy show."""
     found = asyncio.run(_findings(servers, key_file, policy))
     if not found:
         found += _of_books(servers)
@@ -170,7 +170,7 @@ def _without_snapshot(*, has_audit: bool) -> tuple[Way, ...]:
 async def _same_log(
     servers: str, partition: int, snapshot: bytes, given: tuple[keyfile.FileKeys | None, Policy | None, Control]
 ) -> bool:
-    """Return whether the log holds the message that the state read last; True where that cannot be told."""
+    """Return whether the log holds the message that the state read last; True where that is not known."""
     keys, policy, control = given
     if keys is None or policy is None or control.key not in (None, fingerprint(keys)):
         return True

@@ -81,7 +81,7 @@ KEY_COPY = Way(
 def store_findings(
     folder: Path, key_file: Path | None, policy: Policy | None, now: Micros | None = None
 ) -> list[Finding]:
-    """Return what keeps a run on an embedded store from going on, as far as store, key, policy and clock tell."""
+    """Return what keeps a run on an embedded store from going on, as far as store, key, policy and clock show."""
     found = [] if key_file is None else list(_unusable(key_file))
     known = None if found else key_file
     try:

@@ -68,7 +68,7 @@ class TrapSchedule:
     counts: MappingProxyType[str, int]
     """Exact numbers. Sent: ``cold_start``, ``associate``, ``associate_statistics``, ``run_state``,
     ``unknown_ap``, ``wrong_community``, ``flood``, ``keepalive``; they add up to ``sent``, second arrivals
-    counted in their kind. Told besides: ``copies`` (second arrivals), ``late`` (held up), and ``lost`` and
+    counted in their kind. Reported besides: ``copies`` (second arrivals), ``late`` (held up), and ``lost`` and
     ``silent``: made, but not sent."""
     community: bytes = field(repr=False)
     version: int = 2

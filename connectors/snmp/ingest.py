@@ -36,7 +36,7 @@ TICK_OF_UPTIME: Micros = 10_000
 UNKNOWN_LISTED = 256
 """So many unknown access points are remembered by address; further ones are only counted."""
 MOST_UNKNOWN = 20
-"""So many of them, the most frequent, are told at the end."""
+"""So many of them, the most frequent, are listed at the end."""
 
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
@@ -360,7 +360,7 @@ def _alias(name: str) -> str:
 def most_unknown(state: IngestState) -> dict[str, int]:
     """Return the unknown access points with the most traps, and their traps, most first.
 
-    Only radio addresses are told, of equipment in the owner's own network that the policy lacks: a name is free
+    Only radio addresses are reported, of equipment in the owner's own network that the policy lacks: a name is free
     text, and an address that was also seen as a client's is nobody's business.
     """
     clients = {client.hex(":") for seen in state.seen.values() for client in seen}

@@ -69,7 +69,7 @@ class Port:
         """Ask for a buffer, read back what was granted, and say so when it is less."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted)
         granted = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
-        usable = granted // 2 if sys.platform == "linux" else granted  # Linux grants and tells the double
+        usable = granted // 2 if sys.platform == "linux" else granted  # Linux grants and reports the double
         if usable < wanted:
             structlog.get_logger("tacet.snmp").warning(
                 "receive_buffer_small", asked=wanted, granted=usable, raise_with="net.core.rmem_max"
@@ -144,7 +144,7 @@ class Port:
         asyncio.get_running_loop().add_reader(self._socket, self._on_readable)
 
     def _on_readable(self) -> None:
-        """Go from being told of each datagram to looking now and then, until nothing comes."""
+        """Go from being called for each datagram to looking now and then, until nothing comes."""
         asyncio.get_running_loop().remove_reader(self._socket)
         self._look()
 

@@ -155,7 +155,7 @@ class Receiver:
             try:
                 now = self._clock.now()
             except ClockStepError:
-                return  # whoever reads the clock next tells
+                return  # whoever reads the clock next reports it
             self._ingest.run_on(self.state, now)
             await asyncio.sleep((GRID - now % GRID) / SECOND)
 

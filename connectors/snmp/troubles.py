@@ -1,7 +1,7 @@
 """What a connector that keeps running says of traps that it drops: every minute, not only at its end.
 
 An operator who has forgotten an access point, a controller or a community would otherwise learn of it when
-the process is stopped. Only what points to a fault is told, and how much of it by power of ten: traps are
+the process is stopped. Only what points to a fault is reported, and how much of it by power of ten: traps are
 people, and an exact number would count them.
 """
 
@@ -27,7 +27,7 @@ log = structlog.get_logger("tacet.run")
 
 
 class Troubles:
-    """Remembers what has been told."""
+    """Remembers what has been reported."""
 
     def __init__(self) -> None:
         self._dropped: dict[str, int] = {}

@@ -43,7 +43,7 @@ from stream.schemas import LEAKAGE, json_float, rfc3339
 
 @dataclass(slots=True)
 class AccountState:
-    """Sums per reader, and how much of people's habits attributes have told."""
+    """Sums per reader, and how much of people's habits attributes have revealed."""
 
     sums: dict[str, Sums] = field(default_factory=dict)
     habits: Habits = field(default_factory=dict)
@@ -53,7 +53,7 @@ class AccountState:
     """What the latest days' count releases were charged."""
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
-        """Go on with what was told and charged of zones under every name that they have now (``zones_now``)."""
+        """Go on with what was published and charged of zones under every name that they have now (``zones_now``)."""
         self.habits = habits_renamed(self.habits, now)
         self.charged.rename(now)
 

@@ -1,6 +1,6 @@
 """What the attributes of a day have given away: posterior-odds factors, habits, information.
 
-For every attribute of a zone's day and every reader who was told something about that zone's day:
+For every attribute of a zone's day and every reader of anything about that zone's day:
 
 | figure        | holds                                                                                        |
 |---------------|----------------------------------------------------------------------------------------------|

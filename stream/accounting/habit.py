@@ -16,7 +16,7 @@ from stream.accounting.charged import renamed
 
 
 class HabitOf(NamedTuple):
-    """Whose habit it is, and who was told of it."""
+    """Whose habit it is, and who has read of it."""
 
     zones: tuple[str, ...]
     """Ascending; none: of zones that are not known."""

@@ -83,7 +83,7 @@ def release_counts(
         naming: labels, keys and calendar.
         times: ends of the windows, strictly ascending microseconds, shape [T].
         counts: shape [T, zones], at least 0.
-        progress: told how many windows are done.
+        progress: called with how many windows are done.
 
     Raises:
         UsageError: shapes do not fit, times do not ascend, or a count is negative.

@@ -80,7 +80,7 @@ class RegimeFilter:
     """The filter of one epsilon over all zones of a site, a stage of the stream."""
 
     capacities: tuple[int, ...]
-    """Each zone's largest count, from the policy: sized by data it would tell about them."""
+    """Each zone's largest count, from the policy: sized by data it would reveal them."""
     epsilon: Fraction
     calendar: bool = True
 

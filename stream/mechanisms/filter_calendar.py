@@ -25,7 +25,7 @@ _LEAST_MASS = 0.02
 """Below this the history of an hour says nothing yet."""
 _LEAST_DAYS = 0.2
 _LEAST_SHARE = 1e-7
-"""History below this is kept as 0: it could not be told from the .05/(C+1) that every count is given."""
+"""History below this is kept as 0: it could not be distinguished from the .05/(C+1) that every count is given."""
 _LOWEST = -39.0
 """Weights below e**-39 are raised to it, so that products of 32 bits keep their digits."""
 

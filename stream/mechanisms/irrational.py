@@ -1,7 +1,7 @@
 """Exact integer parts of irrational numbers.
 
 The probabilities of exponential noise with a rational epsilon are transcendental (Lindemann-Weierstrass),
-so a decimal expansion that is long enough always tells on which side of a binary fraction they lie. The
+so a decimal expansion that is long enough always shows on which side of a binary fraction they lie. The
 functions here take as many digits as the question needs and no decision is left to a rounding error.
 """
 

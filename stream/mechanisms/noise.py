@@ -130,7 +130,7 @@ def _magnitudes(uniform: Ints, epsilon: Fraction) -> tuple[Ints, NDArray[np.bool
 
 
 def _by_table(uniform: Ints, table: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return #{k: u < T_k}, and where u equals some T_k, so that more digits must tell."""
+    """Return #{k: u < T_k}, and where u equals some T_k, so that more digits must decide."""
     ascending = table[::-1]
     above = np.searchsorted(ascending, uniform, side="right")
     return len(table) - above, ascending[above - 1] == uniform

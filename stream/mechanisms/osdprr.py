@@ -4,7 +4,7 @@ A sensitive record is never shown; any other is shown with probability 1 - e**-�
 2, after Doudalis et al., arXiv 1712.05888), so a suppressed record is at most e**ε likelier to be sensitive
 than before. Asking again must not toss again: n independent withholdings would give e**(nε) (their Corollary
 1). Every record therefore has one permanent uniform number U, and an epsilon shows it iff U < 1 - e**-ε:
-audiences are nested and together know what the largest epsilon tells.
+audiences are nested and together know what the largest epsilon reveals.
 """
 
 from __future__ import annotations

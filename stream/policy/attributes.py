@@ -39,7 +39,7 @@ class AttributeKind:
     step: Decimal | None
     """Distance of neighbouring numbers; None where values are local times."""
     working_hours: bool = False
-    """Whether it tells of working hours, which a site then has to have."""
+    """Whether it is about working hours, which a site then has to have."""
     beside_others: bool = False
     """Whether ``release.attribute_logic`` knows which values of the others its own leave possible. Without that it is
     released only where no other attribute of the zone is."""

@@ -244,7 +244,7 @@ def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
 
 
 def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
-    """Raise ValueError unless people are counted in every site's working hours, of which an attribute tells."""
+    """Raise ValueError unless people are counted in every site's working hours, which an attribute is about."""
     for name, site in sites.items():
         first, behind = site.working_ticks
         if first >= behind:

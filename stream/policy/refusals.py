@@ -1,4 +1,4 @@
-"""What is told of values that a policy or a setting may not have: key, rule and value, in plain words.
+"""What is said of values that a policy or a setting may not have: key, rule and value, in plain words.
 
 pydantic finds what is wrong; the words are chosen here, by the kind of what it found, so that nobody who
 writes a policy has to know the words of a library.
@@ -46,7 +46,7 @@ _KINDS = (
     ("path", "must be a path"),
 )
 _BARE = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_SHOWN}}}")
-"""A key as TOML takes it without quotes; any other is told as a value is."""
+"""A key as TOML takes it without quotes; any other is shown as a value is."""
 _HEADER = re.compile(r"\s*\[\[\s*(.+?)\s*\]\]\s*(?:#.*)?")
 
 
@@ -71,7 +71,7 @@ def rule_of(problem: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as it is told, cut where it is long; nothing for what has parts."""
+    """Return a value as it is shown, cut where it is long; nothing for what has parts."""
     if isinstance(value, dict | list | tuple | BaseModel):
         return ""
     try:

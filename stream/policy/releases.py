@@ -276,7 +276,7 @@ def _check_parts(release: CountRelease) -> None:
 
 
 def _parts(release: CountRelease, audience: str, epsilon: Fraction) -> Iterator[tuple[Fraction, Fraction, str]]:
-    """Yield each part of an epsilon, the least that it may be, and the rule to tell where it is less."""
+    """Yield each part of an epsilon, the least that it may be, and the rule to report where it is less."""
     key, least = f"epsilon.{audience}", release.declared.smallest
     overlap = max(Counter(zone for zones in release.states.values() for zone in set(zones)).values(), default=1)
     parts, where = overlap, f" with a zone in {overlap} states" if release.states else ""

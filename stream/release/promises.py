@@ -60,7 +60,7 @@ class AttributePromise:
     with_counts: float
     """The larger of ``factor`` and ``exact``, with every count release of the same zone that this reader sees."""
     habit: dict[int, float]
-    """Odds factor of a constant habit over so many days, each of which tells the larger of the first two."""
+    """Odds factor of a constant habit over so many days, each of which reveals the larger of the first two."""
 
 
 def count_promises(policy: Policy) -> list[CountPromise]:
@@ -215,7 +215,7 @@ def _check_values(site: Site, releases: tuple[AttributeRelease, ...], file: str)
 
 
 def _check_absence(releases: tuple[AttributeRelease, ...], file: str) -> None:
-    """Raise PolicyError when one release may tell that nobody came, which another holds sensitive."""
+    """Raise PolicyError when one release may show that nobody came, which another holds sensitive."""
     owner = {release.absent: release.name for release in releases}
     if len(owner) > 1:
         msg = (

@@ -58,8 +58,8 @@ class Partition:
         """Take the policy to go on with, and all accepted ones in their order where they are kept.
 
         ``owns`` says whether a site belongs to this partition: a message of any other is not folded in. ``alarm``
-        is told of each site that shuts, and again of each that is found shut at a start, unless it is in ``reopen``:
-        these go on instead.
+        is called with each site that shuts, and again with each that is found shut at a start, unless it is in
+        ``reopen``: these go on instead.
         """
         self.sites = Sites(policy, keys, options, alarm)
         self.counters = Counters()

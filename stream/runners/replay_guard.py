@@ -16,7 +16,7 @@ import orjson
 from stream.accounting.ledger import refuse_other
 
 Mark = tuple[int, str]
-"""Offset and keyed digest of a message: tells it from any other without telling what it holds."""
+"""Offset and keyed digest of a message: distinguishes it from any other without revealing what it holds."""
 
 
 class ReplayGuard:

@@ -89,7 +89,7 @@ class Sites:
     """The engines of all sites of a partition, under one policy."""
 
     def __init__(self, policy: Policy, keys: Keys, options: Options, alarm: Callable[[str], None]) -> None:
-        """Begin without any state; ``alarm`` is told of each site that shuts at ``max_devices``."""
+        """Begin without any state; ``alarm`` is called with each site that shuts at ``max_devices``."""
         self._keys = keys
         self._options = options
         self._alarm = alarm

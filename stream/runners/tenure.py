@@ -302,7 +302,7 @@ class Tenures:
     async def open(self, partition: int, bounds: Bounds) -> Tenure:
         """Take a partition and restore it; return the tenure at its position.
 
-        ``bounds`` tells which offsets [begin, end) the log holds; it is asked when no earlier owner can move
+        ``bounds`` says which offsets [begin, end) the log holds; it is asked when no earlier owner can move
         the position any more.
         """
         writer = await self._journal.take(partition)

@@ -264,7 +264,7 @@ def _pull(correlation: Floats, weights: Floats, target: int, knows: tuple[int, .
 
 
 def group_leakage(size: int, rho: float, p: float, epsilon: float) -> float:
-    """Return what a count at ``epsilon`` tells about one of ``size`` persons who move together, in nats.
+    """Return what a count at ``epsilon`` reveals about one of ``size`` persons who move together, in nats.
 
     Each of the others is in the room with probability q1 = p + rho (1 - p) if the first is, q0 = p (1 - rho)
     if not, independently given the first. The counts for the two cases are ordered by likelihood ratio and
