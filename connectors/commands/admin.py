@@ -95,7 +95,7 @@ def show(file: Path, *, as_json: bool) -> None:
 @click.argument("file", type=FILE)
 @json_option
 def plan(file: Path, *, as_json: bool) -> None:
-    """Tell, before anything runs, what a day will cost and how good its releases will be.
+    """Report, before anything runs, what a day will cost and how good its releases will be.
 
     Errors are those on the day that 'tacet simulate --seed 1' makes.
     """

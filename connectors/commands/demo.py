@@ -66,7 +66,7 @@ class Demo:
 @click.option("--speed", type=click.FloatRange(1, 5000), default=SPEED, show_default=True, help="Times real time.")
 @json_option
 def demo(folder: Path | None, seed: int, speed: float, *, as_json: bool) -> None:
-    """Run one simulated day from SNMP traps to private releases, and tell how it went.
+    """Run one simulated day from SNMP traps to private releases, and say how it went.
 
     A building of 64 access points is simulated; its controller sends real traps over UDP on loopback; the
     pipeline counts, releases and accounts; the releases are compared with the truth. About a minute.

@@ -181,7 +181,7 @@ def _sensitive(release: AttributeRelease) -> str:
         f"{name} {' or '.join(f'{key} {value}' for key, value in rule.sensitive.model_dump(exclude_none=True).items())}"
         for name, rule in release.attributes.items()
     )
-    absent = "counts as sensitive" if release.absent == "sensitive" else "may be told"
+    absent = "counts as sensitive" if release.absent == "sensitive" else "may be published"
     return f"{release.name}: sensitive is {', '.join(tests)}; a day without anybody {absent}."
 
 
@@ -236,7 +236,7 @@ def _rules(release: AttributeRelease, model: DayModel | None) -> Iterator[str]:
         epsilons = {name: epsilon for name, epsilon in largest_epsilons(release).items() if name in asked}
         bits, target = math.fsum(model.information_bits(epsilons).values()), release.information_target
         aim = "no information_target" if target is None else f"information_target {target:g}"
-        yield f"{release.name}: tells {bits:.3g} bits of a zone's day on average ({aim})."
+        yield f"{release.name}: reveals {bits:.3g} bits of a zone's day on average ({aim})."
 
 
 # --- the rest -----------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def one_line(record: Release) -> str:
 
 @click.command()
 @where_options
-@click.option("--policy", "policy_file", type=FILE, help="Also tell how many releases its last day has left.")
+@click.option("--policy", "policy_file", type=FILE, help="Also report how many releases its last day has left.")
 @json_option
 @click.pass_obj
 def status(

@@ -84,7 +84,7 @@ async def _findings(servers: str, key_file: Path | None, policy: Policy | None) 
 def _grown(topic: str, count: int, wanted: int | None) -> Finding:
     what = f"topic {topic}: has {count} partitions, the cluster {wanted}; Kafka cannot take any away"
     if topic == OBSERVATIONS:
-        again = "stop ingests, wait until 'tacet status' tells no lag, delete the topic, 'tacet topics create', then "
+        again = "stop ingests, wait until 'tacet status' shows no lag, delete the topic, 'tacet topics create', then "
         return Finding(what, (Way(again + ACCEPT_LOSS.do, ACCEPT_LOSS.price),))
     copied = Way(
         f"stop the workers, copy partitions 0 to {(wanted or 1) - 1} elsewhere, delete the topic, "

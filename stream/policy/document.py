@@ -249,7 +249,7 @@ def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
         first, behind = site.working_ticks
         if first >= behind:
             begin, end = site.working_hours
-            msg = f"site.{name}.working_hours: must hold a tick, which {attribute} tells of, got {begin} to {end}"
+            msg = f"site.{name}.working_hours: must hold a tick, which {attribute} is about, got {begin} to {end}"
             raise ValueError(msg)
 
 

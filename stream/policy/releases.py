@@ -371,7 +371,7 @@ def _check_model(release: AttributeRelease) -> None:
         _check_cuts(release, name, cuts)
     asked = {audience for attribute in release.attributes.values() for audience in attribute.epsilon}
     if release.guard == "adaptive" and (release.cap is None or len(asked) > 1):
-        msg = "guard = 'adaptive' needs a cap, and one audience: its decisions tell what that audience has seen"
+        msg = "guard = 'adaptive' needs a cap, and one audience: its decisions reveal what that audience has seen"
         raise ValueError(msg)
 
 

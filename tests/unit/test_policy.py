@@ -230,7 +230,7 @@ sensitive = { before = "07:00" }
 )
 def test_working_hours_of_which_a_level_is_told_hold_a_tick(tick: Any, hours: Any) -> None:
     site = f'working_hours = ["{hours[0]}", "{hours[1]}"]'
-    assert f"site.dbh.working_hours: must hold a tick, which occupancy_level tells of, got {hours[0]} to" in refusal(
+    assert f"site.dbh.working_hours: must hold a tick, which occupancy_level is about, got {hours[0]} to" in refusal(
         policy_text(tick=tick, site=site)
     )
     load_policy(policy_text(COUNTS, tick=tick, site=site))
