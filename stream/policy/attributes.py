@@ -5,11 +5,13 @@ A policy may name what stands in ``ATTRIBUTES`` and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple
+
+from stream.policy.day_shape import DayShape, Span
 
 LEVEL_STEP = Decimal("0.0001")
 """Levels are rounded to whole multiples of it."""
@@ -30,19 +32,36 @@ class DayFacts(NamedTuple):
     """All ticks in working hours."""
 
 
+Value = str | int | float
+Reach = Callable[[DayShape, int], Span]
+"""From an attribute's number to the numbers that another one can have on the same day."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logic:
+    """What an attribute's values say of the others of the same day; it is a whole number here."""
+
+    numbers: Callable[[DayShape], Span]
+    """Which numbers it can have on an occupied day."""
+    shown: Callable[[DayShape, int], Value]
+    """The value that is shown for a number."""
+    reach: Mapping[str, Reach]
+    """Other attribute -> the least and the greatest number that it has on days on which this one has a number."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeKind:
     """What an attribute declares."""
 
-    value: Callable[[DayFacts], str | int | float]
+    value: Callable[[DayFacts], Value]
     """How it is read off a day; local times as ``HH:MM``."""
     step: Decimal | None
     """Distance of neighbouring numbers; None where values are local times."""
     working_hours: bool = False
     """Whether it is about working hours, which a site then has to have."""
-    beside_others: bool = False
-    """Whether ``release.attribute_logic`` knows which values of the others its own leave possible. Without that it is
-    released only where no other attribute of the zone is."""
+    logic: Logic | None = None
+    """Two attributes of a zone are released only where the logic of each names the other; without any, an attribute
+    is released only where no other of the zone is."""
 
     @property
     def is_time(self) -> bool:
@@ -59,10 +78,69 @@ def _level(day: DayFacts) -> float:
     return round(day.busy / day.working, 4) if day.working else 0.0
 
 
+def _ticks(day: DayShape) -> Span:
+    return Span(0, day.ticks - 1)
+
+
+def _levels_after(day: DayShape, first: int) -> Span:
+    """Occupied working ticks of days whose first occupied tick is ``first``."""
+    return Span(int(day.begins <= first < day.ends), max(0, day.ends - max(first, day.begins)))
+
+
+def _levels_until(day: DayShape, last: int) -> Span:
+    """Occupied working ticks of days whose last occupied tick is ``last``."""
+    return Span(int(day.begins <= last < day.ends), max(0, min(last, day.ends - 1) - day.begins + 1))
+
+
+def _outside_work(day: DayShape) -> Span:
+    """First and last tick outside of the working hours."""
+    first = 0 if day.begins > 0 else day.ends
+    return Span(first, day.ticks - 1 if day.ends < day.ticks else day.begins - 1)
+
+
+_ARRIVAL = Logic(
+    numbers=_ticks,
+    shown=DayShape.local_time,
+    reach={
+        "departure": lambda day, first: Span(first, day.ticks - 1),
+        "breaks": lambda day, first: Span(0, (day.ticks - 1 - first) // (day.empty + 1)),
+        "occupancy_level": _levels_after,
+    },
+)
+_DEPARTURE = Logic(
+    numbers=_ticks,
+    shown=DayShape.local_time,
+    reach={
+        "arrival": lambda _, last: Span(0, last),
+        "breaks": lambda day, last: Span(0, last // (day.empty + 1)),
+        "occupancy_level": _levels_until,
+    },
+)
+_BREAKS = Logic(
+    numbers=lambda day: Span(0, day.most_breaks),
+    shown=lambda _, breaks: breaks,
+    reach={
+        "arrival": lambda day, breaks: Span(0, day.ticks - 1 - breaks * (day.empty + 1)),
+        "departure": lambda day, breaks: Span(breaks * (day.empty + 1), day.ticks - 1),
+        "occupancy_level": DayShape.levels_with,
+    },
+)
+_LEVEL = Logic(
+    numbers=lambda day: Span(0, day.work),
+    shown=lambda day, occupied: round(occupied / day.work, 4),
+    reach={
+        "arrival": lambda day, occupied: Span(0, day.ends - occupied) if occupied else _outside_work(day),
+        "departure": lambda day, occupied: (
+            Span(day.begins + occupied - 1, day.ticks - 1) if occupied else _outside_work(day)
+        ),
+        "breaks": DayShape.breaks_with,
+    },
+)
+
 ATTRIBUTES: dict[str, AttributeKind] = {
-    "arrival": AttributeKind(value=lambda day: day.first.strftime("%H:%M"), step=None, beside_others=True),
-    "departure": AttributeKind(value=lambda day: day.last.strftime("%H:%M"), step=None, beside_others=True),
-    "breaks": AttributeKind(value=lambda day: day.breaks, step=Decimal(1), beside_others=True),
-    "occupancy_level": AttributeKind(value=_level, step=LEVEL_STEP, working_hours=True, beside_others=True),
+    "arrival": AttributeKind(value=lambda day: day.first.strftime("%H:%M"), step=None, logic=_ARRIVAL),
+    "departure": AttributeKind(value=lambda day: day.last.strftime("%H:%M"), step=None, logic=_DEPARTURE),
+    "breaks": AttributeKind(value=lambda day: day.breaks, step=Decimal(1), logic=_BREAKS),
+    "occupancy_level": AttributeKind(value=_level, step=LEVEL_STEP, working_hours=True, logic=_LEVEL),
 }
 """Name in the policy -> declaration, in the order in which a day's records come."""

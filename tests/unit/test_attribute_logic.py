@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from stream.policy.attributes import ATTRIBUTES
+from stream.policy.day_shape import DayShape
 from stream.policy.document import AttributeRelease, Site
-from stream.release.attribute_logic import _Day, implications
+from stream.release.attribute_logic import implications
 
 SITE = Site.model_validate(
     {
@@ -44,7 +46,7 @@ def test_usual_office_rules_give_nothing_away() -> None:
     assert list(implications(SITE, rules)) == []
 
 
-def attributes_of(occupied: list[int], day: _Day) -> dict[str, int]:
+def attributes_of(occupied: list[int], day: DayShape) -> dict[str, int]:
     gaps = [later - earlier - 1 for earlier, later in itertools.pairwise(occupied)]
     return {
         "arrival": occupied[0],
@@ -55,7 +57,14 @@ def attributes_of(occupied: list[int], day: _Day) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "day", [_Day(12, 4, 9, 1), _Day(12, 0, 6, 2), _Day(12, 3, 12, 3), _Day(11, 4, 8, 3), _Day(12, 5, 6, 2)]
+    "day",
+    [
+        DayShape(12, 4, 9, 1),
+        DayShape(12, 0, 6, 2),
+        DayShape(12, 3, 12, 3),
+        DayShape(11, 4, 8, 3),
+        DayShape(12, 5, 6, 2),
+    ],
 )
 def test_reach_is_what_some_day_has_for_every_small_day(day: Any) -> None:
     """Every set of occupied ticks of a small day; a reach may not be too small or too large at its ends."""
@@ -65,5 +74,7 @@ def test_reach_is_what_some_day_has_for_every_small_day(day: Any) -> None:
         for shown, hidden in itertools.permutations(found, 2):
             seen.setdefault((shown, found[shown], hidden), set()).add(found[hidden])
     for (shown, number, hidden), numbers in seen.items():
-        low, high = day.reach(shown, number, hidden)
+        logic = ATTRIBUTES[shown].logic
+        assert logic is not None
+        low, high = logic.reach[hidden](day, number)
         assert (low, high) == (min(numbers), max(numbers)), (shown, number, hidden)

@@ -40,6 +40,15 @@ def test_an_attribute_of_which_nobody_knows_what_it_says_of_others_is_released_a
 ) -> None:
     policy = building()
     check_attribute_logic(policy)
-    monkeypatch.setitem(ATTRIBUTES, "arrival", replace(ATTRIBUTES["arrival"], beside_others=False))
+    monkeypatch.setitem(ATTRIBUTES, "arrival", replace(ATTRIBUTES["arrival"], logic=None))
     with pytest.raises(PolicyError, match="arrival must be the only attribute that is released of a zone"):
         check_attribute_logic(policy)
+
+
+def test_two_attributes_of_which_one_does_not_name_the_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    logic = ATTRIBUTES["arrival"].logic
+    assert logic is not None
+    silent = replace(logic, reach={name: reach for name, reach in logic.reach.items() if name != "occupancy_level"})
+    monkeypatch.setitem(ATTRIBUTES, "arrival", replace(ATTRIBUTES["arrival"], logic=silent))
+    with pytest.raises(PolicyError, match="arrival must be the only attribute that is released of a zone"):
+        check_attribute_logic(building())

@@ -12,8 +12,8 @@ import pytest
 from stream.errors import DataError, UsageError
 from stream.operators import scan as scan_days
 from stream.policy.attributes import ATTRIBUTES
+from stream.policy.day_shape import DayShape
 from stream.records import MINUTE, DayAttribute, OccupancyWindow
-from stream.release.attribute_logic import _Day
 from stream.sensing.attributes import BREAK, DayAttributes
 
 TICK = 5 * MINUTE
@@ -248,7 +248,7 @@ def test_what_is_a_break_here_is_one_in_the_logic_of_attributes(empty: Any) -> N
     """Occupied at one tick, then empty for some: the most breaks that a day can have are counted here."""
     occupied = [local for place, (_, local) in enumerate(ticks_of(MONDAY)) if place % (empty + 1) == 0]
     found = values(day_of(*occupied))["breaks"]
-    most = _Day(288, 96, 216, -(-BREAK // TICK)).domain("breaks").high
+    most = DayShape(288, 96, 216, -(-BREAK // TICK)).most_breaks
     assert found == (len(occupied) - 1 if empty * TICK >= 15 * MINUTE else 0)
     assert (found == most) is (empty == 3)
 
