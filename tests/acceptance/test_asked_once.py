@@ -321,8 +321,8 @@ def test_a_habit_goes_on_over_a_new_id_also_where_the_new_policy_first_releases_
     text = BUILDING.format(max_factor=math.exp(3)).replace('id = "x"', 'id = "y"')
     renamed = load_policy(text + door() + office())
     run((late_comer, renamed), where, key, first=NOON_AFTER + TICK, last=NOON_AFTER, accept_policy=True)
-    first = {"first": MIDNIGHT, "last": MIDNIGHT + TICK}
-    backfill((late_comer, renamed), where, key, attempt=2, names=["door"], earlier=[PLAIN], **first)
+    first, last = MIDNIGHT, MIDNIGHT + TICK
+    backfill((late_comer, renamed), where, key, attempt=2, names=["door"], earlier=[PLAIN], first=first, last=last)
     run((late_comer, renamed), where, key, first=NOON_AFTER + TICK, last=NOON_AFTER + 2 * DAY)
     habits = [record["habit"]["office-day/arrival"]["facilities"] for record in leakage(where) if record.get("habit")]
     assert [habit["days"] for habit in habits] == [1, 2]

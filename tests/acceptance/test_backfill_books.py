@@ -1,6 +1,6 @@
 """What a late release costs: budgets that look both ways, and an account in the order of windows."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
@@ -71,8 +71,8 @@ def leakage(where: Path) -> list[dict[str, Any]]:
     return in_order([orjson.loads(value) for value in read_topic(where, LEAKAGE)])
 
 
-def by_day(audit: Iterable[dict[str, Any]], audience: str = "facilities") -> Counter[Any]:
-    spent: Counter[Any] = Counter()
+def by_day(audit: Iterable[dict[str, Any]], audience: str = "facilities") -> dict[int, Fraction]:
+    spent: dict[int, Fraction] = defaultdict(Fraction)
     for entry in audit:
         if entry["audience"] == audience:
             spent[(parse_time(entry["window_end"]) - TICK) // DAY] += Fraction(entry["nano"], 10**9)
@@ -88,7 +88,7 @@ def by_window(audit: Iterable[dict[str, Any]]) -> dict[int, Fraction]:
 
 def largest_run(audit: Iterable[dict[str, Any]], w: int = 12) -> Fraction:
     spent = by_window(audit)
-    return max(sum(spent.get(end + n * TICK, 0) for n in range(w)) for end in spent)
+    return max(sum((spent.get(end + n * TICK, Fraction(0)) for n in range(w)), Fraction(0)) for end in spent)
 
 
 # --- budgets ------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def test_what_was_released_under_an_earlier_policy_is_accounted_for_by_that_poli
         backfill((recording, plain), tmp_path / "s", key)
     backfill((recording, plain), tmp_path / "s", key, earlier=[grouped])
     spent = by_window(entries(tmp_path / "s"))
-    assert (spent[FIRST], spent[NOON], spent[SOON]) == (Fraction(1, 2), 1, Fraction(1, 2))
+    assert (spent[FIRST], spent[NOON], spent[SOON]) == (Fraction(1, 2), Fraction(1), Fraction(1, 2))
     last = leakage(tmp_path / "s")[-1]["audiences"]["facilities"]
     assert Fraction(last["device_total"]) == sum(spent.values())
     readers = readers_of(["facilities", "public"])

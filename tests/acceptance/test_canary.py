@@ -43,7 +43,7 @@ from stream.errors import TacetError
 from stream.keys import subkey
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import load_policy
-from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow
+from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow, Published
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, encode_message, parse_record
 from stream.sensing.pseudonyms import Pseudonyms
@@ -299,8 +299,9 @@ epsilon = {{ board = "0.01" }}
     texts: list[str] = []
     for n in range(80 if mechanism != "filter" else 12):
         window = OccupancyWindow(SITE, EVENING + n * policy.site[SITE].tick, (TRUE_COUNT,) * 6, 1)  # type: ignore[arg-type]
-        outputs = list(made._publish(states, window))
-        texts += [out.value.decode() + out.id for out in outputs]
+        for out in made._publish(states, window):
+            assert isinstance(out, Published)
+            texts.append(out.value.decode() + out.id)
     hits = sum(len(re.findall(rf"(?<![0-9a-f]){TRUE_COUNT}(?![0-9a-f])", text)) for text in texts)
     allowed = 8 if mechanism != "filter" else 30
     assert hits <= allowed

@@ -319,13 +319,12 @@ def test_attribute_record_has_its_fields_and_a_value_only_when_released(day: Day
 def test_run_and_subscribe_give_the_lines_of_replay(day: Day) -> None:
     counts = {"facilities": "occupancy", "public": "floors"}
     wanted = [(audience, release) for audience in counts for release in (counts[audience], "office-day")]
-    printed = together(
-        *(
-            ["subscribe", "--store", day.store, "--audience", audience, "--release", release, "--from-start",
-             "--until-end", "--json"]
-            for audience, release in wanted
-        )
-    )  # fmt: skip
+    commands: list[list[str | Path]] = [
+        ["subscribe", "--store", day.store, "--audience", audience, "--release", release, "--from-start",
+         "--until-end", "--json"]
+        for audience, release in wanted
+    ]  # fmt: skip
+    printed = together(*commands)
     for (audience, release), lines in zip(wanted, printed, strict=True):
         assert lines == (day.out / "private" / audience / f"{release}.jsonl").read_text(), (audience, release)
     assert printed[0]
@@ -710,7 +709,7 @@ def test_wrong_usage_is_exit_code_2_and_says_what(world: World, arguments: list[
 
 def test_version_is_the_distributions(world: World) -> None:
     del world
-    assert tacet("--version").stdout.strip() == f"tacet, version {version('tacet')}"
+    assert tacet("--version").stdout.strip() == f"tacet, version {version('tacet-occupancy')}"
 
 
 @pytest.mark.parametrize("path", all_commands(verbs), ids=" ".join)

@@ -66,8 +66,8 @@ def test_a_newest_first_file_gives_the_bytes_of_the_sorted_one(ground: Ground) -
         ground.call("replay", file, "--out", ground.folder / verb, "--include-restricted")
     names = sorted(path.relative_to(ground.folder / "sorted") for path in (ground.folder / "sorted").rglob("*.*"))
     assert len(names) == 6
-    for name in names:
-        assert (ground.folder / "newest" / name).read_bytes() == (ground.folder / "sorted" / name).read_bytes(), name
+    for path in names:
+        assert (ground.folder / "newest" / path).read_bytes() == (ground.folder / "sorted" / path).read_bytes(), path
     for name, file in (("one", ground.rows), ("two", ground.newest_first)):
         ground.call("run", "--observations", file, "--store", ground.folder / name, *RANGE)
     records = [

@@ -56,7 +56,8 @@ def test_draws_of_the_two_table_method_have_the_exact_law() -> None:
 def rounded_laplace(epsilon: Fraction) -> Ints:
     uniform = (words(KEY, label("rounded"), N).astype(np.float64) + 0.5) / 2.0**64 - 0.5
     continuous = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) / float(epsilon)
-    return np.rint(continuous).astype(np.int64)
+    drawn: Ints = np.rint(continuous).astype(np.int64)
+    return drawn
 
 
 WRONG: dict[str, Callable[[Fraction], Ints]] = {
@@ -107,7 +108,8 @@ def test_draws_agree_with_those_of_opendp() -> None:
 def step_pmf(finer: Fraction, coarser: Fraction, z: Ints) -> np.ndarray:
     a_1, a_2 = np.exp(-float(coarser)), np.exp(-float(finer))
     p_0 = ((1 - a_1) / (1 - a_2)) ** 2 * a_2 / a_1
-    return p_0 * (z == 0) + (1 - p_0) * pmf(coarser, z)
+    added: np.ndarray = p_0 * (z == 0) + (1 - p_0) * pmf(coarser, z)
+    return added
 
 
 def test_three_audiences_have_the_joint_law_of_the_chain() -> None:

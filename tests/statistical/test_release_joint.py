@@ -19,6 +19,7 @@ from scipy.stats import binomtest, chi2
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, DayAttribute, DayClosed, OccupancyWindow, Published
+from stream.release.stage import Releases
 from tests.core_ground import SITE, laboratory
 
 ALARM = 1e-7
@@ -34,7 +35,7 @@ def policy(releases: str, zones: int, audiences: Any = EPSILONS) -> Policy:
     return load_policy("".join(parts) + releases)
 
 
-def stage_of(made: Policy, seed: int = 1) -> Any:
+def stage_of(made: Policy, seed: int = 1) -> Releases:
     return Pipeline(made, SITE, laboratory(seed)).table.release
 
 
@@ -64,14 +65,16 @@ def noise() -> np.ndarray:
 
 def law(epsilon: float, k: np.ndarray) -> np.ndarray:
     a = math.exp(-epsilon)
-    return (1 - a) / (1 + a) * a ** np.abs(k)
+    mass: np.ndarray = (1 - a) / (1 + a) * a ** np.abs(k)
+    return mass
 
 
 def step(finer: float, coarser: float, k: np.ndarray) -> np.ndarray:
     """Law of what is added to the finer value to make the coarser one."""
     a1, a2 = math.exp(-coarser), math.exp(-finer)
     keep = ((1 - a1) / (1 - a2)) ** 2 * (a2 / a1)
-    return (k == 0) * keep + (1 - keep) * law(coarser, k)
+    added: np.ndarray = (k == 0) * keep + (1 - keep) * law(coarser, k)
+    return added
 
 
 REACH = 80
@@ -86,8 +89,8 @@ def enumerated() -> np.ndarray:
     wide = np.arange(-2 * REACH, 2 * REACH + 1)
     to_middle, to_coarse = step(first, second, wide), step(second, third, wide)
     fine_to = np.zeros((9, len(k)))
-    for x in k:
-        fine_to[place[x + REACH]] += law(first, x) * to_middle[k - x + 2 * REACH]
+    for x, mass in zip(k, law(first, k), strict=True):
+        fine_to[place[x + REACH]] += mass * to_middle[k - x + 2 * REACH]
     middle_to = np.zeros((len(k), 9))
     for x in k:
         np.add.at(middle_to[x + REACH], place, to_coarse[k - x + 2 * REACH])
@@ -196,7 +199,7 @@ sensitive = { before = "16:00" }
 
 
 def day_name(n: int) -> str:
-    return (np.datetime64("2026-01-01") + n).astype(str)
+    return str(np.datetime64("2026-01-01") + n)
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +255,7 @@ def test_two_attributes_two_days_and_two_zones_have_coins_of_their_own(shown: An
 def test_no_sensitive_value_in_a_million_is_shown() -> None:
     """500 days of 1000 offices, each record for every audience that asks, through the release stage's own plan."""
     stage = stage_of(policy(ATTRIBUTES, 1000), seed=4)
-    [plan] = stage._attribute_plans
+    [plan] = stage._attributes._plans
     seen = 0
     for n in range(500):
         day = day_name(n)

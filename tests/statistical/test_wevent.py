@@ -138,8 +138,10 @@ def decided(state: Publication, moved: bool, window: int) -> Publication:
 class JsonFactor(BudgetAbsorption):
     """BA whose test comes out as it is told to, without noise."""
 
+    moved: bool
+
     def _moved(self, state: Publication, item: Tick, units: int) -> bool:
-        return self.moved  # type: ignore[attr-defined]
+        return self.moved
 
     def _noisy(self, item: Tick, units: int) -> Ints:
         return item.counts
