@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import orjson
+
 from connectors import keyfile
+from connectors.audit_chains import heads_of
 from connectors.kafka.bounded import begin_offsets, end_offsets, first_used, last_snapshot, read_one, read_range
 from connectors.kafka.control import engine_counts, read
 from connectors.kafka.topics import result_topics
 from connectors.reports.kafka_books import kafka_books
 from connectors.reports.recovery import Finding, Way
+from stream.accounting.audit import Link
 from stream.errors import AuditError, DataError, UsageError
 from stream.keys import fingerprint
 from stream.policy.document import Policy
+from stream.release.stage import MECHANISMS
 from stream.runners.agreement import Control
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
@@ -149,6 +154,7 @@ async def _of_partition(
     found = [_closed(site) for site in shut]
     if head["audit"] and not entries:
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))
+    found += begun_by_another(name, snapshot, entries)
     if head["next"] > end:
         what = f"{name}: offset {head['next']} of the observations is next, but they end at {end}; they were made anew"
         found.append(Finding(what, (ACCEPT_LOSS,)))
@@ -156,6 +162,32 @@ async def _of_partition(
         what = f"{name}: the observations hold another message than the one that was read last; they were made anew"
         found.append(Finding(what, (ACCEPT_LOSS,)))
     return found
+
+
+def begun_by_another(partition: str, snapshot: bytes, entries: Iterable[bytes]) -> Iterator[Finding]:
+    """Entries beyond a state that another mechanism version made: who began those windows is to finish them."""
+    head, _ = open_snapshot(snapshot)
+    version, known = head["mechanisms"], heads_of(snapshot)
+    charged = {(entry["site"], entry["sequence"]) for entry in map(orjson.loads, entries)}
+    beyond = sum(sequence >= known.get(site, Link()).sequence for site, sequence in charged)
+    if version == MECHANISMS or not beyond:
+        return
+    yield Finding(
+        f"{partition}: {beyond} ledger entries lie beyond its state, which mechanism version {version} made; the "
+        "version that began these windows has to finish them",
+        (
+            Way(
+                f"stop the workers, start mechanism version {version} once more under the same policy and key, with "
+                "--accept-policy if it asks for it, until it has finished its window; then 'tacet worker "
+                "--accept-policy' of this version",
+                f"the windows until then are released under version {version}; none is released twice",
+            ),
+            Way(
+                "if this version has begun them: 'tacet worker --accept-policy'",
+                "none: anything that would come out differently stops the worker",
+            ),
+        ),
+    )
 
 
 def _without_snapshot(*, has_audit: bool) -> tuple[Way, ...]:

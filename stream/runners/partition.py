@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from stream.errors import UsageError
+from stream.errors import FinalityError, UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import DEFAULTS, Options, Output
 from stream.policy.document import Policy
@@ -72,6 +72,8 @@ class Partition:
         self._accept_policy = accept_policy
         self._guard = ReplayGuard(keys.audit)
         self._audit_offset = 0
+        self._mechanisms = MECHANISMS
+        """The mechanism version that made the state it was restored from."""
 
     @property
     def policy(self) -> Policy:
@@ -87,10 +89,11 @@ class Partition:
         version or another key.
         """
         self.sites.load(self._wanted, {}, same_policy=True)
-        self._guard, self._audit_offset = ReplayGuard(self._keys.audit), 0
+        self._guard, self._audit_offset, self._mechanisms = ReplayGuard(self._keys.audit), 0, MECHANISMS
         if snapshot is None:
             return None
         head, sites = open_snapshot(snapshot)
+        self._mechanisms = head["mechanisms"]
         if self._accept_policy and head["mechanisms"] == BEFORE:
             head, sites = open_snapshot(upgraded(snapshot))
         refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
@@ -170,7 +173,8 @@ class Partition:
     def feed(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None = None) -> list[Emitted]:
         """Fold one message in; return what to publish, audit entries first within each step of ``fold``.
 
-        FinalityError when a released window would come out differently.
+        FinalityError when a released window would come out differently, UsageError where another mechanism version
+        may have begun it.
         """
         return [emitted for part, _ in self.fold(offset, key, value, stamp) for emitted in part]
 
@@ -211,8 +215,21 @@ class Partition:
         for outputs, last in self.sites.steps(message):
             for output in outputs:
                 if isinstance(output, Published) and output.topic == AUDIT:
-                    self._guard.compare(message.site, output.value)
+                    self._compare(message.site, output.value)
             yield outputs, last
+
+    def _compare(self, site: str, value: bytes) -> None:
+        """Let an entry stand for its copy; where they differ, with the way out if the version may be why."""
+        try:
+            self._guard.compare(site, value)
+        except FinalityError as differs:
+            if self._mechanisms == MECHANISMS:
+                raise
+            msg = (
+                f"{differs}; if mechanism version {self._mechanisms} began that window, start that version once more "
+                "until it has finished it, then this one with --accept-policy"
+            )
+            raise UsageError(msg) from None
 
     def _emit(self, outputs: list[Output], value: bytes) -> list[Emitted]:
         published = [output for output in outputs if isinstance(output, Published)]

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from connectors.reports.kafka_recovery import begun_by_another
 from stream.errors import FinalityError, UsageError
 from stream.policy.document import Policy, load_policy
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
+from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
@@ -107,6 +109,45 @@ def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> 
     forged = [GROUND.begun[0].replace(b'"nano":', b'"nano":1')]
     with pytest.raises(FinalityError):
         fed(taken(NEW, forged), CUT, len(LOG))
+
+
+# --- which mechanism version began a window ---------------------------------------------------------------
+
+
+def of_version_1() -> bytes:
+    head, sites = open_snapshot(GROUND.snapshot)
+    return seal_snapshot(head | {"mechanisms": "1"}, {name: seal_site(stages) for name, stages in sites.items()})
+
+
+def upgraded(published: list[bytes]) -> Partition:
+    partition = Partition(OLD, laboratory(), accept_policy=True)
+    partition.restore(of_version_1())
+    partition.published(published)
+    return partition
+
+
+def test_a_window_that_another_mechanism_version_began_stops_with_the_way_out() -> None:
+    forged = [GROUND.begun[0].replace(b'"nano":', b'"nano":1')]
+    with pytest.raises(
+        UsageError, match=r"if mechanism version 1 began that window, start that version once more .* --accept-policy"
+    ):
+        fed(upgraded(GROUND.committed + forged), CUT, len(LOG))
+
+
+def test_a_window_that_this_version_began_from_a_state_of_the_one_before_comes_out_again() -> None:
+    own = entries(fed(upgraded(GROUND.committed), CUT, len(LOG)))
+    assert entries(fed(upgraded(GROUND.committed + own[:4]), CUT, len(LOG))) == own
+
+
+def test_recover_names_a_window_that_another_mechanism_version_may_have_begun() -> None:
+    assert list(begun_by_another("partition 0", of_version_1(), GROUND.committed)) == []
+    assert list(begun_by_another("partition 0", GROUND.snapshot, GROUND.committed + GROUND.begun)) == []
+    (found,) = begun_by_another("partition 0", of_version_1(), GROUND.committed + GROUND.begun)
+    assert found.what.startswith("partition 0: 6 ledger entries lie beyond its state, which mechanism version 1 made")
+    finish, own = found.ways
+    assert "start mechanism version 1 once more" in finish.do
+    assert "released under version 1" in finish.price
+    assert "'tacet worker --accept-policy'" in own.do
 
 
 # --- whose a message is -----------------------------------------------------------------------------------
