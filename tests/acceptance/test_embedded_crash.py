@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from connectors import keyfile
-from connectors.embedded import store
+from connectors.embedded import outboxes
 from connectors.embedded.readings import read_outbox, read_snapshot, read_topic
 from connectors.embedded.rollback_mark import MarkFile
 from connectors.embedded.runner import embedded
@@ -221,7 +221,8 @@ class Faults:
         self.patch.setattr(owner, name, call)
 
     def in_outbox(self, *, every: bool) -> None:
-        real, boxes = store._put, []
+        real = outboxes._put
+        boxes: list[Any] = []
 
         def put(box: Any, row: Any) -> None:
             if (every or (boxes and boxes[-1] is not box)) and self.due():
@@ -229,7 +230,7 @@ class Faults:
             boxes.append(box)
             real(box, row)
 
-        self.patch.setattr(store, "_put", put)
+        self.patch.setattr(outboxes, "_put", put)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -136,13 +136,13 @@ def added_up(entries: list[Mapping[str, Any]], last_end: str) -> dict[str, Any]:
         now, sliding = per_window[last_end], sum(per_window[end] for end in windows[-W:])
         edge = timedelta(minutes=TICK)  # an observation counts at one tick
         open_days = {instant(last_end).date(), (instant(last_end) - edge).date()}
-        day = max(of_device_day(per_window, of, edge) for of in open_days)
+        by_day = max(of_device_day(per_window, of, edge) for of in open_days)
         total = sum(per_window.values())
         report[reader] = {
             "presence_tuple": now, "tuple_moved": 2 * now,
             "observation": 2 * now, "observation_moved": 4 * now,  # one tick an observation: 10 min in 15
             "device_w_event": sliding, "device_w_event_moved": 2 * sliding, "person_w_event": DEVICES * sliding,
-            "device_day": day, "device_day_moved": 2 * day, "person_day": DEVICES * day,
+            "device_day": by_day, "device_day_moved": 2 * by_day, "person_day": DEVICES * by_day,
             "device_total": total, "person_total": DEVICES * total,
         }  # fmt: skip
         report[reader]["largest"] = max(per_window.values())

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def engine(watch: Stopwatch) -> Callable[[int], Awaitable[Engine]]:
     keys = LaboratoryKeys(bytes(32), "bench", bytes(32))
 
     async def made(_: int) -> Engine:
-        return Timed(Partition(policy(), keys), watch)  # type: ignore[return-value]
+        return Timed(Partition(policy(), keys), watch)
 
     return made
 
@@ -290,7 +290,10 @@ def run(*arguments: str) -> dict[str, float]:
 def contend(which: str, bootstrap: str, topic: str) -> dict[str, float]:
     if which == "quix":
         return quix(bootstrap, topic)
-    work = {"faust": faust, "raw": raw, "stages": lambda to: raw(to, publish=False)}.get(which)
+    works: dict[str, Callable[[str], Coroutine[Any, Any, dict[str, float]]]] = {
+        "faust": faust, "raw": raw, "stages": lambda to: raw(to, publish=False),
+    }  # fmt: skip
+    work = works.get(which)
     return asyncio.run(single(bootstrap, topic) if work is None else work(bootstrap))
 
 

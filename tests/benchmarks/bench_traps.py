@@ -120,7 +120,7 @@ def run(which: str, traps: list[bytes], rate: int, seconds: float) -> dict[str, 
     time.sleep(0.5)
     child.stdin.write("\n")
     child.stdin.flush()
-    result = json.loads(child.stdout.readline()) | json.loads(child.stdout.readline())
+    result: dict[str, float] = json.loads(child.stdout.readline()) | json.loads(child.stdout.readline())
     child.stdin.close()
     child.wait(10)
     return result | {"offered": offered, "rate": offered / took, "us": result["cpu"] / result["heard"] * 1e6}

@@ -14,11 +14,12 @@ from faust.transport.drivers import aiokafka as driver
 
 from connectors.kafka import worker
 from connectors.kafka.strict_consumer import StrictThread
+from stream.runners.faust_app import create_app
 from stream.runners.tenure import Tenures
 from tests.integration import chain_worker
 
 
-class PlainConsumer(driver.Consumer):
+class PlainConsumer(driver.Consumer):  # type: ignore[misc]
     """Faust's consumer; it only also restores the engines after each assignment."""
 
     def _new_consumer_thread(self) -> StrictThread:
@@ -39,12 +40,12 @@ async def _anywhere() -> tuple[int, int]:
     return 0, 1 << 60
 
 
-class PlainTransport(driver.Transport):
+class PlainTransport(driver.Transport):  # type: ignore[misc]
     Consumer = PlainConsumer
 
 
 def plain_app(*, source: str, tenures: Tenures, **settings: Any) -> Any:
-    app = strict_app(source=source, tenures=tenures, **settings)
+    app = create_app(source=source, tenures=tenures, **settings)
     app._agents_to_keep = None
     app.agents.clear()
     topic = app.topic(source, key_type=bytes, key_serializer="raw", value_type=bytes, value_serializer="raw")
@@ -65,9 +66,6 @@ def plain_app(*, source: str, tenures: Tenures, **settings: Any) -> Any:
     return app
 
 
-strict_app = worker.create_app
-
 if __name__ == "__main__":
-    worker.create_app = plain_app  # type: ignore[assignment]
-    worker.StrictTransport = PlainTransport  # type: ignore[assignment,misc]
+    vars(worker).update(create_app=plain_app, StrictTransport=PlainTransport)
     sys.exit(chain_worker.main())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -32,4 +31,4 @@ def stop_at(topic: str, number: int) -> None:
 if __name__ == "__main__":
     where, _, count = os.environ["STOP_AT"].rpartition(":")
     stop_at(where, int(count))
-    sys.exit(main())
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import orjson
 import pytest
@@ -136,6 +137,7 @@ async def test_a_reader_from_the_end_sees_only_what_comes_later(kafka: Broker, p
     await create_topics(kafka.bootstrap, [prefix], partitions=4)
     await put(kafka, prefix, b'{"release_id":"a"}')
     following = consume(kafka.bootstrap, prefix, from_start=False)
+    assert isinstance(following, AsyncGenerator)
     waiting = asyncio.ensure_future(anext(following))
     later = 0
     async with asyncio.timeout(60):
