@@ -164,8 +164,8 @@ def on_grid(policy: Policy, time: Micros | None, *, up: bool) -> Micros | None:
     """Return the tick at or after (``up``) or at or before a time."""
     if time is None:
         return None
-    tick = max(site.tick for site in policy.site.values())
-    return -(-time // tick) * tick if up else time // tick * tick
+    tick_length = max(site.tick for site in policy.site.values())
+    return -(-time // tick_length) * tick_length if up else time // tick_length * tick_length
 
 
 def public_range(

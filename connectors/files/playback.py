@@ -27,8 +27,8 @@ class Range(NamedTuple):
 
         A run that goes on knows batches by their number: one that was given in part would be taken for a copy.
         """
-        tick = policy.site[site].tick
-        return LATEST if self.until is None else self.until // tick * tick
+        tick_length = policy.site[site].tick
+        return LATEST if self.until is None else self.until // tick_length * tick_length
 
 
 class _Seen(NamedTuple):

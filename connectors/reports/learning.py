@@ -220,7 +220,7 @@ def _plain(values: list[float]) -> list[float | str | None]:
 
 
 def moves(policy: Policy, site: str, history: History, states: States) -> tuple[list[str], NDArray[np.int64]]:
-    """Return the states, ``outside`` first, and how often a device went from one to another in a tick."""
+    """Return the states, ``outside`` first, and how often a device went from one to another between two ticks."""
     declared = policy.site[site]
     place_of = {zone.id: zone.floor if states == "floors" else zone.id for zone in declared.zones}
     names = ["outside", *dict.fromkeys(place_of.values())]

@@ -208,7 +208,7 @@ class SimulatedDay(NamedTuple):
 
 @lru_cache(maxsize=4)
 def simulated_day(tick_length: Micros = 5 * MINUTE, validity: Micros = 10 * MINUTE) -> SimulatedDay:
-    """Return the simulated day as a site would count it that has this tick and validity."""
+    """Return the simulated day as a site would count it that has this tick length and validity."""
     made = simulate(SimulatorConfig(seed=SEED))
     site, building = made.config.site, made.building
     sense = Sense(

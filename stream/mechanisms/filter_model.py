@@ -8,7 +8,7 @@ the count. Scales and transitions were learnt once, on public data; they are not
     C             capacity            largest count of the grid 0 … C; a policy's number, never the data's
     K             REGIMES             16
     SU_k, SD_k    UP_SCALES, DOWN_SCALES
-    A             transitions()       regime to regime within a tick
+    A             transitions()       regime to regime, from a tick to the next
     π             stationary()        its stationary distribution
     g(z)          √(max(z, 4) / 20)
     u_k(z), d_k(z)   exp(-1 / (SU_k g(z))), exp(-1 / (SD_k g(z)))
