@@ -162,17 +162,6 @@ def settle(tree: Tree, gathered: Gathered) -> Consistent:
     return Consistent(np.where(gathered.s > 0, x, 0), np.where(gathered.s > 0, v, 0))
 
 
-def consistent(tree: Tree, measured: Floats, precision: Floats) -> Consistent:
-    """Return the generalised least squares estimates of all nodes.
-
-    Args:
-        tree: the nodes.
-        measured: y, shape [nodes].
-        precision: 1 / variance of each, 0 where there is no measurement.
-    """
-    return settle(tree, gather(tree, measured, precision))
-
-
 def whole_numbers(tree: Tree, gathered: Gathered, *, negative: bool) -> Ints:
     """Return integers that add up, each near its estimate.
 

@@ -7,16 +7,21 @@ import pytest
 
 from stream.errors import UsageError
 from stream.mechanisms.consistency import (
+    Consistent,
     Gathered,
     Tree,
     _spread,
-    consistent,
     gather,
     settle,
     site_tree,
     whole_numbers,
 )
 from stream.mechanisms.exact import Floats
+
+
+def consistent(tree: Tree, measured: Floats, precision: Floats) -> Consistent:
+    """Return the generalised least squares estimates of all nodes."""
+    return settle(tree, gather(tree, measured, precision))
 
 
 def random_tree(rng: Random, height: int) -> Tree:
