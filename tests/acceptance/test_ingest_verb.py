@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 
 from connectors import keyfile
-from connectors.kafka.topics import topic_names
 from connectors.snmp.sender import Association, encode_associate
-from stream.policy.document import load_policy
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, clear_topics
 
 KNOWN = bytes.fromhex("020000000e01")
 CLIENT = "3c0000000"
@@ -151,11 +149,10 @@ def test_bounds_of_windows_are_not_for_live_traps(ground: Ground) -> None:
 
 @pytest.fixture
 def bootstrap(kafka: Broker, ground: Ground) -> Iterator[str]:
-    names = topic_names(load_policy(POLICY))
-    asyncio.run(delete_topics(kafka.bootstrap, names))
+    asyncio.run(clear_topics(kafka.bootstrap))
     tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", ground.policy)
     yield kafka.bootstrap
-    asyncio.run(delete_topics(kafka.bootstrap, names))
+    asyncio.run(clear_topics(kafka.bootstrap))
 
 
 @pytest.mark.kafka

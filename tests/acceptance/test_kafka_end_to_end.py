@@ -20,14 +20,13 @@ from aiokafka import AIOKafkaConsumer
 from connectors import keyfile
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
-from connectors.kafka.topics import topic_names
 from connectors.simulation import files as simulation
 from connectors.simulation import policy as simulation_policy
 from connectors.snmp.sender import Association, encode_associate, send
 from stream.pipeline import Options
 from stream.policy.document import load_policy
 from stream.simulator.events import SimulatorConfig, simulate
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, clear_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 TACET = [sys.executable, "-m", "connectors"]
@@ -78,8 +77,7 @@ def running(*words: str, env: dict[str, str] | None = None) -> Iterator[subproce
 
 
 def cleared(kafka: Broker, policy_file: Path) -> str:
-    policy = load_policy(policy_file.read_text())
-    asyncio.run(delete_topics(kafka.bootstrap, topic_names(policy)))
+    asyncio.run(clear_topics(kafka.bootstrap))
     tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", str(policy_file))
     return kafka.bootstrap
 

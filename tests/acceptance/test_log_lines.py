@@ -17,11 +17,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from connectors import keyfile, logs
-from connectors.kafka.topics import topic_names
-from stream.policy.document import load_policy
 from stream.schemas import OBSERVATIONS as TOPIC
 from tests.acceptance.command_line import OBSERVATIONS, POLICY, command, tacet
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, clear_topics
 
 CLOSED = "127.0.0.1:1"
 CANARY = "5c52.1e00.2011 jane"
@@ -92,7 +90,7 @@ async def put(kafka: Broker, value: bytes) -> None:
 def test_a_worker_on_a_real_broker_writes_json_alone_and_nothing_of_what_it_reads(
     kafka: Broker, files: list[str | Path], tmp_path: Path
 ) -> None:
-    asyncio.run(delete_topics(kafka.bootstrap, topic_names(load_policy(POLICY))))
+    asyncio.run(clear_topics(kafka.bootstrap))
     tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", files[1])
     rows, err = tmp_path / "o.csv", tmp_path / "err"
     rows.write_text(OBSERVATIONS)

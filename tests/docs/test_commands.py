@@ -21,10 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka.topics import topic_names
-from stream.policy.document import load_policy
 from tests.documents import DOCUMENTS, ROOT, Block, blocks
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, clear_topics
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
 GROUNDS = {"", AFTER_GUIDE, "kafka", "compose"}
@@ -129,8 +127,7 @@ def test_python_runs_as_it_stands(block: Block, guided: tuple[Path, str], tmp_pa
     "block", [block for block in blocks("sh") if block.ground == "kafka"], ids=lambda b: b.document
 )
 def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broker, after_guide: Path) -> None:
-    names = topic_names(load_policy((after_guide / "policy.toml").read_text()))
-    asyncio.run(delete_topics(kafka.bootstrap, names))  # a broker that is shared may hold another test's cluster
+    asyncio.run(clear_topics(kafka.bootstrap))  # a broker that is shared may hold another test's cluster
     own = block.text.replace("kafka.example:9092", kafka.bootstrap)
     lines = [line for line in with_free_port(own).splitlines() if line]
     setting = [line for line in lines if line.startswith("export ")]

@@ -37,7 +37,7 @@ from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, SNAPSHOT, encode_message, private_topic, rfc3339
 from tests.chains import verify_chain
 from tests.integration.chain_storm import PARTITIONS, ROOT
-from tests.integration.kafka_ground import Broker, JavaCluster, delete_topics
+from tests.integration.kafka_ground import Broker, JavaCluster, clear_topics
 from tests.integration.storm import Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm
 
 START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes
@@ -375,7 +375,7 @@ class EngineStorm:
     async def run(self) -> Report:
         """Let the storm loose."""
         names = topic_names(self.policy)
-        await delete_topics(self.broker.bootstrap, names)
+        await clear_topics(self.broker.bootstrap)
         await create_topics(self.broker.bootstrap, names, partitions=PARTITIONS)
         await control.found_cluster(self.broker.bootstrap, PARTITIONS)
         self._hostile = producer_of(self.broker.bootstrap)

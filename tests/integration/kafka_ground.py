@@ -399,6 +399,17 @@ def _wait_for(bootstrap: str, alive: Any = lambda: True) -> None:
 # --- topics ---------------------------------------------------------------------------------------------
 
 
+async def clear_topics(bootstrap: str) -> None:
+    """Delete every topic of the product: an earlier test's releases belong to another cluster than the next one's."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        there = [name for name in await admin.list_topics() if name.startswith("tacet.")]
+    finally:
+        await admin.close()
+    await delete_topics(bootstrap, there)
+
+
 async def delete_topics(bootstrap: str, names: Iterable[str]) -> None:
     """Delete those topics that exist, and wait until they are gone."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)

@@ -19,7 +19,7 @@ from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat
 from tests.acceptance.command_line import POLICY, command
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, clear_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 PAIRS = [("east", "127.0.0.1"), ("west", "127.0.0.1")]
@@ -30,11 +30,11 @@ PARTITIONS = 4
 async def bootstrap(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     monkeypatch.setattr("connectors.kafka.claims.BEAT", 500_000)
     names = topic_names(load_policy(POLICY))
-    await delete_topics(kafka.bootstrap, names)
+    await clear_topics(kafka.bootstrap)
     await create_topics(kafka.bootstrap, names, partitions=PARTITIONS)
     await found_cluster(kafka.bootstrap, PARTITIONS)
     yield kafka.bootstrap
-    await delete_topics(kafka.bootstrap, names)
+    await clear_topics(kafka.bootstrap)
 
 
 async def test_a_twin_is_refused_while_the_first_lives(bootstrap: str) -> None:

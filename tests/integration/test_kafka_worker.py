@@ -24,7 +24,7 @@ from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, SITES, reference, start, verify
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, clear_topics
 from tests.integration.storm import Report, Worker, records
 
 pytestmark = pytest.mark.kafka
@@ -240,12 +240,12 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[list[str]]:
     for name in (key, tmp_path / "other"):
         keyfile.create(name, laboratory=True)
     names = topic_names(load_policy(POLICY))
-    asyncio.run(delete_topics(kafka.bootstrap, names))
+    asyncio.run(clear_topics(kafka.bootstrap))
     asyncio.run(create_topics(kafka.bootstrap, names, partitions=PARTITIONS))
     words = ["worker", "--kafka", kafka.bootstrap, "--policy", str(policy), "--key-file", str(key)]
     tacet("ingest", *words[1:], "--observations", rows)
     yield words
-    asyncio.run(delete_topics(kafka.bootstrap, names))
+    asyncio.run(clear_topics(kafka.bootstrap))
 
 
 def work_until(kafka: Broker, words: list[str], topic: str, count: int) -> None:

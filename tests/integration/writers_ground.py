@@ -18,14 +18,12 @@ from typing import Any
 import orjson
 
 from connectors import keyfile
-from connectors.kafka.topics import topic_names
-from stream.policy.document import load_policy
 from stream.schemas import AUDIT, private_topic
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, command, tacet
 from tests.chains import verify_chain
 from tests.integration.chain_storm import ROOT
-from tests.integration.kafka_ground import Broker, delete_topics
+from tests.integration.kafka_ground import Broker, clear_topics
 from tests.integration.storm import records
 
 PARTITIONS = 4
@@ -69,8 +67,7 @@ def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
     (tmp_path / "rows.csv").write_text(ROWS)
     for name in ("key", "other"):
         keyfile.create(tmp_path / name, laboratory=True)
-    names = topic_names(load_policy(POLICY))
-    asyncio.run(delete_topics(kafka.bootstrap, names))
+    asyncio.run(clear_topics(kafka.bootstrap))
     tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
     tacet("ingest", *ground.words(), "--observations", tmp_path / "rows.csv")
     yield ground
@@ -79,7 +76,7 @@ def prepared(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
             process.send_signal(signal.SIGCONT)
         process.kill()
         process.wait()
-    asyncio.run(delete_topics(kafka.bootstrap, names))
+    asyncio.run(clear_topics(kafka.bootstrap))
 
 
 def bodies(kafka: Broker, topic: str) -> list[dict[str, Any]]:
