@@ -55,4 +55,6 @@ def test_a_leader_that_hangs_holds_up_nobody_for_longer_than_a_session(
     finally:
         hanging.resume()
     assert worker.poll() is None
+    worker.terminate()
+    assert worker.wait(timeout=120) == 0  # what is compared must not grow between two readings
     assert_one_history(ground.kafka)
