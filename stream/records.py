@@ -59,6 +59,15 @@ class Heartbeat:
     version) vouches for nothing before ``watermark``."""
 
 
+class PrivacyDay(NamedTuple):
+    """A site's privacy day, (start, end]: the tick at its start is the last of the day before."""
+
+    number: int
+    """Days from 1970-01-01 to the site-local date on which it begins."""
+    start: Micros
+    end: Micros
+
+
 @dataclass(frozen=True, slots=True)
 class OccupancyWindow:
     """Distinct devices per declared zone at one tick; restricted: true counts."""
@@ -69,6 +78,11 @@ class OccupancyWindow:
     """One count a zone, in the order of the site's zone registry."""
     coverage: Fraction
     """Share of the site's sources whose connectors vouch, by their heartbeats, for having listened to all of it."""
+    privacy_day: PrivacyDay | None = None
+    """The privacy day that holds the tick; None where the site has none."""
+    bounded: tuple[int, ...] | None = None
+    """Like ``counts``, each device at no more than K ticks of its privacy day, by what that day alone says of it;
+    None where the site bounds nothing, or where today's counters have not run on from where they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +185,19 @@ WAITING = "waiting"
 """Why a release that carries publications over windows is denied while an earlier one lies within w windows."""
 
 
+class DayTerms(NamedTuple):
+    """What was paid for when a release was paid by the day: the noise of K windows of one device's privacy day."""
+
+    day: int
+    """Number of the privacy day."""
+    noise: str
+    """``laplace`` or ``gaussian``."""
+    parameters: tuple[Fraction, ...]
+    """Of the noise of each level that is measured: its epsilon per window, or its sigma squared."""
+    ticks: int
+    """K: windows of a day at which one device counts at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class CountCharge:
     """What one window of a count release cost one audience; holds nothing that its reader does not know."""
@@ -188,6 +215,9 @@ class CountCharge:
     """Consecutive windows that one epsilon pays for; 1 where each window costs its own."""
     left: int | None = None
     """How many more releases the budget pays today; None without a budget."""
+    terms: DayTerms | None = None
+    """Where ``epsilon`` pays for the whole of a privacy day, once, however many of its windows are charged with it:
+    what for. None where each window, or any w, pay for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
