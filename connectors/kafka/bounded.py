@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from connectors.kafka.client import partitions_of, reader_of
 from connectors.kafka.patience import patiently
-from stream.runners.tenure import LossError
+from stream.runners.contract import LossError
 from stream.schemas import SNAPSHOT
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from connectors.kafka.writers import close, transaction, transactional
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy
 from stream.runners.agreement import Control, Records, admit, found, refuse_other_counts
+from stream.runners.contract import FencedError, InterruptedWriteError, LossError
 from stream.runners.snapshot import open_snapshot
-from stream.runners.tenure import FencedError, InterruptedWriteError, LossError
 from stream.schemas import CONTROL, OBSERVATIONS
 
 FENCE = "tacet-control"

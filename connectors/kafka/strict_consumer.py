@@ -26,7 +26,9 @@ from faust.types.tuples import ConsumerMessage
 from connectors.kafka.client import LOG_APPEND_TIME
 from connectors.kafka.patience import patiently
 from stream.records import Micros
-from stream.runners.tenure import FencedError, LossError, Tenure, Tenures
+from stream.runners.contract import FencedError, LossError
+from stream.runners.tenure import Tenure
+from stream.runners.tenures import Tenures
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,9 @@ from connectors.kafka.broker_errors import broker_error
 from connectors.kafka.strict_consumer import StrictTransport
 from connectors.kafka.writers import EngineTopics, KafkaJournal
 from stream.errors import DataError, TacetError, UsageError
+from stream.runners.contract import Engine
 from stream.runners.faust_app import TacetApp, create_app
-from stream.runners.tenure import Engine, Tenures
+from stream.runners.tenures import Tenures
 
 log = logging.getLogger(__name__)
 

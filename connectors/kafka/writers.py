@@ -34,7 +34,7 @@ from connectors.kafka.bounded import first_used, last_snapshot, read_one, read_r
 from connectors.kafka.client import BROKER_PATIENCE, MAX_RECORD, connect, partitions_of, producer_of
 from connectors.kafka.patience import patiently
 from stream.errors import UsageError
-from stream.runners.tenure import FencedError, InterruptedWriteError, Output
+from stream.runners.contract import FencedError, InterruptedWriteError, Output
 from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ def _ended(stopping: asyncio.Future[None]) -> None:
 
 
 class KafkaJournal:
-    """Where a worker takes its partitions (see ``stream.runners.tenure.Journal``)."""
+    """Where a worker takes its partitions (see ``stream.runners.contract.Journal``)."""
 
     def __init__(self, bootstrap: str, *, fence: str, topics: EngineTopics = EngineTopics()) -> None:
         """Take the cluster's name under which its writers fence each other, one per partition."""
@@ -161,7 +161,7 @@ class KafkaJournal:
 
 
 class KafkaWriter:
-    """A partition's one writer (see ``stream.runners.tenure.Writer``)."""
+    """A partition's one writer (see ``stream.runners.contract.Writer``)."""
 
     def __init__(self, bootstrap: str, producer: Any, partition: int, topics: EngineTopics) -> None:
         self._bootstrap = bootstrap

@@ -21,9 +21,9 @@ from stream.keys import fingerprint
 from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
 from stream.runners.agreement import Control
+from stream.runners.contract import LossError
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
-from stream.runners.tenure import LossError
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
 from stream.sensing.occupancy import standing
 

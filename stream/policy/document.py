@@ -8,16 +8,16 @@ comments and order of keys do not count but every parameter does.
 from __future__ import annotations
 
 import hashlib
-import math
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Annotated
 
 import orjson
-from pydantic import Field, FiniteFloat, StrictBool, ValidationError, field_validator, model_validator
+from pydantic import Field, StrictBool, ValidationError, model_validator
 
 from stream.errors import DataError, PolicyError
+from stream.policy.attribute_release import Attribute, AttributeModel, AttributeName, AttributeRelease, Sensitive
 from stream.policy.attributes import ATTRIBUTES
+from stream.policy.count_release import CountRelease
 from stream.policy.fields import (
     DOCUMENT,
     EVERYBODY,
@@ -32,19 +32,10 @@ from stream.policy.fields import (
     parse_epsilon,
     refuse_repeats,
 )
+from stream.policy.privacy import Meeting, Mobility, Privacy
 from stream.policy.refusals import refusals
-from stream.policy.releases import (
-    LONGEST_W,
-    Attribute,
-    AttributeModel,
-    AttributeName,
-    AttributeRelease,
-    CountRelease,
-    Release,
-    Selection,
-    Sensitive,
-    audiences_of,
-)
+from stream.policy.releases import Release, audiences_of
+from stream.policy.selection import Selection
 from stream.policy.sites import Site, Zone, check_places
 from stream.records import SECOND
 
@@ -54,45 +45,6 @@ class Audience(Frozen):
 
     name: Name
     description: str = ""
-
-
-class Mobility(Frozen):
-    """How a person moves from one tick to the next, as an adversary may know it; declared, and so public."""
-
-    forward: tuple[tuple[Annotated[float, Field(ge=0, le=1)], ...], ...] = Field(min_length=2, max_length=512)
-    """Row a: probabilities of the state at the next tick for one who is in state a; each row adds up to 1."""
-
-    @field_validator("forward")
-    @classmethod
-    def _stochastic(cls, value: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        for number, row in enumerate(value):
-            if len(row) != len(value) or abs(sum(row) - 1) > 1e-9:
-                msg = f"row {number} must have {len(value)} probabilities that add up to 1, got {list(row)}"
-                raise ValueError(msg)
-        return value
-
-
-class Meeting(Frozen):
-    """People who come and go together: each of the others is there with ``correlation`` to the first."""
-
-    size: int = Field(ge=2, le=10_000, strict=True)
-    correlation: float = Field(ge=0, le=1, strict=True)
-    presence: float = Field(gt=0, lt=1, strict=True)
-    """Probability that one of them is there at a tick."""
-
-
-class Privacy(Frozen):
-    """Bounds that hold for every release."""
-
-    devices_per_person: int = Field(default=3, ge=1, le=100, strict=True)
-    max_factor: FiniteFloat = Field(default=math.exp(3), gt=1, strict=True)
-    """Largest posterior-odds factor any coalition may reach on one attribute, with counts of the same zone only."""
-    ticks_per_attribute: int = Field(default=12, ge=1, le=1440, strict=True)
-    """Ticks by which a sensitive and a non-sensitive value may differ in the counts."""
-    w: int = Field(default=12, ge=1, le=LONGEST_W, strict=True)
-    """Windows of the sliding w-event unit."""
-    mobility: Mobility | None = None
-    meetings: tuple[Meeting, ...] = ()
 
 
 class Pseudonyms(Frozen):

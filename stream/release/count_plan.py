@@ -20,8 +20,8 @@ from stream.mechanisms.level_budget import Pruning
 from stream.mechanisms.levels import level_sums
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states
+from stream.policy.count_release import Level
 from stream.policy.document import CountRelease, Policy, Zone, decimal_string
-from stream.policy.releases import Level
 from stream.records import OccupancyWindow, ReleaseId
 from stream.release.carried import Owner, owner_of
 from stream.release.issuer import Head

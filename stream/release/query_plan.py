@@ -35,8 +35,8 @@ from stream.mechanisms.queries import (
     rounded,
 )
 from stream.mechanisms.smoothers import Ratio
+from stream.policy.count_release import Query
 from stream.policy.document import decimal_string
-from stream.policy.releases import Query
 from stream.records import OccupancyWindow, ReleaseId
 from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.issuer import Head

@@ -12,7 +12,7 @@ from typing import Any
 
 import faust
 
-from stream.runners.tenure import Tenures
+from stream.runners.tenures import Tenures
 
 
 class TacetApp(faust.App):  # type: ignore[misc]

@@ -38,9 +38,10 @@ from connectors.kafka.writers import KafkaJournal
 from stream.keys import LaboratoryKeys
 from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.runners.contract import Engine
 from stream.runners.faust_app import create_app
 from stream.runners.partition import Partition
-from stream.runners.tenure import Engine, Tenures
+from stream.runners.tenures import Tenures
 from stream.schemas import AUDIT, OBSERVATIONS, encode_message
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

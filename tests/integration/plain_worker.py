@@ -15,7 +15,7 @@ from faust.transport.drivers import aiokafka as driver
 from connectors.kafka import worker
 from connectors.kafka.strict_consumer import StrictThread
 from stream.runners.faust_app import create_app
-from stream.runners.tenure import Tenures
+from stream.runners.tenures import Tenures
 from tests.integration import chain_worker
 
 

@@ -18,7 +18,7 @@ from connectors.kafka.following import consume
 from connectors.kafka.topics import create_topics, topic_config
 from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat
-from stream.runners.tenure import LossError
+from stream.runners.contract import LossError
 from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.kafka_ground import Broker
 from tests.integration.storm import by_offset, records

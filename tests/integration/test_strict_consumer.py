@@ -17,7 +17,7 @@ from faust.types import TP
 from connectors.kafka.client import partition_of
 from connectors.kafka.strict_consumer import HOLE_TRIES, StrictConsumer
 from connectors.kafka.topics import create_topics
-from stream.runners.tenure import LossError
+from stream.runners.contract import LossError
 from tests.integration.chain_engine import Topics, chain
 from tests.integration.chain_storm import PARTITIONS, start
 from tests.integration.kafka_ground import Broker

@@ -10,6 +10,7 @@ import pytest
 from stream.accounting.charged import ChargedWindows, Line, coalition_cost, decode_charged, encode_charged
 from stream.errors import UsageError
 from stream.mechanisms.counts import count_mechanism
+from stream.policy.count_release import CountRelease
 from stream.policy.mechanisms import (
     MECHANISMS,
     ONE_CHAIN,
@@ -19,7 +20,6 @@ from stream.policy.mechanisms import (
     mechanism_named,
     names_where,
 )
-from stream.policy.releases import CountRelease
 from stream.records import MINUTE, CountCharge, Spent
 from stream.release.account_stage import account_stage
 from tests.core_ground import building

@@ -9,16 +9,9 @@ import orjson
 import pytest
 
 from stream.errors import FinalityError, UsageError
-from stream.runners.tenure import (
-    Bounds,
-    DeliveryError,
-    FencedError,
-    InterruptedWriteError,
-    LossError,
-    Output,
-    Tenure,
-    Tenures,
-)
+from stream.runners.contract import Bounds, DeliveryError, FencedError, InterruptedWriteError, LossError, Output
+from stream.runners.tenure import Tenure
+from stream.runners.tenures import Tenures
 from tests.integration.chain_engine import EVERY, ChainEngine, Topics, chain
 
 TOPICS = Topics.of("t")
