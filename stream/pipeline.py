@@ -39,7 +39,8 @@ from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
-from stream.sensing.occupancy import Sense, SenseState
+from stream.sensing.occupancy import Sense
+from stream.sensing.sense_state import SenseState
 from stream.sensing.stamp import AHEAD
 
 

@@ -25,7 +25,7 @@ from stream.runners.contract import LossError
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
-from stream.sensing.occupancy import standing
+from stream.sensing.sense_state import standing
 
 COPY = Way(
     "put the records of the topic back from a mirror of it, partition by partition and in order, none left out",

@@ -37,7 +37,7 @@ from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.snapshot import open_snapshot
 from stream.schemas import rfc3339
-from stream.sensing.occupancy import standing
+from stream.sensing.sense_state import standing
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from stream.release.budgets import Budgets
 from stream.release.state import decode_release_state
 from stream.runners.snapshot import open_snapshot, upgraded
 from stream.schemas import rfc3339
-from stream.sensing.occupancy import standing
+from stream.sensing.sense_state import standing
 
 
 def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:

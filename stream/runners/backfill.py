@@ -40,7 +40,8 @@ from stream.runners.partition import Partition
 from stream.runners.sites import Site
 from stream.schemas import parse_record, parse_time, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
-from stream.sensing.occupancy import Sense, SenseState
+from stream.sensing.occupancy import Sense
+from stream.sensing.sense_state import SenseState
 
 Item = OccupancyWindow | DayClosed
 

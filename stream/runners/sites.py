@@ -12,7 +12,7 @@ from stream.policy.document import Policy
 from stream.records import Heartbeat, Micros, ObservationBatch
 from stream.release.state import ReleaseState
 from stream.runners.snapshot import Stages, chain_of, open_site, seal_site
-from stream.sensing.occupancy import SenseState
+from stream.sensing.sense_state import SenseState
 
 
 class Site:

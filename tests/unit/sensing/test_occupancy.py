@@ -18,7 +18,9 @@ from stream.records import (
     Row,
     Stay,
 )
-from stream.sensing.occupancy import ROWS_A_DEVICE, Sense, SenseState
+from stream.sensing.admission import ROWS_A_DEVICE
+from stream.sensing.occupancy import Sense
+from stream.sensing.sense_state import SenseState
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE

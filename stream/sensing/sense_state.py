@@ -1,0 +1,151 @@
+"""What the sensing of a site remembers between items, and its stable byte form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from stream.errors import DataError
+from stream.records import Heartbeat, Micros, ObservationBatch
+from stream.sensing import presence, watermark
+from stream.sensing.watermark import SiteClock
+
+END = -1
+"""Stands for a zone where a row ends the device's stay."""
+FORM = 2
+"""Version of the state's byte form; the one before it is read too."""
+
+Stamp = tuple[str, int, int]
+"""(source, session, sequence) of a batch: orders observations of the same instant."""
+Entry = tuple[Micros, Stamp, int, int]
+"""(time, stamp, row, zone index or END); of two entries of a device the greater is the later."""
+
+
+@dataclass(slots=True)
+class SenseState:
+    """What a site remembers between items; never more than ``max_devices`` devices."""
+
+    clock: SiteClock = field(default_factory=SiteClock)
+    next_tick: Micros | None = None
+    """The window to close next; None until the site has a watermark."""
+    closed: Micros | None = None
+    """The last closed window."""
+    current: dict[str, tuple[int, Micros]] = field(default_factory=dict, repr=False)
+    """Device -> (zone index, time) of its last observation up to ``closed``, while that is valid."""
+    pending: dict[Micros, dict[str, Entry]] = field(default_factory=dict, repr=False)
+    """Window -> device -> its last entry in that window, for windows not yet closed."""
+    rows: dict[Micros, dict[tuple[str, Micros], Entry]] = field(default_factory=dict, repr=False)
+    """Window -> (device, time) -> last entry of that instant; filled only when stays are wanted."""
+    stays_open: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
+    shut: bool = False
+    """The site would have held more than ``max_devices``: nothing goes in or out until it is reopened."""
+    counters: Counter[str] = field(default_factory=Counter, repr=False)
+    """``rows`` seen = ``accepted`` + the rows of every reason for which rows were dropped."""
+    known: set[str] = field(default_factory=set, repr=False, compare=False)
+    """The devices of ``current`` and ``pending``; follows from them."""
+
+    def count(self, batch: ObservationBatch, dropped: Counter[str]) -> None:
+        """Count the rows of a batch: those that each reason dropped, the others as accepted."""
+        self.counters["rows"] += len(batch.rows)
+        self.counters["accepted"] += len(batch.rows) - dropped.total()
+        self.counters.update(dropped)
+
+    def count_dropped(self, item: ObservationBatch | Heartbeat, reason: str) -> None:
+        """Count a whole batch as dropped, in rows."""
+        if isinstance(item, ObservationBatch):
+            self.count(item, Counter({reason: len(item.rows)}))
+
+    def forget_devices(self) -> None:
+        """Forget everybody, and nothing else."""
+        self.current, self.pending, self.rows, self.stays_open, self.known = {}, {}, {}, {}, set()
+
+
+def encode(state: SenseState, zones: tuple[str, ...]) -> bytes:
+    """Return the stable byte form: JSON in one fixed order, whatever order things arrived in."""
+    stamps = sorted({entry[1] for entry in _entries(state)})
+    number = {stamp: i for i, stamp in enumerate(stamps)}
+    plain = {
+        "form": FORM,
+        "clock": watermark.to_plain(state.clock),
+        "ticks": [state.next_tick, state.closed, state.shut],
+        "zones": zones,
+        "current": [[device, *where] for device, where in sorted(state.current.items())],
+        "stamps": stamps,
+        "pending": [[tick, _flat(entries, number)] for tick, entries in sorted(state.pending.items())],
+        "rows": [[tick, _flat(entries, number)] for tick, entries in sorted(state.rows.items())],
+        "stays": [[device, *stay] for device, stay in sorted(state.stays_open.items())],
+        "counters": sorted(state.counters.items()),
+    }
+    return orjson.dumps(plain)
+
+
+def decode(data: bytes, zones: tuple[str, ...]) -> SenseState:
+    """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
+
+    Zones are known by name: where the registry has changed, devices in zones that are gone are let go.
+    """
+    try:
+        return _state_of(orjson.loads(data), zones)
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise DataError("sense state: not the byte form of a state") from None
+
+
+def _entries(state: SenseState) -> list[Entry]:
+    pending = [entry for entries in state.pending.values() for entry in entries.values()]
+    return pending + [entry for entries in state.rows.values() for entry in entries.values()]
+
+
+def _flat(entries: Mapping[Any, Entry], number: Mapping[Stamp, int]) -> list[list[Any]]:
+    """Entries as rows [key, time, stamp number, row, zone], in the order of their keys."""
+    return [[key, time, number[stamp], row, zone] for key, (time, stamp, row, zone) in sorted(entries.items())]
+
+
+class Standing(NamedTuple):
+    """Where a site's sensing stands: nothing in it is of anybody."""
+
+    watermark: Micros | None
+    last_window: Micros | None
+    """End of the window that closed last."""
+    shut: bool
+    """Whether the site has closed at ``max_devices``."""
+    reached: Micros
+    """The time that it has come to by its own clock."""
+
+
+def standing(data: bytes) -> Standing:
+    """Return where the sensing stands whose byte form is ``data``, of this form or an earlier one, without its zones.
+
+    Raises:
+        DataError: it is no such form.
+    """
+    try:
+        plain = orjson.loads(data)
+        _, closed, shut, *_ = plain["ticks"]
+        clock = watermark.from_plain(plain["clock"], form=plain["form"])
+        return Standing(clock.watermark, closed, plain["form"] == FORM and shut, watermark.reached(clock))
+    except (ValueError, TypeError, KeyError, IndexError):
+        raise DataError("sense state: not the byte form of a state") from None
+
+
+def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SenseState:
+    if plain["form"] not in (1, FORM):
+        raise ValueError("form")
+    stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]
+    index = {zone: i for i, zone in enumerate(zones)}
+    now = {i: index.get(zone, END) for i, zone in enumerate(plain["zones"])} | {END: END}
+    next_tick, closed, shut, *_ = plain["ticks"]
+    state = SenseState(watermark.from_plain(plain["clock"], form=plain["form"]), next_tick, closed)
+    state.shut = plain["form"] == FORM and shut
+    state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
+    for tick, entries in plain["pending"]:
+        state.pending[tick] = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
+    for tick, entries in plain["rows"]:
+        state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
+    state.stays_open = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
+    state.counters = Counter(dict(plain["counters"]))
+    state.known = set(state.current).union(*state.pending.values())
+    return state
