@@ -9,18 +9,17 @@ moves it. The laboratory's uptime mode is the one exception: there a trap's time
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from connectors.sink import Message
-from connectors.snmp.addresses import access_point_name, sender
+from connectors.snmp.addresses import access_point_name
+from connectors.snmp.ingest_state import BatchKey, IngestState, Kept, OpenBatch
+from connectors.snmp.places import Place, Places
 from connectors.snmp.profiles import OBSERVATIONS, Kind
 from connectors.snmp.traps import Trap
-from stream.errors import UsageError
 from stream.policy.document import Policy
-from stream.policy.fields import base_range
 from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
 
@@ -33,19 +32,9 @@ OUTAGE: Micros = 15 * SECOND
 BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
-UNKNOWN_LISTED = 256
-"""So many unknown access points are remembered by address; further ones are only counted."""
-MOST_UNKNOWN = 20
-"""So many of them, the most frequent, are listed at the end."""
-
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
 INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, SITE_SHUT, NO_UPTIME)
-
-_RADIO = re.compile(r"(?:[0-9a-f]{2}:){5}[0-9a-f]{2}")
-
-BatchKey = tuple[str, str]
-"""(site, source)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +49,6 @@ class SiteLimits:
     """Far above any real building; the device beyond it shuts the site."""
 
 
-class Place(NamedTuple):
-    """Where an access point is."""
-
-    site: str
-    zone: str
-    radio: str
-    """Its radio address, as the policy writes it."""
-
-
-class Kept(NamedTuple):
-    """The last kept sighting of a device at a site."""
-
-    time: Micros
-    epoch: int
-    zone: str
-    batch: BatchKey
-
-
 class Outcome(NamedTuple):
     """What became of a trap."""
 
@@ -85,42 +56,6 @@ class Outcome(NamedTuple):
     """One of ``INGEST_REASONS``; None when it was taken."""
     batch: BatchKey | None
     """The batch that holds what the trap says; None when there is nothing to store."""
-
-
-@dataclass(slots=True)
-class OpenBatch:
-    """Rows that wait for the end of the batching delay."""
-
-    since: Micros
-    rows: list[Row] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class IngestState:
-    """What the connector remembers; it dies with the connector."""
-
-    session: Micros
-    now: Micros
-    """When the trap at hand was received."""
-    grid: Micros
-    """The last point of the grid that was served."""
-    listened_since: Micros
-    """When listening began, or the first point of the grid after it last stood still for ``OUTAGE``."""
-    awake: Micros
-    """The last interval of the grid, by its beginning, in which the connector was seen to run."""
-    ready: list[Message] = field(default_factory=list)
-    open: dict[BatchKey, OpenBatch] = field(default_factory=dict)
-    sequences: dict[BatchKey, int] = field(default_factory=dict)
-    seen: dict[str, dict[bytes, Kept]] = field(default_factory=dict)
-    """By site the devices of the last V and of one step of the grid; at most ``max_devices``."""
-    shut: set[str] = field(default_factory=set)
-    """Sites that had more devices than ``max_devices``: nothing more is sent for them."""
-    simulated: dict[str, Micros] = field(default_factory=dict)
-    """Uptime mode: the last grid point served of each source."""
-    unknown: dict[str, int] = field(default_factory=dict)
-    """Access points that no zone has, with their traps; at most ``UNKNOWN_LISTED``."""
-    unknown_unlisted: int = 0
-    locally_administered: int = 0
 
 
 class Ingest:
@@ -144,26 +79,7 @@ class Ingest:
         Raises ``UsageError`` for an access point of no site, an alias or base radio of no access point.
         """
         self._sites, self._pseudonyms, self._start = dict(sites), pseudonyms, start
-        self._radios: dict[bytes, Place] = {}
-        self._aliases: dict[str, Place] = {}
-        for mac, (site, zone) in access_points.items():
-            if site not in sites:
-                msg = f"access point {mac}: must be of a known site, got {site!r}"
-                raise UsageError(msg)
-            self._radios[bytes.fromhex(mac.replace(":", ""))] = Place(site, zone, mac)
-        for name, mac in (aliases or {}).items():
-            if mac not in access_points:
-                msg = f"alias {name!r}: must stand for an access point of a zone, got {mac!r}"
-                raise UsageError(msg)
-            self._aliases[_alias(name)] = Place(*access_points[mac], mac)
-        self._bases: dict[int, dict[int, Place]] = {}
-        for written in base_radios:
-            mac = written.partition("/")[0]
-            if mac not in access_points:
-                msg = f"base radio {written}: must be an access point of a zone"
-                raise UsageError(msg)
-            shared, bits = base_range(written)
-            self._bases.setdefault(48 - bits, {})[shared] = Place(*access_points[mac], mac)
+        self._places = Places(access_points, sites, aliases or {}, base_radios)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
 
     @classmethod
@@ -213,10 +129,10 @@ class Ingest:
             if trap.kind is Kind.KEEPALIVE and self._start is not None:
                 self._serve_simulated(state, source, time)
             return Outcome(None, None)
-        place = self._place(trap, address)
+        place = self._places.find(trap, address)
         if place is None:
             radio = trap.access_point.hex(":") if trap.access_point != trap.client else ""
-            _note_unknown(state, radio or access_point_name(trap.name) or address)
+            state.note_unknown(radio or access_point_name(trap.name) or address)
             return Outcome(UNKNOWN_ACCESS_POINT, None)
         if source not in self._sites[place.site].sources:
             return Outcome(FOREIGN_SOURCE, None)
@@ -228,21 +144,6 @@ class Ingest:
         if trap.uptime is None or self._start is None:
             return None
         return self._start + trap.uptime * TICK_OF_UPTIME
-
-    def _place(self, trap: Trap, address: str) -> Place | None:
-        """Return the listed access point: by its radio address or base radio, else its name, else as the sender."""
-        place = self._radios.get(trap.access_point)
-        if place is None and self._bases and trap.access_point:
-            place = self._of_base(int.from_bytes(trap.access_point, "big"))
-        if place is None and self._aliases:
-            name = address if trap.at_sender else access_point_name(trap.name)
-            place = None if name is None else self._aliases.get(name.casefold())
-        return place
-
-    def _of_base(self, radio: int) -> Place | None:
-        """Return where the base radio is that shares its first bits with this address."""
-        found = (bases.get(radio >> width) for width, bases in self._bases.items())
-        return next((place for place in found if place is not None), None)
 
     def _sight(self, state: IngestState, source: str, place: Place, client: bytes, time: Micros) -> Outcome:
         """Keep a sighting, unless it repeats the device's last kept one.
@@ -335,7 +236,7 @@ class Ingest:
 
     def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros, since: Micros) -> None:
         for site in {site for site, _ in pairs} - state.shut:
-            _forget(state.seen[site], watermark - self._sites[site].validity)
+            state.forget(site, watermark - self._sites[site].validity)
         for pair in pairs:
             if pair[0] not in state.shut:
                 self._close(state, pair)
@@ -347,35 +248,3 @@ class Ingest:
             sequence = state.sequences.get(batch, 0)
             state.sequences[batch] = sequence + 1
             state.ready.append(ObservationBatch(*batch, state.session, sequence, tuple(waiting.rows)))
-
-
-def _alias(name: str) -> str:
-    """Return the form in which names and senders' addresses are compared."""
-    try:
-        return sender(name)
-    except ValueError:
-        return name.strip().casefold()
-
-
-def most_unknown(state: IngestState) -> dict[str, int]:
-    """Return the unknown access points with the most traps, and their traps, most first.
-
-    Only radio addresses are reported, of equipment in the owner's own network that the policy lacks: a name is free
-    text, and an address that was also seen as a client's is nobody's business.
-    """
-    clients = {client.hex(":") for seen in state.seen.values() for client in seen}
-    report = [each for each in state.unknown.items() if _RADIO.fullmatch(each[0]) and each[0] not in clients]
-    return dict(sorted(report, key=lambda each: (-each[1], each[0]))[:MOST_UNKNOWN])
-
-
-def _note_unknown(state: IngestState, seen_as: str) -> None:
-    if seen_as in state.unknown or len(state.unknown) < UNKNOWN_LISTED:
-        state.unknown[seen_as] = state.unknown.get(seen_as, 0) + 1
-    else:
-        state.unknown_unlisted += 1
-
-
-def _forget(seen: dict[bytes, Kept], before: Micros) -> None:
-    """Drop the devices whose last kept sighting can hold no presence any more."""
-    for client in [client for client, kept in seen.items() if kept.time < before]:
-        del seen[client]

@@ -31,7 +31,8 @@ from connectors.snmp.admission import (
 from connectors.snmp.ber import MalformedTrap
 from connectors.snmp.clock import AnchoredClock, ClockStepError
 from connectors.snmp.informs import Answer, Informs
-from connectors.snmp.ingest import GRID, SITE_SHUT, BatchKey, Ingest, IngestState
+from connectors.snmp.ingest import GRID, SITE_SHUT, Ingest
+from connectors.snmp.ingest_state import BatchKey, IngestState
 from connectors.snmp.port import Port
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap, decode, envelope, respond

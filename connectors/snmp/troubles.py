@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 import structlog
 
 from connectors.snmp.admission import DUPLICATE_INFORM
-from connectors.snmp.ingest import COLLAPSED, IngestState, most_unknown
+from connectors.snmp.ingest import COLLAPSED
+from connectors.snmp.ingest_state import IngestState, most_unknown
 from connectors.snmp.receiver import Receiver
 from connectors.snmp.traps import IGNORED_REASONS
 

@@ -14,16 +14,14 @@ from connectors.snmp.ingest import (
     COLLAPSED,
     FOREIGN_SOURCE,
     GRID,
-    MOST_UNKNOWN,
     NO_UPTIME,
     SITE_SHUT,
     UNKNOWN_ACCESS_POINT,
-    UNKNOWN_LISTED,
     Ingest,
     Outcome,
     SiteLimits,
-    most_unknown,
 )
+from connectors.snmp.ingest_state import MOST_UNKNOWN, UNKNOWN_LISTED, most_unknown
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.errors import TacetError, UsageError

@@ -12,7 +12,8 @@ from random import Random
 from typing import Any
 
 from connectors.snmp.ber import MALFORMED_REASONS, MalformedTrap, encode_integer, tlv
-from connectors.snmp.ingest import INGEST_REASONS, UNKNOWN_LISTED, Ingest, SiteLimits
+from connectors.snmp.ingest import INGEST_REASONS, Ingest, SiteLimits
+from connectors.snmp.ingest_state import UNKNOWN_LISTED
 from connectors.snmp.profiles import PROFILES
 from connectors.snmp.sender import encode_notification, octets, varbind
 from connectors.snmp.traps import IGNORED_REASONS, decode, envelope, respond
