@@ -51,7 +51,7 @@ class Pseudonyms(Frozen):
     """How long one device keeps one name."""
 
     ttl: Duration | None = None
-    """Salt life of the thesis' TTL mode; without it names change each UTC day."""
+    """Salt life of the thesis' TTL mode; without it names change each UTC day, or each privacy day."""
 
 
 class Restricted(Frozen):
@@ -84,6 +84,7 @@ class Policy(Frozen):
             _check_audiences(release, audiences)
             _check_selection(release, zones)
         _check_salt_life(self.pseudonym.ttl, self.site)
+        _check_one_way_of_naming(self.pseudonym.ttl, self.site)
         for release in self.release:
             self._check_covered(release)
         return self
@@ -192,6 +193,15 @@ def _check_salt_life(ttl: int | None, sites: dict[str, Site]) -> None:
         if ttl is not None and ttl * MOST_NAMES < site.validity:
             rule = f"must be at least one {MOST_NAMES}th of every site's validity"
             msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s and {site.validity / SECOND:g} s at {name}"
+            raise ValueError(msg)
+
+
+def _check_one_way_of_naming(ttl: int | None, sites: dict[str, Site]) -> None:
+    """Raise ValueError where names would change within a privacy day: a device would count as several."""
+    for name, site in sites.items():
+        if ttl is not None and site.day_starts is not None:
+            rule = f"must not be given with site.{name}.day_starts, at which names change"
+            msg = f"pseudonym.ttl: {rule}, got {ttl / SECOND:g} s"
             raise ValueError(msg)
 
 

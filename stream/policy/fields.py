@@ -127,6 +127,9 @@ Epsilon = Annotated[Fraction, BeforeValidator(parse_epsilon), PlainSerializer(de
 Spend = Annotated[Fraction, BeforeValidator(parse_spend), PlainSerializer(decimal_string)]
 CLOCK_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
 Clock = Annotated[str, AfterValidator(worded(CLOCK_PATTERN.pattern, "must be a time of day such as '08:00'"))]
+TimeOfDay = Annotated[
+    str, AfterValidator(worded("([01][0-9]|2[0-3]):[0-5][0-9]", "must be a time of day below 24:00 such as '04:00'"))
+]
 Mac = Annotated[
     str,
     AfterValidator(str.lower),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
@@ -18,10 +18,12 @@ from stream.policy.fields import (
     Ident,
     Mac,
     Name,
+    TimeOfDay,
     base_range,
     listed,
     refuse_repeats,
 )
+from stream.policy.privacy_day import EARLY, date_off_tick
 from stream.records import DAY, MINUTE, SECOND
 
 
@@ -72,6 +74,12 @@ class Site(Frozen):
     lateness: Duration = 30 * SECOND
     max_devices: int = Field(default=200_000, gt=0, le=200_000, strict=True)
     working_hours: tuple[Clock, Clock] = ("08:00", "18:00")
+    day_starts: TimeOfDay | None = None
+    """Site-local start of the privacy day, at which names and contributions turn over; None: there is none."""
+    contribution: Duration | None = None
+    """A device counts for at most so long a privacy day, in whole ticks; given with ``day_starts`` and only then."""
+    residents: Literal["ignore", "count"] = "count"
+    """Whether a device that is present when the privacy day starts counts before it has been away."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(min_length=1)
     zones: tuple[Zone, ...] = Field(min_length=1)
 
@@ -115,6 +123,33 @@ class Site(Frozen):
     def _zones_unique(cls, value: tuple[Zone, ...]) -> tuple[Zone, ...]:
         refuse_repeats("zone ids must be unique within their site", (zone.id for zone in value))
         return value
+
+    @model_validator(mode="after")
+    def _bounded_by_the_day(self) -> Self:
+        if self.day_starts is None:
+            needs = "contribution" if self.contribution is not None else "residents"
+            if self.contribution is not None or self.residents != "count":
+                msg = f"{needs} needs day_starts, which is not given"
+                raise ValueError(msg)
+            return self
+        if self.contribution is None:
+            msg = f"day_starts needs contribution, which is not given, got {self.day_starts}"
+            raise ValueError(msg)
+        if not self.tick <= self.contribution <= DAY:
+            msg = f"contribution must be at least one tick and at most 1d, got {self.contribution // SECOND} s"
+            raise ValueError(msg)
+        if self.residents == "ignore" and self.tick > EARLY:
+            msg = f"residents = 'ignore' needs a tick of at most {EARLY // MINUTE}min, got {self.tick // MINUTE}min"
+            raise ValueError(msg)
+        if (day := date_off_tick(self.day_starts, self.timezone, self.tick)) is not None:
+            msg = f"day_starts must be at a tick on every date, got {self.day_starts}, which is between two on {day}"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def contribution_ticks(self) -> int:
+        """K: ticks of a privacy day at which one device counts at most; 0 where the site bounds nothing."""
+        return 0 if self.contribution is None else self.contribution // self.tick
 
     @property
     def radios(self) -> dict[str, tuple[str, ...]]:

@@ -41,6 +41,7 @@ sensitive = { before = "08:00" }
 DOCUMENT = (
     '{"v":1,"version":"VERSION","policy":{"site":{"dbh":{"name":"","timezone":"UTC","tick":300000000,'
     '"validity":600000000,"lateness":30000000,"max_devices":200000,"working_hours":["08:00","18:00"],'
+    '"day_starts":null,"contribution":null,"residents":"count",'
     '"sources":["10.2.0.5"],"zones":[{"id":"2011","floor":"1","kind":"room","capacity":60,"max_count":null,'
     '"access_points":["5c:52:1e:00:20:11"],"base_radio":[],"access_point_names":[]}]}},'
     '"audience":[{"name":"public","description":""}],'

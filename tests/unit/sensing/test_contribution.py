@@ -1,0 +1,239 @@
+"""Bounded counts: at which ticks of its privacy day a device counts, and which counters go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import orjson
+import pytest
+
+from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
+from stream.sensing.contribution import BoundedCounts, Definition, Tally, adopted
+
+TICK = 5 * MINUTE
+VALIDITY = 10 * MINUTE
+BEGINS = 20_000 * DAY + 4 * HOUR
+"""The start of a privacy day."""
+PLAIN = Definition("04:00", "UTC", 3, ignore_residents=False, tick_length=TICK, validity=VALIDITY)
+IGNORING = PLAIN._replace(ignore_residents=True)
+
+Seen = Mapping[str, Iterable[int]]
+"""Device -> minutes from the day's start at which it is seen, in zone 0."""
+
+
+def present(seen: Seen, tick: Micros, start: Micros = BEGINS) -> dict[str, tuple[int, Micros]]:
+    """Return where each device is at a tick by its last observation, whatever its day."""
+    times = {device: [start + m * MINUTE for m in minutes] for device, minutes in seen.items()}
+    last = {device: max((t for t in each if t <= tick), default=-DAY) for device, each in times.items()}
+    return {device: (0, time) for device, time in last.items() if tick < time + VALIDITY}
+
+
+def counted(
+    seen: Seen,
+    definition: Definition = PLAIN,
+    *,
+    minutes: Iterable[int] = range(5, 24 * 60 + 5, 5),
+    tally: Tally | None = None,
+) -> list[int]:
+    """Return the minutes of the ticks at which somebody counted."""
+    stage = BoundedCounts(definition)
+    tally = stage.initial() if tally is None else tally
+    found = []
+    for minute in minutes:
+        tick = BEGINS + minute * MINUTE
+        counts = stage.count(tally, tick, present(seen, tick), 1)
+        assert counts is not None
+        found += [minute] * counts[0]
+    return found
+
+
+# ---- at which ticks ------------------------------------------------------------------------------------
+
+
+def test_a_device_counts_at_its_first_k_ticks_of_a_day() -> None:
+    assert counted({"anne": range(61, 200, 5)}) == [65, 70, 75]
+
+
+def test_a_stay_that_is_interrupted_uses_up_only_the_ticks_at_which_it_counted() -> None:
+    assert counted({"anne": (61, 300, 400)}) == [65, 70, 300]
+
+
+def test_each_device_has_a_contribution_of_its_own() -> None:
+    anne, ben = {"anne": range(61, 200, 5)}, {"ben": range(64, 200, 5)}
+    assert counted(anne | ben) == sorted(counted(anne) + counted(ben))
+
+
+def test_what_was_seen_before_the_day_does_not_count_in_it() -> None:
+    """Two minutes before its start, and at its start, which belongs to the day before."""
+    assert counted({"anne": (-2,), "ben": (0,)}) == []
+    assert counted({"anne": (-2, 3)}) == [5, 10]
+
+
+def test_the_tick_at_the_end_belongs_to_the_day_and_a_new_one_begins_behind_it() -> None:
+    stage = BoundedCounts(PLAIN)
+    tally = stage.initial()
+    seen = {"anne": range(24 * 60 - 30, 24 * 60 + 60, 5)}
+    ticks = [BEGINS + minute * MINUTE for minute in range(24 * 60 - 30, 24 * 60 + 30, 5)]
+    found = [tick for tick in ticks if stage.count(tally, tick, present(seen, tick), 1) == (1,)]
+    assert [(tick - BEGINS) // MINUTE - 24 * 60 for tick in found] == [-30, -25, -20, 5, 10, 15]
+    assert tally.counted == {"anne": 3}
+
+
+def test_who_was_seen_is_forgotten_at_the_first_tick_of_the_next_day() -> None:
+    stage = BoundedCounts(IGNORING)
+    tally = stage.initial()
+    seen = {"anne": range(1, 24 * 60, 5)}
+    for minute in range(5, 24 * 60 + 5, 5):
+        stage.count(tally, BEGINS + minute * MINUTE, present(seen, BEGINS + minute * MINUTE), 1)
+    assert (tally.counted, tally.residents) == ({"anne": 0}, {"anne": 0})
+    stage.count(tally, BEGINS + DAY + TICK, {}, 1)
+    assert (tally.counted, tally.residents) == ({}, {})
+
+
+def test_counts_are_by_zone() -> None:
+    stage = BoundedCounts(PLAIN)
+    tick = BEGINS + HOUR
+    where = {"anne": (2, tick), "ben": (0, tick - 1), "carl": (2, tick - VALIDITY + 1)}
+    assert stage.count(stage.initial(), tick, where, 4) == (1, 0, 2, 0)
+
+
+# ---- residents -----------------------------------------------------------------------------------------
+
+
+def test_a_device_that_is_there_when_the_day_starts_does_not_count_while_it_stays() -> None:
+    assert counted({"printer": range(1, 24 * 60, 5)}, IGNORING) == []
+    assert counted({"printer": range(1, 24 * 60, 5)}, PLAIN) == [5, 10, 15]
+
+
+@pytest.mark.parametrize(("first", "ignored"), [(26, True), (30, True), (31, False)])
+def test_residents_are_those_present_at_a_tick_of_the_first_half_hour(first: int, ignored: bool) -> None:
+    assert (counted({"anne": range(first, 200, 5)}, IGNORING) == []) is ignored
+
+
+@pytest.mark.parametrize(("back", "counts"), [(66, []), (71, [75, 80, 85])])
+def test_a_resident_counts_after_six_empty_ticks_in_a_row(back: int, counts: list[int]) -> None:
+    """Seen last at 31 minutes it is present until 40; the empty ticks are 45, 50 to 65 or 70."""
+    assert counted({"guard": (1, 11, 21, 31, *range(back, 200, 5))}, IGNORING) == counts
+
+
+def test_empty_ticks_that_are_not_in_a_row_do_not_add_up() -> None:
+    assert counted({"printer": range(1, 24 * 60, 30)}, IGNORING) == []
+
+
+def test_ticks_as_a_resident_use_nothing_up() -> None:
+    seen = {"guard": (*range(1, 300, 5), *range(400, 600, 5))}
+    assert counted(seen, IGNORING) == [400, 405, 410]
+
+
+def test_a_device_that_was_there_the_evening_before_is_a_resident_only_by_what_the_day_says_of_it() -> None:
+    """Its last observation of the day before is still valid at the first tick."""
+    assert counted({"anne": (-1, *range(31, 200, 5))}, IGNORING) == [35, 40, 45]
+
+
+# ---- one run -------------------------------------------------------------------------------------------
+
+
+def restarted(tally: Tally) -> Tally:
+    return Tally.from_plain(orjson.loads(orjson.dumps(tally.to_plain())))
+
+
+def test_counters_go_on_over_a_restart_at_any_tick() -> None:
+    seen: Seen = {"guard": (1, 11, 21, 31, *range(71, 200, 5)), "anne": range(44, 200, 5), "ben": (61, 300, 400)}
+    whole = counted(seen, IGNORING)
+    for cut in range(5, 24 * 60, 35):
+        tally = BoundedCounts(IGNORING).initial()
+        before = counted(seen, IGNORING, minutes=range(5, cut + 5, 5), tally=tally)
+        after = counted(seen, IGNORING, minutes=range(cut + 5, 24 * 60 + 5, 5), tally=restarted(tally))
+        assert before + after == whole
+
+
+def test_a_tally_has_one_byte_form_in_whatever_order_devices_came() -> None:
+    one, other = (Tally(PLAIN, None, None, dict(order), {}) for order in ([("a", 1), ("b", 2)], [("b", 2), ("a", 1)]))
+    assert one.to_plain() == other.to_plain()
+    assert restarted(one) == one
+
+
+def noon(definition: Definition = PLAIN) -> Tally:
+    """Return the counters of a day at noon."""
+    tally = BoundedCounts(definition).initial()
+    counted({"anne": (61, 300)}, definition, minutes=range(5, 8 * 60, 5), tally=tally)
+    return tally
+
+
+def resumes(tally: Tally | None, definition: Definition, since: Micros = BEGINS + 8 * HOUR) -> Micros | None:
+    """Return the first tick of the next two days at which there are counts."""
+    assert tally is not None
+    stage = BoundedCounts(definition)
+    ticks = range(since, since + 2 * DAY, TICK)
+    return next((tick for tick in ticks if stage.count(tally, tick, {}, 1) is not None), None)
+
+
+def test_counters_of_the_same_definition_go_on() -> None:
+    tally = noon()
+    assert adopted(tally, PLAIN, BEGINS + 8 * HOUR) is tally
+    assert resumes(tally, PLAIN) == BEGINS + 8 * HOUR
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        PLAIN._replace(most=4),
+        PLAIN._replace(ignore_residents=True),
+        PLAIN._replace(validity=VALIDITY + SECOND),
+        PLAIN._replace(tick_length=MINUTE),
+    ],
+)
+def test_under_another_definition_nothing_is_counted_before_the_next_day(other: Definition) -> None:
+    tally = adopted(noon(), other, BEGINS + 8 * HOUR)
+    assert tally is not None
+    assert tally.counted == {}
+    assert resumes(tally, other) == BEGINS + DAY + TICK
+
+
+@pytest.mark.parametrize(
+    ("day_starts", "first"),
+    [
+        ("05:00", BEGINS + DAY + HOUR),
+        ("03:00", BEGINS + 2 * DAY - HOUR),  # the day that starts an hour before the old one is over would share it
+    ],
+)
+def test_the_next_day_begins_when_the_old_one_is_over(day_starts: str, first: Micros) -> None:
+    other = PLAIN._replace(day_starts=day_starts)
+    assert resumes(adopted(noon(), other, BEGINS + 8 * HOUR), other) == first + TICK
+
+
+def test_a_definition_that_changes_exactly_with_the_day_counts_at_once() -> None:
+    tally = BoundedCounts(PLAIN).initial()
+    counted({"anne": (61,)}, PLAIN, tally=tally)
+    other = PLAIN._replace(most=7)
+    assert resumes(adopted(tally, other, BEGINS + DAY + MINUTE), other, BEGINS + DAY + TICK) == BEGINS + DAY + TICK
+
+
+def test_changing_back_within_the_day_does_not_begin_a_second_run() -> None:
+    other = PLAIN._replace(most=4)
+    for between in (other, None):
+        assert resumes(adopted(adopted(noon(), between, None), PLAIN, None), PLAIN) == BEGINS + DAY + TICK
+
+
+def test_a_state_without_counters_counts_from_the_first_day_with_none_of_its_observations() -> None:
+    """They bear names of UTC days: a device would count under two names."""
+    tally = adopted(None, PLAIN, BEGINS + 8 * HOUR)
+    assert resumes(tally, PLAIN) == BEGINS + DAY + TICK
+    assert resumes(adopted(None, PLAIN, None), PLAIN) == BEGINS + 8 * HOUR
+    assert adopted(None, None, BEGINS) is None
+
+
+def test_observations_named_by_another_day_count_in_no_day_of_this_one() -> None:
+    tally = BoundedCounts(PLAIN).initial()
+    counted({"anne": (61,)}, PLAIN, tally=tally)
+    other = PLAIN._replace(day_starts="04:05")
+    began = BEGINS + DAY + 6 * MINUTE
+    assert resumes(adopted(tally, other, began), other, BEGINS + DAY + 2 * TICK) == BEGINS + 2 * DAY + 2 * TICK
+
+
+def test_broken_off_counters_forget_everybody_and_wait_for_the_latest_end() -> None:
+    tally = noon()
+    tally.break_off(BEGINS + DAY)
+    assert (tally.counted, tally.residents) == ({}, {})
+    tally.break_off(BEGINS)
+    assert resumes(restarted(tally), PLAIN) == BEGINS + DAY + TICK
