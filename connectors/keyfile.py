@@ -7,18 +7,14 @@ alone, ``worker`` everything else.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import stat
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from connectors.private_file import locked, replace, write_new
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, LaboratoryKeys
 from stream.records import DAY
@@ -54,7 +50,7 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
         "audit": secrets.token_hex(32),
         "store": None,
     }
-    _write_new(path, document)
+    write_new(path, document)
 
 
 def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
@@ -65,7 +61,7 @@ def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
         raise KeyFileError(msg)
     dropped = set(PARTS["ingest"]) | set(PARTS["worker"])
     dropped -= set(PARTS[part])
-    _write_new(target, {name: value for name, value in document.items() if name not in dropped})
+    write_new(target, {name: value for name, value in document.items() if name not in dropped})
 
 
 def store_of(path: Path) -> str | None:
@@ -219,64 +215,6 @@ def _day(value: Any) -> int | None:
         msg = "must be days since 1970-01-01, or null"
         raise ValueError(msg)
     return value
-
-
-def itself(path: Path) -> Path:
-    """Return the file that a link stands for: what replaced the link would leave the file behind as it was."""
-    return path.resolve() if path.is_symlink() else path
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing key and mark files of the folder of a file meanwhile."""
-    handle = os.open(itself(path).parent, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def replace(path: Path, document: dict[str, Any]) -> None:
-    """Replace a private JSON file at once: after a crash it is the old one or the new one, never a part."""
-    path = itself(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = str(path)  # a write that fails names no file
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write_new(path: Path, document: dict[str, Any]) -> None:
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        msg = f"{path}: must not exist yet; a key file is never written over"
-        raise KeyFileError(msg) from None
-    except OSError as error:
-        msg = f"{path}: cannot be written ({error.strerror})"
-        raise KeyFileError(msg) from None
-    with os.fdopen(handle, "w") as file:
-        json.dump(document, file)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import structlog
 from connectors import keyfile
 from connectors.files.observations import ObservationFile
 from connectors.sink import Sink
-from connectors.snmp.admission import AllowList
+from connectors.snmp.admission import AllowList, Senders
 from connectors.snmp.clock import AnchoredClock, wall_clock
 from connectors.snmp.ingest import Ingest
 from connectors.snmp.receiver import Receiver
@@ -105,8 +105,7 @@ async def receiver(
         source.address,
         ingest=Ingest.of_policy(policy, pseudonym_key, start=source.start),
         sink=sink,
-        allow=AllowList(sources),
-        communities=source.communities,
+        senders=Senders(AllowList(sources), source.communities),
         clock=clock,
         newest=newest,
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from connectors import keyfile
-from connectors.keyfile import itself, locked, replace
+from connectors.private_file import itself, locked, replace
 from stream.errors import AuditError, UsageError
 from stream.runners.embedded import Chains
 

@@ -98,6 +98,25 @@ def is_known(community: bytes, allowed: Sequence[bytes]) -> bool:
     return found
 
 
+class Senders:
+    """Who is heard: the listed senders, if they know one of the communities."""
+
+    def __init__(self, allow: AllowList, communities: Sequence[bytes]) -> None:
+        """Take both; ``UsageError`` when there is no community."""
+        if not communities:
+            msg = "communities: must hold at least one, got none"
+            raise UsageError(msg)
+        self._allow, self._communities = allow, tuple(communities)
+
+    def listed(self, host: str) -> str | None:
+        """Return the entry that covers a numeric address, as it was written; None: not allowed."""
+        return self._allow.listed(host)
+
+    def share(self, community: bytes) -> bool:
+        """Whether a community is one of theirs."""
+        return is_known(community, self._communities)
+
+
 @dataclass(slots=True)
 class Counters:
     """What became of each datagram that the socket gave up; labels come from a fixed set."""

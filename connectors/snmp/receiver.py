@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import deque
-from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -24,28 +24,32 @@ from connectors.snmp.admission import (
     DUPLICATE_INFORM,
     QUEUE_FULL,
     UNKNOWN_SOURCE,
-    AllowList,
     Counters,
-    is_known,
+    Senders,
 )
 from connectors.snmp.ber import MalformedTrap
 from connectors.snmp.clock import AnchoredClock, ClockStepError
 from connectors.snmp.informs import Answer, Informs
 from connectors.snmp.ingest import GRID, SITE_SHUT, Ingest
-from connectors.snmp.ingest_state import BatchKey, IngestState
+from connectors.snmp.ingest_state import IngestState
 from connectors.snmp.port import Port
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap, decode, envelope, respond
-from stream.errors import UsageError
 from stream.records import SECOND, Micros
 
-QUEUE_LIMIT = 20_000
-RECEIVE_BUFFER = 4 * 1024 * 1024
-ANSWER_OCTETS = 64 * 1024 * 1024
-"""Answers held for informs that are not durable yet: so many octets, and one datagram more at most."""
 CHUNK = 512
 PATIENCE = 0.02
 """Batching delay in seconds: how long a trap waits for others before the worker is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much may wait: in the kernel and in the queue."""
+
+    queue: int = 20_000
+    """Traps."""
+    receive_buffer: int = 4 * 1024 * 1024
+    """Octets, as the kernel is asked for them."""
 
 
 class _Waiting(NamedTuple):
@@ -71,26 +75,17 @@ class Receiver:
         *,
         ingest: Ingest,
         sink: Sink,
-        allow: AllowList,
-        communities: Sequence[bytes],
+        senders: Senders,
         clock: AnchoredClock,
         newest: Micros = -1,
-        queue_limit: int = QUEUE_LIMIT,
-        receive_buffer: int = RECEIVE_BUFFER,
+        room: Room = Room(),
     ) -> None:
         """``newest`` is the latest session of any source so far; this one is later."""
-        if not communities:
-            msg = "communities: must hold at least one, got none"
-            raise UsageError(msg)
         self.state: IngestState = ingest.initial(clock.now(), newest)
-        self._wanted, self._receive_buffer = address, receive_buffer
+        self._wanted, self._senders, self._room = address, senders, room
         self._ingest, self._sink, self._clock = ingest, sink, clock
-        self._allow, self._communities = allow, tuple(communities)
         self._queue: deque[_Waiting] = deque()
-        self._queue_limit = queue_limit
         self._informs = Informs()
-        self._unanswered: dict[BatchKey, list[Answer]] = {}
-        self._held = 0
         self._wake, self._stopping = asyncio.Event(), False
         self._nudge: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
@@ -98,7 +93,7 @@ class Receiver:
         self._told_shut: set[str] = set()
 
     async def __aenter__(self) -> Receiver:
-        self._port = Port(self._wanted, self._receive_buffer, self._turn)
+        self._port = Port(self._wanted, self._room.receive_buffer, self._turn)
         self._port.open()
         self.state.listened_since = self._clock.now()
         self._worker = asyncio.create_task(self._work())
@@ -171,13 +166,13 @@ class Receiver:
         counters = self._counters
         counters.datagrams += 1
         host = sender(address[0])
-        source = self._allow.listed(host)
+        source = self._senders.listed(host)
         if source is None:
             counters.dropped[UNKNOWN_SOURCE] += 1
             return
         try:
             around = envelope(datagram)
-            if not is_known(around.community, self._communities):
+            if not self._senders.share(around.community):
                 counters.dropped[BAD_COMMUNITY] += 1
                 return
             trap = decode(datagram, around)
@@ -194,7 +189,7 @@ class Receiver:
             self._enqueue(_Waiting(now, source, host, trap, None))
 
     def _enqueue(self, waiting: _Waiting) -> bool:
-        if len(self._queue) >= self._queue_limit:
+        if len(self._queue) >= self._room.queue:
             self._counters.dropped[QUEUE_FULL] += 1
             return False
         self._queue.append(waiting)
@@ -204,16 +199,16 @@ class Receiver:
         """Queue an inform once; a copy is answered once the first is durable."""
         now, _, host, trap, _ = waiting
         key = (host, trap.request_id, trap.kind, trap.client, trap.access_point, trap.name)
+        answer = Answer(key, address, respond(datagram))
         durable = self._informs.earlier(key, now)
         if durable is not None:
             self._counters.dropped[DUPLICATE_INFORM] += 1
             if durable:
-                self._send(respond(datagram), address)
-        elif self._held > ANSWER_OCTETS:
+                self._send(answer.datagram, address)
+        elif self._informs.full:
             self._counters.dropped[QUEUE_FULL] += 1
-        elif self._enqueue(waiting._replace(answer=Answer(key, address, respond(datagram)))):
-            self._informs.remember(key, now)
-            self._held += len(datagram)
+        elif self._enqueue(waiting._replace(answer=answer)):
+            self._informs.remember(answer, now)
 
     # The worker's side: waits for the sink.
 
@@ -272,9 +267,11 @@ class Receiver:
         if answer is None:
             return
         if dropped == SITE_SHUT:  # the controller goes on asking: nothing is stored
-            self._held -= len(answer.datagram)
+            self._informs.drop(answer)
+        elif batch is None:
+            done.append(answer)
         else:
-            (done if batch is None else self._unanswered.setdefault(batch, [])).append(answer)
+            self._informs.owe(answer, batch)
 
     def _report_shut(self) -> None:
         """Raise the alarm for a site that had to be shut, once."""
@@ -288,13 +285,11 @@ class Receiver:
 
     def _answer_durable(self) -> None:
         """Answer the informs whose batch is no longer open: all before it has been appended."""
-        for batch in [batch for batch in self._unanswered if batch not in self.state.open]:
-            for answer in self._unanswered.pop(batch):
-                self._answer(answer)
+        for answer in self._informs.due(self.state.open):
+            self._answer(answer)
 
     def _answer(self, answer: Answer) -> None:
-        self._held -= len(answer.datagram)
-        self._informs.is_durable(answer.key)
+        self._informs.settle(answer)
         self._send(answer.datagram, answer.address)
 
     def _send(self, datagram: bytes, address: Any) -> None:

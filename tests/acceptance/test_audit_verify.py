@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile
+from connectors import keyfile, private_file
 from connectors.embedded.readings import read_topic
 from connectors.embedded.runner import opened
 from stream.accounting.ledger import chain_hash
@@ -166,10 +166,10 @@ def test_the_head_is_compared_with_the_mark(ground: Any) -> None:
     document = json.loads(mark.read_text())
     ((store, sites),) = document["stores"].items()
     sites[SITE][0] += 1
-    keyfile.replace(mark, document)
+    private_file.replace(mark, document)
     assert verify(ground)["ok"]
     assert "the mark knows of" in verify(ground, "--key-file", ground / "key")["first_break"]
-    keyfile.replace(mark, {"tacet_mark": 1, "stores": {}})
+    private_file.replace(mark, {"tacet_mark": 1, "stores": {}})
     assert f"must know store {store}" in verify(ground, "--key-file", ground / "key")["first_break"]
 
 

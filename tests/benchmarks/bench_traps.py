@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from connectors.sink import Message
-from connectors.snmp.admission import AllowList
+from connectors.snmp.admission import AllowList, Senders
 from connectors.snmp.clock import AnchoredClock
 from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.receiver import Receiver
@@ -68,8 +68,8 @@ async def own() -> None:
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     sink = Forget()
     receiver = Receiver(
-        ("127.0.0.1", 0), ingest=ingest, sink=sink, allow=AllowList(["127.0.0.1"]),
-        communities=[COMMUNITY], clock=clock,
+        ("127.0.0.1", 0), ingest=ingest, sink=sink,
+        senders=Senders(AllowList(["127.0.0.1"]), [COMMUNITY]), clock=clock,
     )  # fmt: skip
     async with receiver:
         await measure(receiver.address[1], lambda: receiver.counters.datagrams)

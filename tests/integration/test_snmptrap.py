@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from connectors.snmp.admission import AllowList
+from connectors.snmp.admission import AllowList, Senders
 from connectors.snmp.clock import AnchoredClock
 from connectors.snmp.ingest import Ingest, SiteLimits
 from connectors.snmp.profiles import PROFILES
@@ -72,8 +72,8 @@ async def receiving(sink: Any) -> AsyncIterator[Any]:
     )
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     async with Receiver(
-        ("127.0.0.1", 0), ingest=ingest, sink=sink, allow=AllowList(["127.0.0.1"]),
-        communities=[COMMUNITY.encode()], clock=clock,
+        ("127.0.0.1", 0), ingest=ingest, sink=sink,
+        senders=Senders(AllowList(["127.0.0.1"]), [COMMUNITY.encode()]), clock=clock,
     ) as receiver:  # fmt: skip
         yield receiver
 

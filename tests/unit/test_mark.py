@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from connectors import keyfile
+from connectors import keyfile, private_file
 from connectors.embedded.rollback_mark import MarkFile, mark_path
 from stream.errors import KeyFileError, UsageError
 
@@ -125,12 +125,12 @@ def older(key: Any, day: Any) -> None:
     document = json.loads(key.read_text())
     del document["store"]
     document["noise"]["day"] = day
-    keyfile.replace(key, document)
+    private_file.replace(key, document)
 
 
 def test_an_older_key_learns_its_store_from_its_mark(production: Any, tmp_path: Path) -> None:
     older(production, 20_000)
-    keyfile.replace(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
+    private_file.replace(mark_path(production), {"tacet_mark": 1, "stores": {"one": {"dbh": [1, "a"]}}})
     assert MarkFile(production, "one", laboratory=False).read() == {"dbh": (1, "a")}
     assert keyfile.store_of(production) == "one"
 
@@ -139,7 +139,7 @@ def test_an_older_key_that_knows_a_day_but_has_no_mark_has_lost_it(production: A
     older(production, None)
     assert keyfile.store_of(production) is None
     older_again = json.loads(production.read_text()) | {"noise": {"day": 20_000, "key": "00" * 32}}
-    keyfile.replace(production, older_again)
+    private_file.replace(production, older_again)
     with pytest.raises(UsageError, match="must be there"):
         MarkFile(production, "one", laboratory=False)
 

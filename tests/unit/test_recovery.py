@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 
-from connectors import keyfile
+from connectors import keyfile, private_file
 from connectors.embedded.readings import read_outbox
 from connectors.embedded.rollback_mark import mark_path
 from connectors.embedded.runner import embedded
@@ -139,7 +139,7 @@ def test_a_store_that_went_on_another_way_has_no_way_out_that_forks(ground: Any)
     document = json.loads(mark_path(ground / "key").read_text())
     ((_, sites),) = document["stores"].items()
     sites[SITE][1] = "0" * 64
-    keyfile.replace(mark_path(ground / "key"), document)
+    private_file.replace(mark_path(ground / "key"), document)
     what, ways = only(ground)
     assert "must be the one that the mark knows: the store is not the one that released" in what
     assert [way.split()[0] for way in ways] == ["put", "begin"]

@@ -12,7 +12,7 @@ import pytest
 from connectors.embedded.readings import read_outbox, read_policies, read_snapshot, read_topic
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import SqliteStore
-from connectors.keyfile import replace
+from connectors.private_file import replace
 from connectors.private_folder import private_folder
 from connectors.reports.books import store_books, verify
 from connectors.reports.status import describe

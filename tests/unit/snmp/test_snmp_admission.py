@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from connectors.snmp.admission import ANY, DROP_REASONS, AllowList, Counters, is_known, read_communities
-from connectors.snmp.informs import MEMORY, Informs
+from connectors.snmp.informs import MEMORY, Answer, Informs
 from stream.errors import KeyFileError, UsageError
 
 
@@ -68,11 +68,22 @@ def test_the_counters_notice_a_datagram_that_is_unaccounted_for() -> None:
 
 
 def test_an_inform_is_remembered_for_a_minute() -> None:
-    informs = Informs()
+    informs, answer = Informs(), Answer(("a", 1), None, b"")
     assert informs.earlier(("a", 1), 0) is None
-    informs.remember(("a", 1), 0)
+    informs.remember(answer, 0)
     assert informs.earlier(("a", 1), MEMORY) is False
-    informs.is_durable(("a", 1))
+    informs.settle(answer)
     assert informs.earlier(("a", 1), MEMORY) is True
     assert informs.earlier(("a", 2), MEMORY) is None
     assert informs.earlier(("a", 1), MEMORY + 1) is None
+
+
+def test_an_answer_is_due_when_its_batch_is_no_longer_open() -> None:
+    informs, batch, other = Informs(), ("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")
+    first, second = Answer(("a", 1), None, b"1"), Answer(("a", 2), None, b"2")
+    informs.owe(first, batch)
+    informs.owe(second, other)
+    assert list(informs.due({batch, other})) == []
+    assert list(informs.due({other})) == [first]
+    assert list(informs.due({other})) == []
+    assert list(informs.due({})) == [second]

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import structlog
 
-from connectors.snmp.admission import AllowList
+from connectors.snmp.admission import AllowList, Senders
 from connectors.snmp.clock import AnchoredClock, ClockStepError
 from connectors.snmp.ingest import Ingest, SiteLimits
-from connectors.snmp.receiver import Receiver
+from connectors.snmp.receiver import Receiver, Room
 from connectors.snmp.sender import (
     Association,
     encode_associate,
@@ -55,6 +55,9 @@ class Log:
         return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
+SENDERS = Senders(AllowList(["127.0.0.1"]), [b"c0mm"])
+
+
 def clock() -> AnchoredClock:
     return AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
 
@@ -69,8 +72,7 @@ async def receiving(sink: Log, address: tuple[str, int] = ("127.0.0.1", 0), **mo
     settings: dict[str, Any] = {
         "ingest": ingest,
         "sink": sink,
-        "allow": AllowList(["127.0.0.1"]),
-        "communities": [b"c0mm"],
+        "senders": SENDERS,
         "clock": clock(),
     }
     async with Receiver(address, **(settings | more)) as receiver:
@@ -166,7 +168,7 @@ async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken() -> None:
 
 async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
     sink = Log()
-    async with receiving(sink, receive_buffer=20_000) as receiver:
+    async with receiving(sink, room=Room(receive_buffer=20_000)) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
                 sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
@@ -177,7 +179,7 @@ async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
 
 
 async def test_what_the_kernel_dropped_last_is_counted_after_the_end() -> None:
-    async with receiving(Log(), receive_buffer=20_000) as receiver:
+    async with receiving(Log(), room=Room(receive_buffer=20_000)) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
                 sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
@@ -224,7 +226,7 @@ async def test_informs_that_wait_for_their_answers_hold_a_bounded_number_of_octe
     monkeypatch: pytest.MonkeyPatch, controller: socket.socket
 ) -> None:
     """A sender that knows the community could otherwise have gigabytes held."""
-    monkeypatch.setattr("connectors.snmp.receiver.ANSWER_OCTETS", 20_000)
+    monkeypatch.setattr("connectors.snmp.informs.ANSWER_OCTETS", 20_000)
     sink, stuffing = Log(), varbind("1.3.6.1.4.1.99999.1.0", octets(bytes(5_000)))
     informs = [stuffed_inform(n, stuffing) for n in range(1, 11)]
     async with receiving(sink) as receiver:
@@ -250,7 +252,7 @@ def stuffed_inform(number: int, stuffing: bytes) -> bytes:
 
 async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise() -> None:
     with structlog.testing.capture_logs() as logs:
-        async with receiving(Log(), receive_buffer=2**30 - 1) as receiver:
+        async with receiving(Log(), room=Room(receive_buffer=2**30 - 1)) as receiver:
             assert receiver.counters.receive_buffer < 2**30 - 1
     [entry] = [entry for entry in logs if entry["event"] == "receive_buffer_small"]
     assert entry["raise_with"] == "net.core.rmem_max"
@@ -259,7 +261,7 @@ async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise() -
 
 async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(controller: socket.socket) -> None:
     sink = Log()
-    async with receiving(sink, queue_limit=10) as receiver:
+    async with receiving(sink, room=Room(queue=10)) as receiver:
         for n in range(1, 31):
             controller.sendto(
                 encode_associate(Association(client(n), OCTETS[0]), inform=True, request_id=n, **BASE), receiver.address
@@ -432,9 +434,7 @@ async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_
         sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000)},
         pseudonyms=Pseudonyms.daily(bytes(32)),
     )
-    receiver = Receiver(
-        ("127.0.0.1", 0), ingest=ingest, sink=sink, allow=AllowList(["127.0.0.1"]), communities=[b"c0mm"], clock=hands
-    )
+    receiver = Receiver(("127.0.0.1", 0), ingest=ingest, sink=sink, senders=SENDERS, clock=hands)
     received = hands.time
     for n in range(1, 4):
         receiver._take(received, encode_associate(Association(client(n), OCTETS[0]), **BASE), ("127.0.0.1", 1))
@@ -502,7 +502,7 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
 
 async def test_a_receiver_without_communities_does_not_start() -> None:
     with pytest.raises(UsageError, match="communities"):
-        async with receiving(Log(), communities=[]):
+        async with receiving(Log(), senders=Senders(AllowList(["127.0.0.1"]), [])):
             pass
 
 
@@ -518,7 +518,7 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(
     async with receiving(sink) as receiver:
         await post(receiver, trap, trap[:-1], trap + b"x")
         await until(lambda: receiver.counters.datagrams == 3)
-        shown = repr(receiver._queue) + repr(receiver._informs) + repr(receiver._unanswered) + repr(receiver)
+        shown = repr(receiver._queue) + repr(receiver._informs) + repr(receiver._informs._owed) + repr(receiver)
     shown += repr(receiver.counters) + repr(sink.messages) + caplog.text + "".join(capsys.readouterr())
     for secret in ("canary", "c0mm", "3c0c0a0e0a0f", "3c:0c"):
         assert secret not in shown

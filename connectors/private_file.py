@@ -1,0 +1,73 @@
+"""JSON files of one owner: key files and marks, written whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stream.errors import KeyFileError
+
+
+def itself(path: Path) -> Path:
+    """Return the file that a link stands for: what replaced the link would leave the file behind as it was."""
+    return path.resolve() if path.is_symlink() else path
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes from changing key and mark files of the folder of a file meanwhile."""
+    handle = os.open(itself(path).parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def replace(path: Path, document: dict[str, Any]) -> None:
+    """Replace a private JSON file at once: after a crash it is the old one or the new one, never a part."""
+    path = itself(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException as error:
+        Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)  # a write that fails names no file
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_new(path: Path, document: dict[str, Any]) -> None:
+    """Write a new private JSON file; KeyFileError where there is one, or where it cannot be written."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        msg = f"{path}: must not exist yet; a key file is never written over"
+        raise KeyFileError(msg) from None
+    except OSError as error:
+        msg = f"{path}: cannot be written ({error.strerror})"
+        raise KeyFileError(msg) from None
+    with os.fdopen(handle, "w") as file:
+        json.dump(document, file)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
