@@ -32,7 +32,7 @@ from stream.pipeline import Options
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.agreement import refuse_superseded
-from stream.runners.partition import Partition
+from stream.runners.partition import Partition, ShutSites
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 
@@ -105,9 +105,9 @@ def worker(
         present = await read(servers)
         refuse_superseded(present, policy)
         return Partition(
-            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(), alarm=report_shut,
-            reopen=reopened,
+            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(),
             owns=lambda site: partition_of(site, partitions) == partition,
+            shut_sites=ShutSites(report_shut, frozenset(reopened)),
         )  # fmt: skip
 
     sys.exit(run_worker(config, engine))

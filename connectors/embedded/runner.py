@@ -19,7 +19,7 @@ from stream.pipeline import DEFAULTS, Options
 from stream.policy.document import Policy, audiences_of
 from stream.records import Micros
 from stream.runners.embedded import Embedded
-from stream.runners.partition import Partition
+from stream.runners.partition import Partition, ShutSites
 from stream.schemas import rfc3339
 from stream.sensing import watermark
 
@@ -47,7 +47,7 @@ def opened(
     store = SqliteStore(folder)
     try:
         mark = MarkFile(key_file, store.id, laboratory=keys.laboratory)
-        partition = Partition(policy, keys, options, accept_policy=accept_policy, alarm=report_shut)
+        partition = Partition(policy, keys, options, accept_policy=accept_policy, shut_sites=ShutSites(report_shut))
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
         runner.start()

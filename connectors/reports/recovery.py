@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from connectors import keyfile
-from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
+from connectors.audit_chains import audit_of, heads_of
 from connectors.embedded.readings import (
     contradicted,
     outboxes,
@@ -23,14 +23,13 @@ from connectors.embedded.readings import (
     read_policies,
     read_snapshot,
 )
-from connectors.embedded.rollback_mark import DamagedMarkError, bind_again, mark_path, read_marks
+from connectors.embedded.rollback_mark import DamagedMarkError, mark_path, read_marks
 from connectors.embedded.sqlite_file import StoreError
-from connectors.embedded.store import SqliteStore
 from connectors.private_folder import refuse_open
 from connectors.reports.books import store_books
 from connectors.snmp.clock import CLOCK_STEP
 from stream.accounting.audit import Link
-from stream.errors import AuditError, DataError, KeyFileError, UsageError
+from stream.errors import AuditError, KeyFileError, UsageError
 from stream.keys import key_day_of
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -298,38 +297,3 @@ def _again(snapshot: bytes | None, key_file: Path) -> tuple[Way, ...]:
     due = [orjson.loads(stages["sense"])["ticks"][0] for stages in sites.values()]
     held = all(keyfile.has_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
     return (SAME_OBSERVATIONS,) if held else ()
-
-
-def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
-    """Write the mark of a store anew, if the store holds every head that was noted elsewhere; return the mark.
-
-    Raises:
-        UsageError: the key belongs to another store or has a mark of this one; the file is none or names no site
-            that has entries.
-        AuditError: the store's audit chains are broken or do not hold the heads.
-    """
-    noted = _read_heads(heads_file)
-    store = SqliteStore(folder)
-    try:
-        known = heads_of(store.snapshot())
-        if missing := sorted(site for site, link in known.items() if link.sequence and site not in noted):
-            msg = f"{heads_file}: must have the head of every site of the store, lacks {missing[0]}"
-            raise UsageError(msg)
-        states = {site: link for site, link in known.items() if link.sequence}
-        heads = audit_of([states], noted, keyfile.FileKeys(key_file).audit).chains(parse_entries(store.entries()))
-        bind_again(key_file, store.id, heads)
-    finally:
-        store.close()
-    return heads
-
-
-def _read_heads(file: Path) -> Heads:
-    try:
-        sites = orjson.loads(file.read_bytes())["sites"]
-        return {str(site): Link(int(link["sequence"]), str(link["head"])) for site, link in sites.items()}
-    except OSError as error:
-        msg = f"{file}: cannot be read ({error.strerror})"
-        raise UsageError(msg) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        msg = f"{file}: must be what 'tacet audit verify --json' printed"
-        raise DataError(msg) from None

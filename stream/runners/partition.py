@@ -9,7 +9,7 @@ under it: another policy begins when no entry of the one before is outstanding a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from stream.errors import FinalityError, UsageError
@@ -40,6 +40,19 @@ def _nobody(site: str) -> None:
     del site
 
 
+@dataclass(frozen=True, slots=True)
+class ShutSites:
+    """What becomes of sites that shut at ``max_devices``."""
+
+    alarm: Callable[[str], None] = _nobody
+    """Called with each site that shuts, and again with each that is found shut at a start."""
+    reopen: frozenset[str] = frozenset()
+    """Sites that are to go on where they are found shut at a start, without an alarm."""
+
+
+STAY_SHUT = ShutSites()
+
+
 class Partition:
     """The engine of one partition."""
 
@@ -50,21 +63,17 @@ class Partition:
         options: Options = DEFAULTS,
         *,
         accept_policy: bool = False,
-        alarm: Callable[[str], None] = _nobody,
-        reopen: Collection[str] = (),
         accepted: Iterable[Policy] = (),
         owns: Callable[[str], bool] | None = None,
+        shut_sites: ShutSites = STAY_SHUT,
     ) -> None:
         """Take the policy to go on with, and all accepted ones in their order where they are kept.
 
-        ``owns`` says whether a site belongs to this partition: a message of any other is not folded in. ``alarm``
-        is called with each site that shuts, and again with each that is found shut at a start, unless it is in
-        ``reopen``: these go on instead.
+        ``owns`` says whether a site belongs to this partition: a message of any other is not folded in.
         """
-        self.sites = Sites(policy, keys, options, alarm)
+        self.sites = Sites(policy, keys, options, shut_sites.alarm)
         self.counters = Counters()
-        self._alarm = alarm
-        self._reopen = frozenset(reopen)
+        self._shut_sites = shut_sites
         self._wanted = policy
         self._accepted = {each.version: each for each in accepted} | {policy.version: policy}
         self._owns = owns
@@ -103,10 +112,10 @@ class Partition:
         self.sites.load(policy, sites, same_policy=same)
         self._audit_offset = head["audit"]
         for site in self.sites.shut():
-            if site in self._reopen:
+            if site in self._shut_sites.reopen:
                 self.sites.reopen(site)
             else:
-                self._alarm(site)
+                self._shut_sites.alarm(site)
         if head.get("last") is not None:
             self._guard = ReplayGuard(self._keys.audit, (head["last"][0], head["last"][1]))
         next_offset: int = head["next"]

@@ -13,7 +13,7 @@ from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
 from stream.runners import snapshot as module
 from stream.runners.emitted import Emitted
-from stream.runners.partition import Partition
+from stream.runners.partition import Partition, ShutSites
 from stream.schemas import AUDIT, QUARANTINE, decode_message, encode_message, parse_record, parse_time
 from tests.chains import verify_chain
 from tests.core_ground import (
@@ -378,14 +378,14 @@ def test_windows_come_in_order_without_a_gap_from_the_first_tick_on() -> None:
 def test_a_site_with_more_devices_than_it_may_hold_shuts_for_good_with_an_alarm_and_others_go_on() -> None:
     two = building(site="max_devices = 5", sites=(SITE, "dbh1"))
     report: list[str] = []
-    partition = Partition(two, laboratory(), alarm=report.append)
+    partition = Partition(two, laboratory(), shut_sites=ShutSites(report.append))
     made = fed(partition, [encode_message(item) for item in messages(SEEN, two)])
     assert partition.sites.shut() == report == [SITE]
     [stop] = [parse_record(out.value) for out in made if out.topic == QUARANTINE]
     assert (stop["reason"], stop["place"]) == ("site_shut", "site")
     snapshot = partition.snapshot(7, 0)
 
-    again = Partition(two, laboratory(), alarm=report.append)
+    again = Partition(two, laboratory(), shut_sites=ShutSites(report.append))
     again.restore(snapshot)
     assert report == [SITE, SITE]
     later = [encode_message(Heartbeat(SITE, source, 1, SEEN[-1].time + DAY, 0)) for source in SOURCES]
@@ -410,6 +410,20 @@ def test_a_shut_site_goes_on_when_it_is_reopened_and_nobody_vouches_for_what_it_
     assert shares
     assert shares == sorted(shares)
     assert {shares[0], shares[-1]} == {0.0, 1.0}
+
+
+@pytest.mark.parametrize(("reopen", "shut"), [(SITE, []), ("dbh1", [SITE])])
+def test_a_start_reopens_a_shut_site_that_it_names_and_raises_the_alarm_for_any_other(
+    reopen: str, shut: list[str]
+) -> None:
+    two = building(site="max_devices = 5", sites=(SITE, "dbh1"), releases=COUNTS)
+    partition = Partition(two, laboratory())
+    fed(partition, [encode_message(item) for item in messages(SEEN, two)])
+
+    report: list[str] = []
+    again = Partition(two, laboratory(), shut_sites=ShutSites(report.append, frozenset({reopen})))
+    again.restore(partition.snapshot(7, 0))
+    assert again.sites.shut() == report == shut
 
 
 @pytest.mark.parametrize("tick", ["5min", "15min", "1h"])

@@ -17,7 +17,8 @@ from connectors import keyfile, private_file
 from connectors.embedded.readings import read_outbox
 from connectors.embedded.rollback_mark import mark_path
 from connectors.embedded.runner import embedded
-from connectors.reports.recovery import rebuild_mark, store_findings
+from connectors.reports.mark_repair import rebuild_mark
+from connectors.reports.recovery import store_findings
 from stream.errors import AuditError, FinalityError, TacetError, UsageError
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Row
 from stream.schemas import rfc3339
