@@ -12,7 +12,7 @@ from connectors import keyfile
 from connectors.audit_chains import heads_of
 from connectors.kafka.bounded import begin_offsets, end_offsets, first_used, last_snapshot, read_one, read_range
 from connectors.kafka.control import engine_counts, read
-from connectors.kafka.topics import result_topics
+from connectors.kafka.topics import refuse_producers_time, result_topics
 from connectors.reports.kafka_books import kafka_books
 from connectors.reports.recovery import Finding, Way
 from stream.accounting.audit import Link
@@ -44,6 +44,11 @@ CONTROL_COPY = Way(
 RETIRED_KEY = Way(
     f"retire the key, which serves no other cluster, and {NEW_LEDGER.do}",
     NEW_LEDGER.price,
+)
+BROKERS_TIME = Way(
+    f"'kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {OBSERVATIONS} --add-config "
+    "message.timestamp.type=LogAppendTime', while neither workers nor ingests run",
+    "none",
 )
 ACCEPT_LOSS = Way(
     "'tacet worker --accept-loss' goes on from the first message that is there",
@@ -78,7 +83,8 @@ async def _findings(servers: str, key_file: Path | None, policy: Policy | None) 
         if name != CONTROL and control.partitions not in (None, count)
     ]
     keys = None if key_file is None else keyfile.FileKeys(key_file)
-    found = [*grown, *_of_binding(control, _cluster_of(key_file)), *_of_control(control, keys, policy)]
+    found = [*grown, *await _of_stamps(servers), *_of_binding(control, _cluster_of(key_file))]
+    found += _of_control(control, keys, policy)
     results = result_topics(counts, control.accepted())
     ends = await end_offsets(servers, OBSERVATIONS)
     for partition in range(min(counts[OBSERVATIONS], counts[SNAPSHOT], counts[AUDIT])):
@@ -97,6 +103,15 @@ def _grown(topic: str, count: int, wanted: int | None) -> Finding:
         "none: the partitions beyond hold nothing of this cluster's",
     )
     return Finding(what, (copied,))
+
+
+async def _of_stamps(servers: str) -> list[Finding]:
+    """Observations that their producers stamp, as release 0.1.0 made the topic."""
+    try:
+        await refuse_producers_time(servers)
+    except UsageError as problem:
+        return [Finding(str(problem), (BROKERS_TIME,))]
+    return []
 
 
 def _cluster_of(key_file: Path | None) -> str | None:

@@ -70,6 +70,9 @@ class Engine(Protocol):
     def has_unreplayed_entries(self) -> bool:
         """Return whether some of what was published has not come out again yet."""
 
+    def adopted(self) -> bool:
+        """Return whether the restored state was taken over by consent: another policy or mechanism version made it."""
+
     def last_read(self) -> int | None:
         """Return the offset of the last message that the state holds; None where that is not known."""
 

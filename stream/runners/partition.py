@@ -83,6 +83,7 @@ class Partition:
         self._audit_offset = 0
         self._mechanisms = MECHANISMS
         """The mechanism version that made the state it was restored from."""
+        self._adopted = False
 
     @property
     def policy(self) -> Policy:
@@ -99,10 +100,12 @@ class Partition:
         """
         self.sites.load(self._wanted, {}, same_policy=True)
         self._guard, self._audit_offset, self._mechanisms = ReplayGuard(self._keys.audit), 0, MECHANISMS
+        self._adopted = False
         if snapshot is None:
             return None
         head, sites = open_snapshot(snapshot)
         self._mechanisms = head["mechanisms"]
+        self._adopted = (head["mechanisms"], head["policy"]) != (MECHANISMS, self._wanted.version)
         if self._accept_policy and head["mechanisms"] == BEFORE:
             head, sites = open_snapshot(upgraded(snapshot))
         refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
@@ -129,6 +132,10 @@ class Partition:
             "mechanisms": MECHANISMS, "key": fingerprint(self._keys), "last": self._guard.mark(),
         }  # fmt: skip
         return seal_snapshot(head, self.sites.sealed())
+
+    def adopted(self) -> bool:
+        """Return whether another policy or mechanism version made the state that it was restored from."""
+        return self._adopted
 
     def last_read(self) -> int | None:
         """Return the offset of the last message that the state holds; None where that is not known."""

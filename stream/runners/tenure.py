@@ -58,7 +58,8 @@ class Tenure:
         self._audit_end = audit_end
         self._audit_known = engine.audit_offset()
         self._pending: list[Output] = []
-        self._unsaved = False
+        # consent that was given to a start is saved though nothing comes; not while another's window is unfinished
+        self._unsaved = engine.adopted() and not engine.has_unreplayed_entries()
         """Whether the engine has taken something since the last snapshot was begun."""
         self._ending = False
         self._wanted = asyncio.Event()

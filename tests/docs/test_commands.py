@@ -1,8 +1,9 @@
 """What the documents tell a reader to type is run as it stands.
 
 The words beside a fence say on what ground: ``sh`` alone runs in an empty folder (the guide's, one after the other, in
-one), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker. ``sh compose`` needs an
-engine and root: ``deploy/try-compose`` is what runs it. A block that ends in a file's name is that file.
+one), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker. ``sh kafka upgrade`` on a
+cluster of the release before (``tests/integration/test_kafka_upgrade.py``). ``sh compose`` needs an engine and root:
+``deploy/try-compose`` is what runs it. A block that ends in a file's name is that file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.documents import DOCUMENTS, ROOT, Block, blocks
 from tests.integration.kafka_ground import Broker, clear_topics
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
-GROUNDS = {"", AFTER_GUIDE, "kafka", "compose"}
+GROUNDS = {"", AFTER_GUIDE, "kafka", "kafka upgrade", "compose"}
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 WIDTH = 80
 

@@ -80,6 +80,9 @@ class ChainEngine:
     def has_unreplayed_entries(self) -> bool:
         return bool(self._outstanding)
 
+    def adopted(self) -> bool:
+        return False
+
     def last_read(self) -> int | None:
         return None if self._last is None else self._last[0]
 

@@ -92,6 +92,12 @@ def test_a_state_in_the_middle_of_a_window_of_the_old_policy_goes_on_under_it_af
     verify_chain([parse_record(value) for value in GROUND.committed + after], laboratory().audit)
 
 
+@pytest.mark.parametrize(("policy", "adopted"), [(OLD, False), (NEW, True)])
+def test_a_state_that_another_policy_has_made_is_adopted(policy: Policy, adopted: bool) -> None:
+    assert taken(policy, GROUND.committed).adopted() is adopted
+    assert not Partition(policy, laboratory()).adopted()
+
+
 def test_windows_begun_under_two_policies_are_finished_under_each_in_turn() -> None:
     between = entries(fed(taken(NEW, GROUND.begun), CUT, len(LOG)))
     mixed = between[: between.index(next(v for v in between if parse_record(v)["policy_version"] == NEW.version)) + 2]

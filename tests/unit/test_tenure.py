@@ -97,11 +97,11 @@ def bounds(begin: int, end: int) -> Bounds:
     return report
 
 
-def tenures(journal: FakeJournal, *, accept_loss: bool = False) -> Tenures:
-    async def engine(partition: int) -> ChainEngine:
-        return ChainEngine(TOPICS)
+def tenures(journal: FakeJournal, *, accept_loss: bool = False, engine: type[ChainEngine] = ChainEngine) -> Tenures:
+    async def made(partition: int) -> ChainEngine:
+        return engine(TOPICS)
 
-    return Tenures(engine, journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
+    return Tenures(made, journal, audit_topic=TOPICS.audit, accept_loss=accept_loss)
 
 
 async def feed(tenure: Tenure, count: int, first: int = 0) -> None:
@@ -347,6 +347,40 @@ async def test_the_snapshot_keeps_the_audit_offset_back_until_all_that_was_publi
     await feed(again, 2 * EVERY, EVERY)
     known = orjson.loads(journal.snapshots[-1])["audit"]
     assert known == len(journal.audit) - 1  # all but the entry that was written with it
+
+
+async def adopted(journal: FakeJournal) -> Tenure:
+    """Open a partition whose state another policy has made."""
+    return await tenures(journal, engine=AdoptedEngine).open(0, bounds(0, 100))
+
+
+class AdoptedEngine(ChainEngine):
+    def adopted(self) -> bool:
+        return True
+
+
+async def test_consent_that_was_given_to_a_start_is_saved_though_nothing_comes() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
+    await (await adopted(journal)).checkpoint()
+    assert journal.entries() == ["read snapshot", "read audit", "snapshot"]
+    assert orjson.loads(journal.snapshots[-1])["next"] == EVERY
+
+
+async def test_without_consent_nothing_is_saved_before_something_comes() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
+    await (await tenures(journal).open(0, bounds(0, 100))).checkpoint()
+    assert journal.entries() == ["read snapshot", "read audit"]
+
+
+async def test_consent_is_not_saved_while_a_window_that_was_begun_before_is_unfinished() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), 2 * EVERY)
+    journal.snapshots.clear()  # a crash that lost the snapshot, but not the records of the windows
+    tenure = await adopted(journal)
+    await tenure.checkpoint()
+    assert journal.snapshots == []
 
 
 async def test_a_position_before_the_log_stops_with_partition_and_how_much_is_gone() -> None:
