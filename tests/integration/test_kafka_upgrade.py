@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from connectors.kafka.topics import topic_config, topic_names
-from connectors.keyfile import replace
+from connectors.private_file import replace
 from stream.policy.document import load_policy
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
