@@ -22,7 +22,7 @@ import orjson
 from stream.accounting.account import Account, AccountState
 from stream.keys import Keys
 from stream.policy.document import AttributeRelease, Policy
-from stream.policy.sites import zones_now
+from stream.policy.sites import Site, zones_now
 from stream.records import (
     DayClosed,
     Heartbeat,
@@ -39,6 +39,7 @@ from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
+from stream.sensing.contribution import Definition
 from stream.sensing.occupancy import Sense
 from stream.sensing.sense_state import SenseState
 from stream.sensing.stamp import AHEAD
@@ -228,6 +229,7 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
         keep_presence=keep_presence,
         first_window=options.first_window,
         last_window=options.last_window,
+        by_day=_definition(site),
     )
     wanted = [release for release in policy.release if isinstance(release, AttributeRelease)]
     covered = {zone.id for release in wanted for zone in policy.zones_of(release, site_id)}
@@ -241,6 +243,14 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
     )
     releases = Releases(policy, site_id, keys, options.attempt)
     return Stages(sense, attributes, releases, account_stage(policy, site_id, laboratory=keys.laboratory))
+
+
+def _definition(site: Site) -> Definition | None:
+    """Return how a site bounds counts by its privacy day; None where it does not."""
+    if site.day_starts is None:
+        return None
+    ignoring = site.residents == "ignore"
+    return Definition(site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.validity)
 
 
 def _stay_record(stay: Stay) -> Published:

@@ -32,6 +32,15 @@ class Row(NamedTuple):
     time: Micros
 
 
+class PrivacyDay(NamedTuple):
+    """A site's privacy day, (start, end]: the tick at its start is the last of the day before."""
+
+    number: int
+    """Days from 1970-01-01 to the site-local date on which it begins."""
+    start: Micros
+    end: Micros
+
+
 @dataclass(frozen=True, slots=True)
 class ObservationBatch:
     """Up to a thousand observations of one site from one source, in the order the connector saw them."""
@@ -44,6 +53,9 @@ class ObservationBatch:
     sequence: int
     """Counts the batches of a (site, source, session) from 0; a number that comes again is a copy."""
     rows: tuple[Row, ...]
+    epoch: PrivacyDay | None = None
+    """The privacy day for which its devices are named and in which all its rows lie; None where names are not by
+    such days."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +69,6 @@ class Heartbeat:
     listened_since: Micros | None = None
     """From when on the connector has listened to this source without a break; None (messages of an earlier
     version) vouches for nothing before ``watermark``."""
-
-
-class PrivacyDay(NamedTuple):
-    """A site's privacy day, (start, end]: the tick at its start is the last of the day before."""
-
-    number: int
-    """Days from 1970-01-01 to the site-local date on which it begins."""
-    start: Micros
-    end: Micros
 
 
 @dataclass(frozen=True, slots=True)

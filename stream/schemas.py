@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from stream.errors import DataError
-from stream.records import EPOCH, Heartbeat, Micros, ObservationBatch, Rejected, Row
+from stream.records import EPOCH, Heartbeat, Micros, ObservationBatch, PrivacyDay, Rejected, Row
 
 OBSERVATIONS = "tacet.observations.v1"
 PRESENCE = "tacet.presence.v1"
@@ -68,8 +68,10 @@ def encode_message(message: ObservationBatch | Heartbeat) -> bytes:
     if isinstance(message, Heartbeat):
         report = {} if message.listened_since is None else {"listened_since": message.listened_since}
         return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark} | report)
-    body = head | {"kind": "observations", "sequence": message.sequence, "rows": message.rows}
-    return orjson.dumps(body, default=tuple)  # rows are named tuples
+    body = head | {"kind": "observations", "sequence": message.sequence}
+    if message.epoch is not None:
+        body["epoch"] = message.epoch
+    return orjson.dumps(body | {"rows": message.rows}, default=tuple)  # rows are named tuples, and so is an epoch
 
 
 def decode_message(value: bytes) -> tuple[ObservationBatch | Heartbeat | None, list[Rejected]]:
@@ -87,7 +89,7 @@ def decode_message(value: bytes) -> tuple[ObservationBatch | Heartbeat | None, l
         if body["kind"] == "heartbeat":
             return _heartbeat(site, source, session, body["watermark"], body.get("listened_since"))
         if body["kind"] == "observations":
-            return _batch(site, source, session, body["sequence"], body["rows"])
+            return _batch((site, source, session), body["sequence"], body["rows"], body.get("epoch"))
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None, [Rejected("unknown", "json", "message")]
     return None, [Rejected("unknown", "kind", "kind")]
@@ -104,10 +106,13 @@ def _heartbeat(
 
 
 def _batch(
-    site: str, source: str, session: int, sequence: object, raw: object
+    sender: tuple[str, str, int], sequence: object, raw: object, epoch: object
 ) -> tuple[ObservationBatch | None, list[Rejected]]:
+    _, source, _ = sender
     if type(sequence) is not int or type(raw) is not list:
         return None, [Rejected(source, "type", "sequence or rows")]
+    if epoch is not None and not _is_span(epoch):
+        return None, [Rejected(source, "type", "epoch")]
     rows: list[Row] = []
     rejected: list[Rejected] = []
     for number, row in enumerate(raw):
@@ -116,7 +121,13 @@ def _batch(
             rows.append(Row._make(row))
         else:
             rejected.append(Rejected(source, "row", f"rows[{number}]{problem}"))
-    return ObservationBatch(site, source, session, sequence, tuple(rows)), rejected
+    day = PrivacyDay._make(epoch) if isinstance(epoch, list) else None
+    return ObservationBatch(*sender, sequence, tuple(rows), day), rejected
+
+
+def _is_span(epoch: object) -> bool:
+    """Whether a value is a day's number, start and end, each within the times that there are."""
+    return type(epoch) is list and len(epoch) == 3 and all(type(n) is int and abs(n) < LATEST for n in epoch)
 
 
 def row_problem(row: object) -> str | None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stream.errors import UsageError
-from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Rejected
+from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Rejected
+from stream.sensing.contribution import BoundedCounts, Definition
 from stream.sensing.sense_state import END, Entry, SenseState
 
 UNKNOWN = -2
@@ -40,6 +41,9 @@ class Admission:
     """No window before this one is released; rows too old to matter for it are dropped."""
     last_window: Micros | None = None
     """No window after this one is released; rows after it are dropped."""
+    by_day: Definition | None = None
+    """How counts are bounded by the privacy day; None: they are not."""
+    _day_counts: BoundedCounts | None = field(init=False, repr=False, compare=False)
     _zone_of: dict[str | None, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -48,13 +52,25 @@ class Admission:
         zone_of: dict[str | None, int] = {ap: index[zone] for ap, zone in self.access_points.items()}
         zone_of[None] = END
         object.__setattr__(self, "_zone_of", zone_of)
+        object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
 
     def _misdirected(self, item: ObservationBatch | Heartbeat) -> Rejected | None:
         if item.site != self.site:
             return Rejected(item.source, "wrong_site", "site")
         if item.source not in self.sources:
             return Rejected(item.source, "unknown_source", "source")
+        if isinstance(item, ObservationBatch) and not self._is_epoch(item.epoch):
+            return Rejected(item.source, "epoch", "epoch")
         return None
+
+    def _is_epoch(self, epoch: PrivacyDay | None) -> bool:
+        """Whether names of this epoch are those by which the site counts.
+
+        A connector with another policy, or with other data of the time zone, would give a device two names a day.
+        """
+        if epoch is None or self._day_counts is None:
+            return epoch is None and self._day_counts is None
+        return self._day_counts.days.at(epoch.end) == epoch
 
     def _room(self, state: SenseState) -> int:
         """How many more entries may be opened: bounded only while there is no watermark to bound time."""
@@ -62,8 +78,10 @@ class Admission:
             return sys.maxsize
         return self.max_devices - sum(map(len, state.pending.values()))
 
-    def _refusal(self, state: SenseState, time: Micros) -> str | None:
-        """Return why a row of this time is dropped, or None."""
+    def _refusal(self, state: SenseState, time: Micros, epoch: PrivacyDay | None) -> str | None:
+        """Return why a row of this time is dropped, or None; ``epoch`` is that of its batch."""
+        if epoch is not None and not epoch.start < time <= epoch.end:
+            return "epoch"
         if state.closed is not None and time <= state.closed:
             return "late"
         if self.first_window is not None and time <= self.first_window - self.validity:

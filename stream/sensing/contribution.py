@@ -64,6 +64,10 @@ class Tally:
         self.counted, self.residents = {}, {}
         self.resumes = until if self.resumes is None else max(self.resumes, until)
 
+    def is_over(self, tick: Micros) -> bool:
+        """Whether the day is over that a site without a definition waits for."""
+        return self.resumes is None or tick >= self.resumes
+
     def to_plain(self) -> list[Any]:
         """Return lists, numbers and strings, in one fixed order."""
         definition, day = (None if each is None else list(each) for each in (self.definition, self.day))
@@ -92,6 +96,12 @@ class BoundedCounts:
     def initial(self) -> Tally:
         """Return the counters of a site of which nothing has been heard; they count from its first tick on."""
         return Tally(self.definition)
+
+    def break_off(self, tally: Tally, next_tick: Micros | None) -> None:
+        """Let the counters count nothing more of the day of their last tick, nor of that of the next."""
+        over = [day.end for day in (tally.day, next_tick and self.days.at(next_tick)) if day]
+        if over:
+            tally.break_off(max(over))
 
     def count(
         self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int

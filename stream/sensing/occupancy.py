@@ -11,7 +11,8 @@ afterwards is dropped and counted. Only heartbeats move the watermark, so the mo
 says nothing about anybody.
 
 Every device that is accepted is remembered: whether one counts never depends on another. The one bound is a
-stop far above any real building. A site that would hold more than ``max_devices`` shuts: it forgets everybody,
+stop far above any real building. A site that would hold more than ``max_devices`` (where it bounds counts by the day:
+of one privacy day) shuts: it forgets everybody,
 takes nothing more and closes nothing more until it is reopened, and then nobody vouches for what was missed.
 
 | symbol | name |
@@ -32,16 +33,18 @@ from stream.records import (
     Micros,
     ObservationBatch,
     OccupancyWindow,
+    PrivacyDay,
     Rejected,
     Stay,
 )
 from stream.sensing import presence, sense_state, watermark
 from stream.sensing.admission import ROWS_A_DEVICE, UNKNOWN, Admission
+from stream.sensing.contribution import adopted
 from stream.sensing.sense_state import END, Entry, SenseState
 
 WINDOWS_AT_ONCE = 16
 """So many windows a step closes at most: tenths of a second, after which a runner may look around."""
-FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time"}
+FAULTY_FIELD = {"unknown_access_point": "access_point", "ahead": "time", "epoch": "time"}
 """Reasons that reject a row, with the field at fault; the other reasons only drop and count it."""
 
 Out = OccupancyWindow | Stay | Rejected
@@ -58,7 +61,7 @@ class Sense(Admission):
 
     def initial(self) -> SenseState:
         """Return the state of a site of which nothing has been heard."""
-        return SenseState()
+        return SenseState(tally=None if self._day_counts is None else self._day_counts.initial())
 
     def step(self, state: SenseState, item: ObservationBatch | Heartbeat) -> tuple[SenseState, list[Out]]:
         """Take one item; a batch yields rejections only, windows close on heartbeats."""
@@ -104,7 +107,7 @@ class Sense(Admission):
         for row, (device, access_point, time) in enumerate(batch.rows):
             zone = zone_of.get(access_point, UNKNOWN)
             if zone == UNKNOWN or not low < time <= high:
-                refusal = "unknown_access_point" if zone == UNKNOWN else self._refusal(state, time)
+                refusal = "unknown_access_point" if zone == UNKNOWN else self._refusal(state, time, batch.epoch)
                 if refusal is not None:
                     dropped[refusal] += 1
                     if refusal in FAULTY_FIELD:
@@ -131,6 +134,7 @@ class Sense(Admission):
     def _shut(self, state: SenseState, batch: ObservationBatch) -> list[Out]:
         """Shut the site on a batch that it cannot hold; its clock stays, so that it can be reopened."""
         state.shut = True
+        self._break_off_counting(state)
         state.forget_devices()
         state.count_dropped(batch, "site_shut")
         return [Rejected(batch.source, "site_shut", "site")]
@@ -195,16 +199,32 @@ class Sense(Admission):
                 expired.append(device)
         for device in expired:
             del current[device]
-        state.known = set(current).union(*state.pending.values())
+        day, bounded = self._count_by_day(state, tick)
+        state.note_known()
         state.closed = tick
         share = watermark.coverage(state.clock, self.sources, tick - self.tick_length, tick)
         watermark.forget_listened(state.clock, tick)
-        return OccupancyWindow(self.site, tick, tuple(counts), share)
+        return OccupancyWindow(self.site, tick, tuple(counts), share, day, bounded)
+
+    def _count_by_day(self, state: SenseState, tick: Micros) -> tuple[PrivacyDay | None, tuple[int, ...] | None]:
+        """Return the privacy day of a tick and its bounded counts, by what is current then."""
+        tally = state.tally
+        if tally is None or self._day_counts is None:
+            if tally is not None and tally.is_over(tick):
+                state.tally = None
+            return None, None
+        return self._day_counts.days.at(tick), self._day_counts.count(tally, tick, state.current, len(self.zones))
 
     def lose(self, state: SenseState) -> SenseState:
         """Return the state after a loss in the log: no source vouches for anything before its next heartbeat."""
         watermark.lose(state.clock, self.sources)
+        self._break_off_counting(state)
         return state
+
+    def _break_off_counting(self, state: SenseState) -> None:
+        """Bound nothing until the next privacy day: the counters of this one have not seen all of it."""
+        if self._day_counts is not None and state.tally is not None:
+            self._day_counts.break_off(state.tally, state.next_tick)
 
     def rejoin(self, state: SenseState) -> SenseState:
         """Return the state of a site that no policy had for a time: it owes none of the windows until then."""
@@ -251,6 +271,10 @@ class Sense(Admission):
     def decode(self, data: bytes) -> SenseState:
         """Return the state whose byte form is ``data``; ``DataError`` when it is not one.
 
-        Zones are known by name: where the registry has changed, devices in zones that are gone are let go.
+        Zones are known by name: where the registry has changed, devices in zones that are gone are let go. Counters of
+        the privacy day go on where they have the same definition.
         """
-        return sense_state.decode(data, self.zones)
+        state = sense_state.decode(data, self.zones)
+        state.tally = adopted(state.tally, self.by_day, state.latest())
+        state.note_known()
+        return state

@@ -12,12 +12,14 @@ import orjson
 from stream.errors import DataError
 from stream.records import Heartbeat, Micros, ObservationBatch
 from stream.sensing import presence, watermark
+from stream.sensing.contribution import Tally
 from stream.sensing.watermark import SiteClock
 
 END = -1
 """Stands for a zone where a row ends the device's stay."""
-FORM = 2
-"""Version of the state's byte form; the one before it is read too."""
+FORMS = 1, 2, 3
+"""Versions of the state's byte form. The second is written where there is no tally of a privacy day, the third where
+there is one; all are read."""
 
 Stamp = tuple[str, int, int]
 """(source, session, sequence) of a batch: orders observations of the same instant."""
@@ -46,7 +48,9 @@ class SenseState:
     counters: Counter[str] = field(default_factory=Counter, repr=False)
     """``rows`` seen = ``accepted`` + the rows of every reason for which rows were dropped."""
     known: set[str] = field(default_factory=set, repr=False, compare=False)
-    """The devices of ``current`` and ``pending``; follows from them."""
+    """The devices of ``current``, ``pending`` and ``tally``; follows from them."""
+    tally: Tally | None = None
+    """How often each device has counted this privacy day; None where the site bounds nothing."""
 
     def count(self, batch: ObservationBatch, dropped: Counter[str]) -> None:
         """Count the rows of a batch: those that each reason dropped, the others as accepted."""
@@ -63,13 +67,24 @@ class SenseState:
         """Forget everybody, and nothing else."""
         self.current, self.pending, self.rows, self.stays_open, self.known = {}, {}, {}, {}, set()
 
+    def note_known(self) -> None:
+        """Let ``known`` follow from what it follows from."""
+        self.known = set(self.current).union(*self.pending.values())
+        if self.tally is not None:
+            self.known |= self.tally.counted.keys()
+
+    def latest(self) -> Micros | None:
+        """Return the time of the latest observation that is held; None where none is."""
+        held = (*(time for _, time in self.current.values()), *(entry[0] for entry in _entries(self)))
+        return max(held, default=None)
+
 
 def encode(state: SenseState, zones: tuple[str, ...]) -> bytes:
     """Return the stable byte form: JSON in one fixed order, whatever order things arrived in."""
     stamps = sorted({entry[1] for entry in _entries(state)})
     number = {stamp: i for i, stamp in enumerate(stamps)}
     plain = {
-        "form": FORM,
+        "form": 2 if state.tally is None else 3,
         "clock": watermark.to_plain(state.clock),
         "ticks": [state.next_tick, state.closed, state.shut],
         "zones": zones,
@@ -80,7 +95,7 @@ def encode(state: SenseState, zones: tuple[str, ...]) -> bytes:
         "stays": [[device, *stay] for device, stay in sorted(state.stays_open.items())],
         "counters": sorted(state.counters.items()),
     }
-    return orjson.dumps(plain)
+    return orjson.dumps(plain if state.tally is None else plain | {"tally": state.tally.to_plain()})
 
 
 def decode(data: bytes, zones: tuple[str, ...]) -> SenseState:
@@ -126,20 +141,20 @@ def standing(data: bytes) -> Standing:
         plain = orjson.loads(data)
         _, closed, shut, *_ = plain["ticks"]
         clock = watermark.from_plain(plain["clock"], form=plain["form"])
-        return Standing(clock.watermark, closed, plain["form"] == FORM and shut, watermark.reached(clock))
+        return Standing(clock.watermark, closed, plain["form"] > 1 and shut, watermark.reached(clock))
     except (ValueError, TypeError, KeyError, IndexError):
         raise DataError("sense state: not the byte form of a state") from None
 
 
 def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SenseState:
-    if plain["form"] not in (1, FORM):
+    if plain["form"] not in FORMS:
         raise ValueError("form")
     stamps: list[Stamp] = [(source, session, sequence) for source, session, sequence in plain["stamps"]]
     index = {zone: i for i, zone in enumerate(zones)}
     now = {i: index.get(zone, END) for i, zone in enumerate(plain["zones"])} | {END: END}
     next_tick, closed, shut, *_ = plain["ticks"]
     state = SenseState(watermark.from_plain(plain["clock"], form=plain["form"]), next_tick, closed)
-    state.shut = plain["form"] == FORM and shut
+    state.shut = plain["form"] > 1 and shut
     state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
     for tick, entries in plain["pending"]:
         state.pending[tick] = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
@@ -147,5 +162,6 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SenseState:
         state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
     state.stays_open = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}
     state.counters = Counter(dict(plain["counters"]))
-    state.known = set(state.current).union(*state.pending.values())
+    state.tally = Tally.from_plain(plain["tally"]) if plain["form"] == 3 else None
+    state.note_known()
     return state
