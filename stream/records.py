@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from stream.errors import DataError
 
@@ -20,6 +20,8 @@ HOUR: Micros = 60 * MINUTE
 DAY: Micros = 86_400 * SECOND
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The instant 0."""
+NoiseKind = Literal["laplace", "gaussian"]
+"""Law of the noise on a count: discrete Laplace or discrete Gaussian."""
 
 
 class Row(NamedTuple):

@@ -12,6 +12,7 @@ from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import Groups
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.parameter import NoiseParameter
 from stream.mechanisms.smoothers import Ratio
 from stream.operators import Operator
 from stream.schemas import HalfWidthKind
@@ -23,7 +24,7 @@ class Tick(NamedTuple):
     counts: Ints
     """True counts in registry order; restricted."""
     noise: Ints
-    """The noise chain's at the mechanism's ``noise_epsilon``."""
+    """The noise chain's at the mechanism's ``noise``."""
     key: bytes
     """Secret of the key day of the window's start."""
     context: Context
@@ -41,16 +42,16 @@ class Values(NamedTuple):
     """The values before rounding and clamping: what sums over zones are made of."""
     groups: Groups | None = None
     """PeGaSus' last groups, in noisy values: what its window sums are made of."""
-    noise_epsilon: Fraction | None = None
-    """ε of the noise in these values, where that is not the mechanism's in every window."""
+    noise: NoiseParameter | None = None
+    """The law of the noise in these values, where that is not the mechanism's in every window."""
 
 
 class CountMechanism(Operator[Any, Tick, Values], Protocol):
-    """One mechanism at one epsilon."""
+    """One mechanism at one epsilon, or one variance."""
 
     @property
-    def noise_epsilon(self) -> Fraction:
-        """The part of ε that the noise on the counts spends."""
+    def noise(self) -> NoiseParameter:
+        """The law of the noise on the counts."""
 
     @property
     def half_width_kind(self) -> HalfWidthKind:
@@ -63,14 +64,19 @@ class CountMechanism(Operator[Any, Tick, Values], Protocol):
 class Parameters(NamedTuple):
     """What a mechanism is made from; each reads what it needs."""
 
-    epsilon: Fraction
-    """What one window may spend, or any ``windows`` one after another."""
+    noise: NoiseParameter
+    """What one window may spend, or any ``windows`` one after another: an ε, or the σ² that was paid for."""
     max_counts: tuple[int, ...]
     """Largest count of each zone, in registry order: as many as there are zones."""
     smoother: str = "median"
     calendar: bool = True
     windows: int = 1
     """w: consecutive windows that epsilon pays for."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """ε; UsageError where the noise has none."""
+        return self.noise.epsilon
 
     @property
     def zones(self) -> int:

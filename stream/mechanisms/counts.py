@@ -11,11 +11,11 @@ from typing import cast
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.chain import chain
 from stream.mechanisms.contract import CountMechanism, Parameters, Tick
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.noise import Ints, check_epsilon
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.parameter import laplace_noise, noise_chain
 from stream.mechanisms.smoothers import SMOOTHERS
 from stream.policy.mechanisms import mechanism_named
 from stream.records import DAY, MINUTE, Micros
@@ -30,17 +30,30 @@ def count_mechanism(
     calendar: bool = True,
     windows: int = 1,
 ) -> CountMechanism:
-    """Return the mechanism of this name in the registry, over as many zones as ``max_counts`` has entries.
+    """Return the mechanism of this name with Laplace noise, over as many zones as ``max_counts`` has entries.
 
     Raises:
         UsageError: unknown mechanism or smoother, or an epsilon that it cannot work with.
     """
-    module, _, function = mechanism_named(name).implementation.partition(":")
-    check_epsilon(epsilon)
-    if smoother not in SMOOTHERS:
-        raise UsageError(f"smoother must be one of {', '.join(SMOOTHERS)}, got {smoother!r}")
+    mechanism_named(name)
+    return mechanism_of(name, Parameters(laplace_noise(epsilon), tuple(max_counts), smoother, calendar, windows))
+
+
+def mechanism_of(name: str, parameters: Parameters) -> CountMechanism:
+    """Return the mechanism of this name in the registry for these parameters.
+
+    Raises:
+        UsageError: unknown mechanism or smoother, a kind of noise that the mechanism does not declare, or a
+            parameter that it cannot work with.
+    """
+    declared = mechanism_named(name)
+    if parameters.noise.kind not in declared.noises:
+        raise UsageError(f"noise must be {' or '.join(declared.noises)} with {name}, got {parameters.noise.kind}")
+    if parameters.smoother not in SMOOTHERS:
+        raise UsageError(f"smoother must be one of {', '.join(SMOOTHERS)}, got {parameters.smoother!r}")
+    module, _, function = declared.implementation.partition(":")
     make = cast(Callable[[Parameters], CountMechanism], getattr(import_module(module), function))
-    return make(Parameters(epsilon, tuple(max_counts), smoother, calendar, windows))
+    return make(parameters)
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,8 @@ class Naming:
     def tick(self, mechanism: CountMechanism, end: Micros, counts: Ints) -> Tick:
         """Return the tick of one window for a release that has a single audience."""
         context = Context(self.site, self.release, end, self.attempt, self.zones)
-        key, epsilon = self.day_key(self.day(end)), mechanism.noise_epsilon
-        noise = chain(key, context, counts_digest(counts), [epsilon], len(self.zones))[epsilon]
+        key, law = self.day_key(self.day(end)), mechanism.noise
+        noise = noise_chain(key, context, counts_digest(counts), [law], len(self.zones))[law]
         return Tick(counts, noise, key, context, self.slot(end))
 
     def day(self, end: Micros) -> int:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -37,10 +36,11 @@ from stream.mechanisms.filter_model import (
     arrivals,
     as_factors,
     kernels,
-    likelihoods,
+    likelihood,
     stationary,
 )
-from stream.mechanisms.noise import Ints, check_epsilon
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.parameter import NoiseParameter
 
 _TOLERANCE = 1e-6
 _NEGLIGIBLE = 1e-9
@@ -52,7 +52,7 @@ class FilterItem(NamedTuple):
     """What a tick brings."""
 
     noisy: Ints
-    """Counts with DLap(ε) noise, shape [zones]."""
+    """Counts with noise, shape [zones]."""
     slot: Slot
     """Its place in the local week; unread where the calendar is off."""
 
@@ -77,15 +77,14 @@ class FilterState:
 
 @dataclass(frozen=True)
 class RegimeFilter:
-    """The filter of one epsilon over all zones of a site, a stage of the stream."""
+    """The filter of one noise over all zones of a site, a stage of the stream."""
 
     capacities: tuple[int, ...]
     """Each zone's largest count, from the policy: sized by data it would reveal them."""
-    epsilon: Fraction
+    noise: NoiseParameter
     calendar: bool = True
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
         if not self.capacities:
             raise UsageError("capacities must not be empty")
         for place, capacity in enumerate(self.capacities):
@@ -131,9 +130,9 @@ class RegimeFilter:
     def _tick(self, p: Cells, memory: Calendar | None, noisy: Ints, slot: Slot) -> tuple[Cells, Calendar | None]:
         """Weigh a predicted P by calendar and noisy value, and let the calendar learn."""
         if memory is None:
-            return observe(p, noisy, self.epsilon), None
-        expected, weight = filter_calendar.expect(memory, p.shape[1] - 1, slot, float(self.epsilon))
-        p = observe(lean(p, as_factors(weight)), noisy, self.epsilon)
+            return observe(p, noisy, self.noise), None
+        expected, weight = filter_calendar.expect(memory, p.shape[1] - 1, slot, self.noise.steepest)
+        p = observe(lean(p, as_factors(weight)), noisy, self.noise)
         free = ordered_sum(p[:, :, 0]).astype(np.float64)
         free /= ordered_sum(free)
         (median,) = quantiles(free, 0.5)
@@ -219,14 +218,9 @@ def lean(p: Cells, weight: Cells) -> Cells:
     return leaning
 
 
-def observe(p: Cells, noisy: Ints, epsilon: Fraction) -> Cells:
-    """Return P weighed by e**(-ε(|y-z| - min|y-z|)) and divided by its total.
-
-    A y beyond the grid weighs like the grid's end next to it.
-    """
-    capacity = p.shape[1] - 1
-    distance = np.abs(np.clip(noisy, 0, capacity) - np.arange(capacity + 1)[:, None])
-    seen = p * likelihoods(epsilon, capacity)[distance][:, None]
+def observe(p: Cells, noisy: Ints, noise: NoiseParameter) -> Cells:
+    """Return P weighed by the likelihood of the noisy values, and divided by its total."""
+    seen = p * likelihood(noise, p.shape[1] - 1, noisy)[:, None]
     return np.asarray(seen / ordered_sum(marginal(seen)))
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.mechanisms.exact import Floats, exp, half_of_three_quarter_power
+from stream.mechanisms.parameter import NoiseParameter
 
 Cells = NDArray[np.float32]
 
@@ -167,7 +168,27 @@ def bin_edges(capacity: int) -> NDArray[np.int64]:
     return np.array([*edges, capacity + 1])
 
 
+def likelihood(noise: NoiseParameter, capacity: int, noisy: NDArray[np.int64]) -> Cells:
+    """Return how likely each count makes each noisy value, the likeliest count of the grid 1; shape [C+1, zones]."""
+    counts = np.arange(capacity + 1)[:, None]
+    if noise.kind == "laplace":
+        return np.asarray(_laplace_factors(noise.exact, capacity)[np.abs(np.clip(noisy, 0, capacity) - counts)])
+    return _gaussian_factors(noise.exact, np.clip(noisy, -_FARTHEST, _FARTHEST), counts)
+
+
 @lru_cache(maxsize=512)
-def likelihoods(epsilon: Fraction, capacity: int) -> Cells:
-    """Return e**(-ε n) for n = 0 … capacity, as factors."""
+def _laplace_factors(epsilon: Fraction, capacity: int) -> Cells:
+    """Return e**(-ε n) for n = 0 … capacity: a value beyond the grid weighs like the grid's end next to it."""
     return as_factors(exp(-float(epsilon) * np.arange(capacity + 1, dtype=np.float64)))
+
+
+_FARTHEST = 1 << 30
+"""Noisy values are brought this near, so that their squares stay integers of 64 bits."""
+
+
+def _gaussian_factors(variance: Fraction, noisy: NDArray[np.int64], counts: NDArray[np.int64]) -> Cells:
+    """Return e**(-((y-z)² - d²)/(2σ²)), d the distance from y to the grid 0 … C; y beyond it still says how far."""
+    beyond = noisy - np.clip(noisy, 0, len(counts) - 1)
+    squares = (noisy - counts) ** 2 - beyond**2
+    exponents: Floats = squares.astype(np.float64) * -float(1 / (2 * variance))
+    return as_factors(exp(exponents))

@@ -1,12 +1,12 @@
-"""Noise at all of ε, then the regime-switching filter; never negative."""
+"""Noise, then the regime-switching filter; never negative."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 from stream.mechanisms.contract import Parameters, Tick, Values
 from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.parameter import NoiseParameter
 from stream.mechanisms.smoothers import whole
 from stream.schemas import HalfWidthKind
 
@@ -19,9 +19,9 @@ class Filtered:
     half_width_kind: HalfWidthKind = "posterior"
 
     @property
-    def noise_epsilon(self) -> Fraction:
-        """All of ε."""
-        return self.filter.epsilon
+    def noise(self) -> NoiseParameter:
+        """The noise that the filter reckons with."""
+        return self.filter.noise
 
     def initial(self) -> FilterState:
         """Return the filter's initial state."""
@@ -47,4 +47,4 @@ class Filtered:
 
 def filtered(parameters: Parameters) -> Filtered:
     """Return the mechanism for these parameters."""
-    return Filtered(RegimeFilter(parameters.max_counts, parameters.epsilon, parameters.calendar))
+    return Filtered(RegimeFilter(parameters.max_counts, parameters.noise, parameters.calendar))

@@ -44,6 +44,7 @@ from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.level_budget import CUT, MEASURED, PRUNED, LevelBudget, Pruning
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, std
+from stream.mechanisms.parameter import NoiseParameter, laplace_noise
 from stream.mechanisms.smoothers import SMOOTHERS, whole
 from stream.policy.mechanisms import Mechanism, mechanism_named, names_where
 from stream.schemas import HalfWidthKind
@@ -113,9 +114,9 @@ class Hierarchy:
         return LevelBudget(self.epsilon, self.shares, self._declared.composition.own, self.pruning)
 
     @property
-    def noise_epsilon(self) -> Fraction:
-        """What the noise of one path spends: R, or with a grouper the chain's part of it."""
-        return self.budget.noise
+    def noise(self) -> NoiseParameter:
+        """Of one path in all: at R, or with a grouper the chain's part of it."""
+        return laplace_noise(self.budget.noise)
 
     # --- one window -----------------------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ class Hierarchy:
         """Prune, perturb, group and smooth each level, and make the levels add up."""
         counts = self.tree.sums(item.counts)
         kinds = self.prune(item, counts)
-        noisy = counts + self.noise(item, counts, kinds)
+        noisy = counts + self.drawn(item, counts, kinds)
         after, smooth, size = self._smoothed(state, item, (counts, noisy), kinds)
         precision = np.where(kinds == PRUNED, 0, size / self._variance(kinds))
         gathered = gather(self.tree, smooth, precision)
@@ -159,7 +160,7 @@ class Hierarchy:
             kinds[below] = np.where(kinds[here] == MEASURED, MEASURED, PRUNED)[self.tree.above[level - 1]]
         return kinds
 
-    def noise(self, item: Tick, counts: Ints, kinds: Ints) -> Ints:
+    def drawn(self, item: Tick, counts: Ints, kinds: Ints) -> Ints:
         """Return the noise of all nodes, from each level's own chain; that of pruned ones is not used."""
         parts = []
         for level, here in enumerate(self.tree.levels):

@@ -65,17 +65,19 @@ class Context:
     """1 for the first release of a window; an operator-requested re-release counts on and gets fresh noise."""
     zones: tuple[str, ...]
     """The zone registry: the order in which zones read the words of a label."""
+    suffix: str = ""
+    """What follows the purpose of every draw: nothing, or ``/`` and what a release paid by the day has besides."""
 
     def label(self, stage: str, *epsilons: Fraction, digest: bytes) -> bytes:
         """Return the label of one draw.
 
         Args:
             stage: the purpose, such as ``"grouper-threshold"``; no two uses share one.
-            epsilons: the exact parameters of the draw (both ends for a step of a noise chain).
+            epsilons: the exact parameters of the draw (both ends for a step of a noise chain), such as ε or σ².
             digest: digest of exactly what the mechanism reads.
         """
         named = (self.site, self.release, self.window, self.attempt, _registry_digest(self.zones))
-        return label("count", *named, stage, len(epsilons), *epsilons, digest)
+        return label("count", *named, stage + self.suffix, len(epsilons), *epsilons, digest)
 
 
 @lru_cache(maxsize=256)

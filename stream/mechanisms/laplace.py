@@ -1,15 +1,14 @@
-"""Counts with discrete Laplace noise, not clamped: a value may be negative, and its mean is right."""
+"""Counts with noise and nothing else, not clamped: a value may be negative, and its mean is right."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
 from stream.errors import DataError
 from stream.mechanisms.contract import Parameters, Tick, Values
-from stream.mechanisms.noise import half_width_95
+from stream.mechanisms.parameter import NoiseParameter
 from stream.mechanisms.smoothers import whole
 from stream.schemas import HalfWidthKind
 
@@ -19,13 +18,8 @@ class Laplace:
     """Counts plus noise. Its state is None."""
 
     zones: int
-    epsilon: Fraction
+    noise: NoiseParameter
     half_width_kind: HalfWidthKind = "noise"
-
-    @property
-    def noise_epsilon(self) -> Fraction:
-        """All of ε."""
-        return self.epsilon
 
     def initial(self) -> None:
         """Return None."""
@@ -33,7 +27,7 @@ class Laplace:
     def step(self, state: None, item: Tick) -> tuple[None, list[Values]]:
         """Add the noise."""
         noisy = item.counts + item.noise
-        return None, [Values(noisy, np.full(self.zones, half_width_95(self.epsilon)), whole(noisy))]
+        return None, [Values(noisy, np.full(self.zones, self.noise.half_width_95), whole(noisy))]
 
     def pause(self, state: None) -> None:
         """Return None."""
@@ -50,4 +44,4 @@ class Laplace:
 
 def laplace(parameters: Parameters) -> Laplace:
     """Return the mechanism for these parameters."""
-    return Laplace(parameters.zones, parameters.epsilon)
+    return Laplace(parameters.zones, parameters.noise)

@@ -18,22 +18,22 @@ differential privacy: as good as the key is secret and SHAKE-256 a pseudo-random
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
-from hashlib import shake_256
-from itertools import count
-from typing import Any, NamedTuple
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import UsageError
+from stream.mechanisms.inversion import Digits, Ints, Words, by_table, frozen, refinement, signed, words
 from stream.mechanisms.irrational import Irrational, decimal, evaluate, exp_minus, floor_scaled
 from stream.mechanisms.labels import label
 
 __all__ = [
+    "Ints",
     "bernoulli",
     "discrete_laplace",
     "half_width_95",
@@ -45,43 +45,10 @@ __all__ = [
     "words",
 ]
 
-Ints = NDArray[np.int64]
-Words = NDArray[np.uint64]
-Digits = Callable[[int], Iterator[int]]
-"""Gives, for the index of a draw, the further 64-bit words of its uniform number."""
-
 SMALLEST_EPSILON = Fraction(1, 10**9)
 _LARGEST_TABLE = 1 << 16
 _FIXED = 512
 """Binary digits behind the point in fixed-point tables, of which far fewer than 64 are ever lost."""
-_LOW_63 = np.uint64((1 << 63) - 1)
-
-
-# Words
-
-
-def words(key: bytes, label: bytes, n: int) -> Words:
-    """Return ``n`` pseudo-random 64-bit words, from one keyed SHAKE-256 call over the label.
-
-    Key and label are length-prefixed. A longer call begins with the words of a shorter one.
-    """
-    return np.frombuffer(_sponge(b"tacet.words.1", key, label).digest(8 * n), dtype=">u8").astype(np.uint64)
-
-
-def _sponge(domain: bytes, key: bytes, label: bytes) -> Any:
-    parts = (domain, key, label)
-    return shake_256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
-
-
-def _refinement(key: bytes, label_: bytes) -> Digits:
-    """Return the stream of further digits of each draw of a label, apart from its words."""
-
-    def digits(index: int) -> Iterator[int]:
-        for place in count():
-            block = _sponge(b"tacet.digits.1", key, label(label_, index, place)).digest(8)
-            yield int.from_bytes(block, "big")
-
-    return digits
 
 
 # Discrete Laplace
@@ -99,19 +66,13 @@ def discrete_laplace(key: bytes, label: bytes, epsilon: Fraction, n: int) -> Int
     Raises:
         UsageError: epsilon is no Fraction or too small.
     """
-    return invert(words(key, label, n), epsilon, _refinement(key, label))
+    return invert(words(key, label, n), epsilon, refinement(key, label))
 
 
 def invert(drawn: Words, epsilon: Fraction, digits: Digits) -> Ints:
-    """Map uniform words to discrete Laplace draws: top bit the sign, 63 bits the first digits of U.
-
-    ``digits(i)`` gives the further words of draw ``i``; it is asked only where the first do not decide.
-    """
-    uniform = (drawn & _LOW_63).astype(np.int64)
-    magnitude, undecided = _magnitudes(uniform, check_epsilon(epsilon))
-    for index in np.flatnonzero(undecided):
-        magnitude[index] = _decide(int(uniform[index]), epsilon, digits(int(index)))
-    return np.where(drawn >> np.uint64(63), -magnitude, magnitude)
+    """Map uniform words to discrete Laplace draws; see :func:`stream.mechanisms.inversion.signed`."""
+    exact = check_epsilon(epsilon)
+    return signed(drawn, partial(_magnitudes, epsilon=exact), partial(_decide, epsilon=exact), digits)
 
 
 def check_epsilon(epsilon: Fraction) -> Fraction:
@@ -125,15 +86,8 @@ def check_epsilon(epsilon: Fraction) -> Fraction:
 
 def _magnitudes(uniform: Ints, epsilon: Fraction) -> tuple[Ints, NDArray[np.bool_]]:
     if 64 / epsilon < _LARGEST_TABLE:
-        return _by_table(uniform, thresholds(epsilon))
+        return by_table(uniform, thresholds(epsilon))
     return _by_ladder(uniform, _ladder(epsilon))
-
-
-def _by_table(uniform: Ints, table: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return #{k: u < T_k}, and where u equals some T_k, so that more digits must decide."""
-    ascending = table[::-1]
-    above = np.searchsorted(ascending, uniform, side="right")
-    return len(table) - above, ascending[above - 1] == uniform
 
 
 @lru_cache(maxsize=64)
@@ -144,7 +98,7 @@ def thresholds(epsilon: Fraction) -> Ints:
         table.append(_top_63(scaled, epsilon, k + 1))
         if not table[-1]:
             break
-    return _frozen(np.array(table, dtype=np.int64))
+    return frozen(np.array(table, dtype=np.int64))
 
 
 def _top_63(scaled: int, epsilon: Fraction, k: int) -> int:
@@ -195,7 +149,7 @@ def _ladder(epsilon: Fraction) -> _Ladder:
     fine = _floats(_fixed_powers(epsilon, 1 << _FIXED), rungs + 1)
     top = _fixed(lambda: 2 / (1 + exp_minus(epsilon)))
     coarse = _floats(_fixed_powers(rungs * epsilon, top), rungs + 2)
-    return _Ladder(_frozen(coarse), _frozen(fine))
+    return _Ladder(frozen(coarse), frozen(fine))
 
 
 def _floats(scaled: Iterator[int], n: int) -> NDArray[np.float64]:
@@ -218,7 +172,7 @@ def _by_ladder(uniform: Ints, ladder: _Ladder) -> tuple[Ints, NDArray[np.bool_]]
     return q * (last + 1) + r, ~(below & above) | (uniform < _FEW)
 
 
-def _decide(first: int, epsilon: Fraction, further: Iterator[int]) -> int:
+def _decide(first: int, further: Iterator[int], epsilon: Fraction) -> int:
     """Return |Z| for a U that begins with ``first``, drawing digits until no threshold is left between."""
     seen, bits = first, 63
     while True:
@@ -236,11 +190,6 @@ def _thresholds_above(numerator: int, bits: int, epsilon: Fraction) -> int:
         return (Decimal(1 << (bits + 1)) / x).ln() / decimal(epsilon)
 
     return floor_scaled(k)
-
-
-def _frozen(table: NDArray[Any]) -> NDArray[Any]:
-    table.setflags(write=False)
-    return table
 
 
 # What is known about the law
@@ -263,6 +212,23 @@ def std(epsilon: Fraction) -> float:
     return float(evaluate(lambda: (2 * exp_minus(epsilon)).sqrt() / (1 - exp_minus(epsilon)), 60))
 
 
+@lru_cache(maxsize=256)
+def sum_half_width_95(epsilon: Fraction, n: int) -> int:
+    """Return the smallest k with Pr[|sum of n discrete Laplace noises| > k] <= 0.05.
+
+    The transform of the sum is the n-th power of one noise's; it is inverted on a grid so wide that what
+    wraps around is far below the tolerance.
+    """
+    a = math.exp(-epsilon)
+    spread = math.sqrt(2 * a * n) / (1 - a)
+    size = 1 << max(6, math.ceil(math.log2(24 * spread + 100 / float(epsilon) + 8)))
+    angle = 2 * np.pi * np.arange(size) / size
+    transform = ((1 - a) ** 2 / (1 - 2 * a * np.cos(angle) + a * a)) ** n
+    pmf = np.fft.fft(transform).real / size
+    beyond = 1 - pmf[0] - 2 * np.concatenate([[0.0], np.cumsum(pmf[1 : size // 2])])
+    return int(np.argmax(beyond <= 0.05 + 1e-9))
+
+
 # Bernoulli
 
 
@@ -272,7 +238,7 @@ def bernoulli(key: bytes, label: bytes, probability: Irrational, n: int) -> NDAr
     ``probability`` must be irrational and between 0 and 1. One label gives one U per index, so the
     draws of a smaller probability are a subset of those of a larger.
     """
-    return below(words(key, label, n), probability, _refinement(key, label))
+    return below(words(key, label, n), probability, refinement(key, label))
 
 
 def below(drawn: Words, probability: Irrational, digits: Digits) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from stream.mechanisms.contract import Parameters, Tick, Values
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem, perturber_epsilon
-from stream.mechanisms.noise import half_width_95
+from stream.mechanisms.parameter import NoiseParameter, laplace_noise
 from stream.mechanisms.smoothers import SMOOTHERS, publishable
 from stream.schemas import HalfWidthKind
 
@@ -33,9 +33,9 @@ class Pegasus:
         return Grouper(self.zones, self.epsilon)
 
     @property
-    def noise_epsilon(self) -> Fraction:
-        """The perturber's 0.8 ε."""
-        return perturber_epsilon(self.epsilon)
+    def noise(self) -> NoiseParameter:
+        """The perturber's, at 0.8 ε."""
+        return laplace_noise(perturber_epsilon(self.epsilon))
 
     def initial(self) -> GrouperState:
         """Return the state in which no group is open."""
@@ -46,7 +46,7 @@ class Pegasus:
         rho, nu = self.grouper.draw(item.key, item.context, state, item.counts)
         grouped = GroupItem(item.counts, item.counts + item.noise, rho, nu)
         after, [groups] = self.grouper.step(state, grouped)
-        width = np.full(self.zones, half_width_95(self.noise_epsilon))
+        width = np.full(self.zones, self.noise.half_width_95)
         smoothed = SMOOTHERS[self.smoother](groups)
         return after, [Values(publishable(smoothed), width, smoothed, groups)]
 

@@ -40,7 +40,8 @@ import numpy as np
 from stream.errors import DataError, UsageError
 from stream.mechanisms.contract import Parameters, Tick, Values
 from stream.mechanisms.labels import counts_digest
-from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace, half_width_95
+from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
+from stream.mechanisms.parameter import NoiseParameter, laplace_noise
 from stream.mechanisms.smoothers import whole
 from stream.schemas import HalfWidthKind
 
@@ -106,9 +107,9 @@ class _WEvent:
 
     def _values(self, state: Publication) -> Values:
         """Return what is published; the half-width is of the noise at the window that drew it."""
-        epsilon = state.units * self.unit
-        width = np.full(self.zones, half_width_95(epsilon))
-        return Values(np.maximum(state.values, 0), width, whole(state.values), noise_epsilon=epsilon)
+        noise = laplace_noise(state.units * self.unit)
+        width = np.full(self.zones, noise.half_width_95)
+        return Values(np.maximum(state.values, 0), width, whole(state.values), noise=noise)
 
     def encode(self, state: Publication) -> bytes:
         """Return the stable byte form."""
@@ -140,9 +141,9 @@ class Uniform(_WEvent):
     """The w-th part of ε in every window."""
 
     @property
-    def noise_epsilon(self) -> Fraction:
-        """ε/w."""
-        return self.epsilon / self.windows
+    def noise(self) -> NoiseParameter:
+        """At ε/w."""
+        return laplace_noise(self.epsilon / self.windows)
 
     def step(self, state: Publication, item: Tick) -> tuple[Publication, list[Values]]:
         """Publish."""
@@ -155,9 +156,9 @@ class Sample(_WEvent):
     """All of ε in every w-th window."""
 
     @property
-    def noise_epsilon(self) -> Fraction:
-        """All of ε."""
-        return self.epsilon
+    def noise(self) -> NoiseParameter:
+        """At all of ε."""
+        return laplace_noise(self.epsilon)
 
     def step(self, state: Publication, item: Tick) -> tuple[Publication, list[Values]]:
         """Publish in every w-th window, else repeat."""
@@ -174,9 +175,9 @@ class BudgetAbsorption(_WEvent):
     """Publish where it is worth it, with what earlier windows left over."""
 
     @property
-    def noise_epsilon(self) -> Fraction:
-        """u: what a publication has at least."""
-        return self.unit
+    def noise(self) -> NoiseParameter:
+        """At u: what a publication has at least."""
+        return laplace_noise(self.unit)
 
     def step(self, state: Publication, item: Tick) -> tuple[Publication, list[Values]]:
         """Pass, or test and repeat, or test and publish."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from stream.errors import UsageError
 from stream.policy.fields import NANO
+from stream.records import NoiseKind
 
 SMALLEST_PART = Fraction(1, NANO)
 """Below this part of an epsilon the sampler makes no noise."""
@@ -76,6 +77,9 @@ class Mechanism:
     """Whether values are never negative."""
     grouped: bool = False
     """Whether its values come from groups of windows, in which sums over windows may be taken too."""
+    noises: tuple[NoiseKind, ...] = ("laplace",)
+    """Laws that the noise of the chain may have. What is declared of ``composition`` holds for Laplace noise; Gaussian
+    noise has no pure epsilon, and only a release that is paid by the day may have it."""
     levels: bool = False
     """Whether it can measure zones, floors and building at shares of epsilon."""
     largest_count: int | None = None
@@ -120,6 +124,7 @@ MECHANISMS: dict[str, Mechanism] = {
         composition=ONE_CHAIN,
         spending=Spending.WINDOW,
         clamped=False,
+        noises=("laplace", "gaussian"),
         levels=True,
     ),
     "pegasus": Mechanism(
@@ -136,6 +141,7 @@ MECHANISMS: dict[str, Mechanism] = {
         composition=ONE_CHAIN,
         spending=Spending.WINDOW,
         clamped=True,
+        noises=("laplace", "gaussian"),
         largest_count=LARGEST_STATE,
     ),
     "uniform": Mechanism(

@@ -96,8 +96,8 @@ class CountPlan:
         """Return the scale of each name's noise: that of these values, or without them the largest it can be."""
         if isinstance(mechanism, Hierarchy):
             return mechanism.noise_scales()[: len(self.names)]
-        epsilon = None if values is None else values.noise_epsilon
-        return [float(1 / (epsilon or mechanism.noise_epsilon))] * len(self.names)
+        noise = None if values is None else values.noise
+        return [(noise or mechanism.noise).scale] * len(self.names)
 
     def record(
         self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None

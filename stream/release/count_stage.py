@@ -22,10 +22,10 @@ import numpy as np
 from stream.accounting.charged import Line, line_name
 from stream.keys import key_day_of, subkey
 from stream.local_time import slot_of
-from stream.mechanisms.chain import chain
 from stream.mechanisms.contract import CountMechanism, Tick, Values
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.parameter import noise_chain
 from stream.operators import Operator
 from stream.policy.document import Policy, decimal_string
 from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, Published
@@ -128,17 +128,17 @@ class CountReleases:
         issuer, end = self._issuer, window.window_end
         key = subkey(issuer.keys.day(key_day_of(end - issuer.tick_length)), "noise")
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names)
-        shares = {epsilon: plan.mechanisms[epsilon].noise_epsilon for epsilon in sorted(paying)}
+        laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
         if plan.draws_own_noise:
-            noise = dict.fromkeys(shares.values(), np.zeros_like(counts))
+            noise = dict.fromkeys(laws.values(), np.zeros_like(counts))
         else:
-            noise = chain(key, context, counts_digest(counts), list(shares.values()), len(counts))
+            noise = noise_chain(key, context, counts_digest(counts), list(laws.values()), len(counts))
         slot = slot_of(end, self._timezone)
         made = {}
-        for epsilon, share in shares.items():
+        for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
             held = state.smoothing[name] if name in state.smoothing else mechanism.initial()
-            tick = Tick(counts, noise[share], key, context, slot)
+            tick = Tick(counts, noise[law], key, context, slot)
             state.smoothing[name], [made[epsilon]] = mechanism.step(held, tick)
             if plan.owner is not None:
                 state.carried[plan.release.name] = plan.owner

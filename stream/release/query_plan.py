@@ -23,8 +23,7 @@ import numpy as np
 
 from stream.mechanisms.contract import CountMechanism, Values
 from stream.mechanisms.hierarchy import Hierarchy
-from stream.mechanisms.levels import sum_half_width_95
-from stream.mechanisms.noise import Ints
+from stream.mechanisms.noise import Ints, sum_half_width_95
 from stream.mechanisms.queries import (
     STATISTICS,
     GroupWindowSum,
@@ -148,7 +147,7 @@ class QueryPlan:
         if isinstance(mechanism, Hierarchy):
             own = sum_half_width_95(mechanism.budget.noise_at(0), windows)
             return [min(own, _root(windows * k * k)) for k in answer.values.half_width[:n].tolist()]
-        return [sum_half_width_95(mechanism.noise_epsilon, windows)] * n
+        return [mechanism.noise.sum_half_width_95(windows)] * n
 
 
 def repeated_half_widths(values: Ints, widths: Ints) -> list[int]:

@@ -49,7 +49,11 @@ def noise(report: dict[str, Any]) -> list[Figure]:
         Figure("own, bulk", report["own_bulk_us"], "µs a draw"),
         Figure("own, 64 zones a label", report["own_window_us"], "µs a draw"),
         Figure("OpenDP / own", report["ratio"], "times", f">= {report['goal']}", report["ratio"] >= report["goal"]),
-    ]
+        Figure("OpenDP, vector, Gaussian", report["gaussian_opendp_vector_us"], "µs a draw"),
+        Figure("own, bulk, Gaussian", report["gaussian_own_bulk_us"], "µs a draw"),
+        Figure("OpenDP / own, Gaussian", report["gaussian_ratio"], "times", f">= {report['gaussian_goal']}",
+               report["gaussian_ratio"] >= report["gaussian_goal"]),
+    ]  # fmt: skip
 
 
 def kafka(report: dict[str, Any]) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""Noise draws: own keyed bulk draws against OpenDP's vector form (goal: 50 times faster per draw).
+"""Noise draws: own keyed bulk draws against OpenDP's vector form (goals per draw: 50 times faster, Gaussian 20).
 
 python tests/benchmarks/bench_noise.py [--json]
 """
@@ -13,9 +13,11 @@ from time import perf_counter
 
 import opendp.prelude as dp
 
+from stream.mechanisms.gaussian import discrete_gaussian
 from stream.mechanisms.noise import discrete_laplace, label
 
 EPSILON, GOAL = Fraction(4, 5), 50
+DEVIATION, GAUSSIAN_GOAL = Fraction("21.854"), 20
 OWN, THEIRS, ZONES = 1_000_000, 50_000, 64
 KEY = b"k" * 32
 
@@ -39,12 +41,27 @@ def measured() -> dict[str, float]:
     own = seconds_per_draw(lambda: discrete_laplace(KEY, label("bench"), EPSILON, OWN), OWN)
     window = seconds_per_draw(lambda: discrete_laplace(KEY, label("bench"), EPSILON, ZONES), ZONES)
     theirs = seconds_per_draw(lambda: measurement(zeros), THEIRS)
-    return {
+    laplace = {
         "own_bulk_us": own * 1e6,
         "own_window_us": window * 1e6,
         "opendp_vector_us": theirs * 1e6,
         "ratio": theirs / own,
         "goal": GOAL,
+    }
+    return laplace | gaussian()
+
+
+def gaussian() -> dict[str, float]:
+    """Return the same of discrete Gaussian noise, at the σ of a day at ε = 2."""
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")
+    measurement, zeros = dp.m.make_gaussian(*space, scale=float(DEVIATION)), [0] * THEIRS
+    own = seconds_per_draw(lambda: discrete_gaussian(KEY, label("bench"), DEVIATION**2, OWN), OWN)
+    theirs = seconds_per_draw(lambda: measurement(zeros), THEIRS)
+    return {
+        "gaussian_own_bulk_us": own * 1e6,
+        "gaussian_opendp_vector_us": theirs * 1e6,
+        "gaussian_ratio": theirs / own,
+        "gaussian_goal": GAUSSIAN_GOAL,
     }
 
 
@@ -58,6 +75,9 @@ def main() -> None:
     print(f"own, {ZONES} zones a label  {report['own_window_us']:8.3f} µs a draw")
     print(f"OpenDP, vector          {report['opendp_vector_us']:8.3f} µs a draw")
     print(f"ratio, bulk             {report['ratio']:8.0f} (goal {GOAL})")
+    print(f"Gaussian: own, bulk     {report['gaussian_own_bulk_us']:8.3f} µs a draw")
+    print(f"Gaussian: OpenDP        {report['gaussian_opendp_vector_us']:8.3f} µs a draw")
+    print(f"Gaussian: ratio, bulk   {report['gaussian_ratio']:8.0f} (goal {GAUSSIAN_GOAL})")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_noise_of_each_level_has_the_scale_of_its_share(perturber: str, kind: in
     """ε = 2, of which 1.5 is measured: 0.5, 0.3, 0.2 of it, pegasus' noise four fifths; cut adds the zones' part."""
     made = mechanism(perturber)
     zero = np.zeros(made.tree.nodes, np.int64)
-    noise = made.noise(tick(0, zero[:N]), zero, np.full(made.tree.nodes, kind if level else MEASURED))
+    noise = made.drawn(tick(0, zero[:N]), zero, np.full(made.tree.nodes, kind if level else MEASURED))
     drawn = noise[made.tree.levels[level]]
     assert chi_square(drawn, epsilon) > ALPHA
     assert chi_square(drawn, epsilon * 1.05) < ALPHA

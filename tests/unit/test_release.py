@@ -12,8 +12,7 @@ import pytest
 
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, key_day_of
-from stream.mechanisms.levels import sum_half_width_95
-from stream.mechanisms.noise import half_width_95
+from stream.mechanisms.noise import half_width_95, sum_half_width_95
 from stream.operators import scan
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy

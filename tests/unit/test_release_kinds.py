@@ -12,8 +12,7 @@ from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.filter import LARGEST_CAPACITY
 from stream.mechanisms.grouper import SENSITIVITY
-from stream.mechanisms.levels import sum_half_width_95
-from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95
+from stream.mechanisms.noise import SMALLEST_EPSILON, half_width_95, sum_half_width_95
 from stream.operators import scan
 from stream.policy.document import Policy, load_policy
 from stream.policy.mechanisms import LARGEST_STATE, SMALLEST_PART, SMALLEST_PEGASUS

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.chain import chain
-from stream.mechanisms.contract import CountMechanism, Tick, Values
-from stream.mechanisms.counts import Naming, count_mechanism, release_counts
+from stream.mechanisms.contract import CountMechanism, Parameters, Tick, Values
+from stream.mechanisms.counts import Naming, count_mechanism, mechanism_of, release_counts
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import GroupItem
 from stream.mechanisms.labels import Context, counts_digest
-from stream.mechanisms.noise import Ints, half_width_95
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise, noise_chain
 from stream.mechanisms.pegasus import Pegasus
 from stream.mechanisms.smoothers import average, james_stein, median, publishable
+from stream.policy.mechanisms import MECHANISMS as REGISTRY
 from stream.records import DAY, MINUTE
 
 F = Fraction
@@ -34,19 +35,22 @@ def slot(end: int) -> Slot:
 
 
 NAMING = Naming("dbh", "occupancy", ZONES, day_key, slot)
-MECHANISMS = [
-    ("laplace", "median", F(1)),
-    ("pegasus", "average", F(1)),
-    ("pegasus", "median", F(3)),
-    ("pegasus", "james-stein", F(1, 2)),
-    ("filter", "median", F(1, 2)),
+Chosen = tuple[str, str, NoiseParameter]
+MECHANISMS: list[Chosen] = [
+    ("laplace", "median", laplace_noise(F(1))),
+    ("pegasus", "average", laplace_noise(F(1))),
+    ("pegasus", "median", laplace_noise(F(3))),
+    ("pegasus", "james-stein", laplace_noise(F(1, 2))),
+    ("filter", "median", laplace_noise(F(1, 2))),
+    ("laplace", "median", gaussian_noise(F(9))),
+    ("filter", "median", gaussian_noise(F(9))),
 ]
-each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: f"{m[0]}-{m[1]}")
+each_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: f"{m[0]}-{m[1]}-{m[2].kind}")
 
 
-def made(mechanism: tuple[str, str, Fraction]) -> CountMechanism:
-    name, smoother, epsilon = mechanism
-    return count_mechanism(name, epsilon=epsilon, max_counts=[30, 12, 30], smoother=smoother)
+def made(mechanism: Chosen) -> CountMechanism:
+    name, smoother, noise = mechanism
+    return mechanism_of(name, Parameters(noise, (30, 12, 30), smoother))
 
 
 def table(seed: int = 1) -> Ints:
@@ -65,8 +69,9 @@ def streamed(mechanism: CountMechanism, counts: Ints) -> tuple[list[Values], lis
             state = mechanism.pause(state)
         days.append(key)
         context = Context("dbh", "occupancy", end, 1, ZONES)
-        epsilon = mechanism.noise_epsilon
-        noise = chain(key, context, counts_digest(row), [epsilon, epsilon / 7], 3)[epsilon]
+        law = mechanism.noise
+        coarser = replace(law, exact=law.exact / 7 if law.kind == "laplace" else 7 * law.exact)
+        noise = noise_chain(key, context, counts_digest(row), [law, coarser], 3)[law]
         state, [value] = mechanism.step(state, Tick(row, noise, key, context, slot(end)))
         values.append(value)
         data = mechanism.encode(state)
@@ -75,7 +80,7 @@ def streamed(mechanism: CountMechanism, counts: Ints) -> tuple[list[Values], lis
 
 @each_mechanism
 def test_batch_form_equals_stream_form_in_which_every_state_goes_through_its_bytes(
-    mechanism: tuple[str, str, Fraction],
+    mechanism: Chosen,
 ) -> None:
     values, widths = release_counts(made(mechanism), NAMING, TIMES, table())
     expected, days = streamed(made(mechanism), table())
@@ -85,14 +90,14 @@ def test_batch_form_equals_stream_form_in_which_every_state_goes_through_its_byt
 
 
 @each_mechanism
-def test_release_repeats_and_has_noise(mechanism: tuple[str, str, Fraction]) -> None:
+def test_release_repeats_and_has_noise(mechanism: Chosen) -> None:
     values, _ = release_counts(made(mechanism), NAMING, TIMES, table())
     assert (values == release_counts(made(mechanism), NAMING, TIMES, table())[0]).all()
     assert (values != table()).any()
 
 
 @each_mechanism
-def test_a_later_count_changes_nothing_earlier(mechanism: tuple[str, str, Fraction]) -> None:
+def test_a_later_count_changes_nothing_earlier(mechanism: Chosen) -> None:
     changed = table()
     changed[50] += 40
     before, _ = release_counts(made(mechanism), NAMING, TIMES, table())
@@ -122,20 +127,20 @@ def test_laplace_is_not_clamped() -> None:
 
 
 @each_mechanism
-def test_half_widths_are_those_of_the_noise_or_of_the_posterior(mechanism: tuple[str, str, Fraction]) -> None:
+def test_half_widths_are_those_of_the_noise_or_of_the_posterior(mechanism: Chosen) -> None:
     stage = made(mechanism)
     _, widths = release_counts(stage, NAMING, TIMES, table())
     if stage.half_width_kind == "noise":
-        assert (widths == half_width_95(stage.noise_epsilon)).all()
+        assert (widths == stage.noise.half_width_95).all()
     else:
         assert stage.half_width_kind == "posterior"
         assert (widths <= 30).all()
         assert len(np.unique(widths)) > 2
 
 
-@pytest.mark.parametrize("mechanism", [MECHANISMS[0], MECHANISMS[4]], ids=["laplace", "filter"])
+@pytest.mark.parametrize("mechanism", [MECHANISMS[place] for place in (0, 4, 5, 6)])
 def test_only_the_sum_of_count_and_noise_is_read_where_no_grouper_is_paid(
-    mechanism: tuple[str, str, Fraction],
+    mechanism: Chosen,
 ) -> None:
     stage = made(mechanism)
     one, other = stage.initial(), stage.initial()
@@ -148,7 +153,7 @@ def test_only_the_sum_of_count_and_noise_is_read_where_no_grouper_is_paid(
 
 
 @each_mechanism
-def test_values_change_with_noise_alone(mechanism: tuple[str, str, Fraction]) -> None:
+def test_values_change_with_noise_alone(mechanism: Chosen) -> None:
     stage = made(mechanism)
     tick = NAMING.tick(stage, int(TIMES[0]), np.array([10, 10, 10]))
     published = {
@@ -159,7 +164,7 @@ def test_values_change_with_noise_alone(mechanism: tuple[str, str, Fraction]) ->
 
 
 def test_smoothed_and_filtered_values_are_never_negative() -> None:
-    for mechanism in MECHANISMS[1:]:
+    for mechanism in [*MECHANISMS[1:5], MECHANISMS[6]]:
         values, _ = release_counts(made(mechanism), NAMING, TIMES, 0 * table())
         assert (values >= 0).all()
 
@@ -187,9 +192,9 @@ def test_groups_of_pegasus_are_those_of_the_true_counts_whatever_the_noise_on_th
 
 
 def test_pegasus_spends_four_fifths_on_its_noise() -> None:
-    assert made(("pegasus", "median", F(1))).noise_epsilon == F(4, 5)
-    assert made(("laplace", "median", F(1))).noise_epsilon == 1
-    assert made(("filter", "median", F(1))).noise_epsilon == 1
+    assert made(("pegasus", "median", laplace_noise(F(1)))).noise == laplace_noise(F(4, 5))
+    for name in ("laplace", "filter"):
+        assert made((name, "median", laplace_noise(F(1)))).noise == laplace_noise(F(1))
 
 
 def test_a_pause_closes_the_groups_of_pegasus_and_leaves_the_filter_alone() -> None:
@@ -213,6 +218,17 @@ def test_unknown_names_are_refused() -> None:
         count_mechanism("gauss", epsilon=F(1), max_counts=[5])
     with pytest.raises(UsageError, match=r"smoother must be one of .* got 'mean'"):
         count_mechanism("pegasus", epsilon=F(1), max_counts=[5], smoother="mean")
+
+
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name not in {"laplace", "filter"}])
+def test_gaussian_noise_is_refused_where_no_proof_says_what_a_day_of_it_costs(name: str) -> None:
+    with pytest.raises(UsageError, match=f"noise must be laplace with {name}, got gaussian"):
+        mechanism_of(name, Parameters(gaussian_noise(F(400)), (5,), windows=2))
+
+
+def test_parameters_with_gaussian_noise_have_no_pure_epsilon() -> None:
+    with pytest.raises(UsageError, match="pure epsilon"):
+        assert Parameters(gaussian_noise(F(400)), (5,)).epsilon
 
 
 def test_epsilon_too_small_for_the_grouper_is_refused_before_the_first_window() -> None:

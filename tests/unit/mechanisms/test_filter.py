@@ -20,11 +20,12 @@ from stream.mechanisms.filter import (
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.filter_model import bin_edges, kernels, moves, stationary, transitions
 from stream.mechanisms.noise import discrete_laplace
+from stream.mechanisms.parameter import laplace_noise
 
 F = Fraction
 MORNING = Slot(18, 9, False)
-CORE = RegimeFilter((6,), F(1), calendar=False)
-CALENDAR = RegimeFilter((12,), F(1, 2))
+CORE = RegimeFilter((6,), laplace_noise(F(1)), calendar=False)
+CALENDAR = RegimeFilter((12,), laplace_noise(F(1, 2)))
 
 
 def run(stage: RegimeFilter, stream: list[list[int]], slot: Slot = MORNING) -> tuple[list[FilterState], list[Estimate]]:
@@ -129,7 +130,7 @@ def test_half_width_reaches_the_one_and_ninety_nine_percent_quantiles() -> None:
 
 
 def test_jump_after_a_week_at_zero_is_followed_at_once() -> None:
-    stage, state = RegimeFilter((1000,), F(1)), RegimeFilter((1000,), F(1)).initial()
+    stage, state = RegimeFilter((1000,), laplace_noise(F(1))), RegimeFilter((1000,), laplace_noise(F(1))).initial()
     noise = discrete_laplace(b"k" * 32, b"a week at zero", F(1), 2016)
     medians = []
     for tick in range(2016):
@@ -159,9 +160,9 @@ def test_estimates_stay_within_the_grid() -> None:
 def test_zones_of_any_capacity_do_not_influence_each_other() -> None:
     rng, capacities = Random(5), (12, 30, 12, 7)
     stream = [[rng.randrange(-3, c + 4) for c in capacities] for _ in range(30)]
-    together = run(RegimeFilter(capacities, F(1, 2)), stream)[1]
+    together = run(RegimeFilter(capacities, laplace_noise(F(1, 2))), stream)[1]
     for zone, capacity in enumerate(capacities):
-        alone = run(RegimeFilter((capacity,), F(1, 2)), [[row[zone]] for row in stream])[1]
+        alone = run(RegimeFilter((capacity,), laplace_noise(F(1, 2))), [[row[zone]] for row in stream])[1]
         assert [int(e.median[zone]) for e in together] == [int(e.median[0]) for e in alone]
         assert [int(e.half_width[zone]) for e in together] == [int(e.half_width[0]) for e in alone]
 
@@ -194,7 +195,7 @@ def state_copy(state: FilterState) -> FilterState:
 
 @pytest.mark.parametrize("calendar", [True, False])
 def test_state_survives_its_byte_form_at_every_step(calendar: bool) -> None:
-    stage, rng = RegimeFilter((12, 5, 12), F(1, 2), calendar), Random(9)
+    stage, rng = RegimeFilter((12, 5, 12), laplace_noise(F(1, 2)), calendar), Random(9)
     plain, through = stage.initial(), stage.initial()
     for tick in range(40):
         item = FilterItem(
@@ -208,7 +209,7 @@ def test_state_survives_its_byte_form_at_every_step(calendar: bool) -> None:
 
 @pytest.mark.pinned
 def test_state_is_the_same_bytes_on_every_machine() -> None:
-    stage, rng = RegimeFilter((40, 12), F(3, 10)), Random(1)
+    stage, rng = RegimeFilter((40, 12), laplace_noise(F(3, 10))), Random(1)
     state = stage.initial()
     for tick in range(200):
         item = FilterItem(
@@ -223,7 +224,7 @@ PINNED_STATE = "f74be62e54514db0ba4022e16b0b351a91e84ba6382345ab7dcb354ac30809b1
 
 
 def test_state_keeps_negligible_cells_as_zero() -> None:
-    states, _ = run(RegimeFilter((300,), F(2)), single(*[0] * 12))
+    states, _ = run(RegimeFilter((300,), laplace_noise(F(2))), single(*[0] * 12))
     cells = states[-1].cells[0]
     assert cells.dtype == np.float32
     assert (cells == 0).any()
@@ -231,7 +232,7 @@ def test_state_keeps_negligible_cells_as_zero() -> None:
 
 
 def test_state_takes_four_bytes_a_cell() -> None:
-    stage = RegimeFilter((63,) * 10, F(1), calendar=False)
+    stage = RegimeFilter((63,) * 10, laplace_noise(F(1)), calendar=False)
     assert len(stage.encode(stage.initial())) == 10 + 10 * 64 * 16 * 4
 
 
@@ -249,4 +250,4 @@ def test_state_of_another_configuration_is_refused() -> None:
 @pytest.mark.parametrize("capacities", [(), (0,), (5, -1), (2_000_000,)])
 def test_capacities_out_of_range_are_refused(capacities: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="capacities"):
-        RegimeFilter(capacities, F(1))
+        RegimeFilter(capacities, laplace_noise(F(1)))

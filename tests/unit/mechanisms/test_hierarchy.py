@@ -156,7 +156,7 @@ def test_levels_spend_their_shares_and_these_make_epsilon(perturber: str) -> Non
     assert [spent_at(mechanism, level, MEASURED) for level in range(3)] == [F("0.7") / 3] * 3
     part = F(4, 5) if perturber == "pegasus" else 1
     assert mechanism.budget.noise_at(0) == F("0.7") / 3 * part
-    assert mechanism.noise_epsilon == F("0.7") * part
+    assert mechanism.noise.epsilon == F("0.7") * part
     assert mechanism.noise_scales() == pytest.approx([3 / 0.7 / float(part)] * 7)
     if perturber == "pegasus":
         assert [grouper.epsilon for grouper in mechanism.groupers] == [F("0.7") / 3] * 3
@@ -195,7 +195,7 @@ def test_step_draws_at_exactly_what_is_booked(
 
 def drawn(mechanism: Hierarchy, counts: Ints) -> Ints:
     item = tick(0, *counts.tolist())
-    return mechanism.noise(item, mechanism.tree.sums(counts), np.full(mechanism.tree.nodes, MEASURED))
+    return mechanism.drawn(item, mechanism.tree.sums(counts), np.full(mechanism.tree.nodes, MEASURED))
 
 
 def test_each_level_has_noise_of_its_own_even_where_its_counts_are_the_same() -> None:
@@ -225,10 +225,10 @@ def test_noise_changes_with_window_key_and_counts() -> None:
     mechanism = Hierarchy(TREE, F(1, 10), UNEQUAL)
     item, kinds = tick(0, 1, 2, 3, 4), np.full(7, MEASURED)
     counts = TREE.sums(item.counts)
-    base = mechanism.noise(item, counts, kinds)
+    base = mechanism.drawn(item, counts, kinds)
     for other in (tick(1, 1, 2, 3, 4), item._replace(key=b"o" * 32)):
-        assert (mechanism.noise(other, counts, kinds) != base).any()
-    assert (mechanism.noise(item, counts + 1, kinds) != base).any()
+        assert (mechanism.drawn(other, counts, kinds) != base).any()
+    assert (mechanism.drawn(item, counts + 1, kinds) != base).any()
 
 
 # What is published
@@ -323,7 +323,7 @@ def test_groups_of_each_level_are_those_of_its_own_grouper() -> None:
         for level, here in enumerate(TREE.levels):
             context = replace(item.context, zones=(f"level {level} of 3", *TREE.names[level]))
             rho, nu = groupers[level].draw(KEY, context, held[level], nodes[here])
-            noisy = nodes + mechanism.noise(item, nodes, np.full(7, MEASURED))
+            noisy = nodes + mechanism.drawn(item, nodes, np.full(7, MEASURED))
             held[level], _ = groupers[level].step(held[level], GroupItem(nodes[here], noisy[here], rho, nu))
             assert held[level].size.tolist() == state.groups[level].size.tolist()
             assert held[level].threshold.tolist() == state.groups[level].threshold.tolist()

@@ -12,6 +12,7 @@ import pytest
 from stream.mechanisms.contract import CountMechanism, Values
 from stream.mechanisms.laplace import Laplace
 from stream.mechanisms.levels import LevelSums, level_half_width, level_sums, shared_out
+from stream.mechanisms.parameter import laplace_noise
 from stream.mechanisms.pegasus import Pegasus
 from stream.mechanisms.smoothers import Ratio
 
@@ -45,12 +46,12 @@ def test_a_sum_over_unlike_denominators_is_rounded_once_half_to_even() -> None:
 def test_a_sum_equals_that_of_fractions_for_random_values() -> None:
     rng = random.Random(3)
     fractions = [Fraction(rng.randrange(500), rng.randrange(1, 30)) for _ in range(40)]
-    assert building(Laplace(40, ONE), values(*fractions)) == round(sum(fractions))
+    assert building(Laplace(40, laplace_noise(ONE)), values(*fractions)) == round(sum(fractions))
 
 
 def test_a_sum_is_negative_only_where_noise_is_left_as_it_is() -> None:
     made = values(Fraction(-3), Fraction(1))
-    assert building(Laplace(2, ONE), made) == -2
+    assert building(Laplace(2, laplace_noise(ONE)), made) == -2
     assert building(Pegasus(2, ONE), made) == 0
 
 
@@ -84,7 +85,7 @@ def test_the_largest_remainders_are_rounded_up_and_of_equal_ones_the_first() -> 
 
 
 def test_with_laplace_floors_and_building_are_the_plain_sums() -> None:
-    sums = sums_over(Laplace(3, ONE), values(Fraction(-5), Fraction(9), Fraction(-1)), [[0, 2], [1]])
+    sums = sums_over(Laplace(3, laplace_noise(ONE)), values(Fraction(-5), Fraction(9), Fraction(-1)), [[0, 2], [1]])
     assert (sums.floors, sums.building) == ((-6, 9), 3)
 
 
@@ -98,7 +99,7 @@ def test_half_widths_of_floors_hold_the_truth_in_95_of_100_windows_and_are_not_m
     rng = np.random.default_rng(9)
     zones, mechanism = 4, Pegasus(24, ONE)
     floors = [list(range(zones * i, zones * i + zones)) for i in range(len(truth))]
-    p = 1 - math.exp(-mechanism.noise_epsilon)
+    p = 1 - math.exp(-mechanism.noise.epsilon)
     hits, wide, plain = np.zeros(len(truth)), 0.0, 0
     for _ in range(4000):
         noise = rng.geometric(p, 24) - rng.geometric(p, 24)

@@ -68,7 +68,7 @@ def test_share_gives_pegasus_the_parameters_for_m_states() -> None:
     m, epsilon = states().multiplicity, F("0.96")
     pegasus = count_mechanism("pegasus", epsilon=states().share(epsilon), max_counts=states().largest([20, 1, 30, 40]))
     assert isinstance(pegasus, Pegasus)
-    assert 1 / pegasus.noise_epsilon == m / (epsilon * F("0.8"))
+    assert 1 / pegasus.noise.epsilon == m / (epsilon * F("0.8"))
     assert pegasus.grouper.threshold == GRID * 5 * m / (epsilon * F("0.2"))
 
 
