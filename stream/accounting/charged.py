@@ -7,6 +7,7 @@ under whatever policy, at whatever attempt and however late:
 
     E = sum of the n largest window costs of the zone within the day
         + sum over w-event releases of epsilons_for(w, n, windows charged) times epsilon
+        + sum over day releases and the privacy days within the day of what a changed part of a day may lose
 
 The cost of a window is the sum over lines, a line being a release under one name, policy version and attempt:
 each has noise of its own. Readers of one line pay together what ``coalition_cost`` says. Any n windows of a day
@@ -52,6 +53,8 @@ class Line(NamedTuple):
     w: int
     """Consecutive windows that one epsilon pays for."""
     zones: tuple[str, ...]
+    day: int | None = None
+    """Number of the privacy day, where one price pays for all of it; then what is paid is the loss of a day changed."""
 
 
 Paid = tuple[tuple[str, Fraction], ...]
@@ -127,7 +130,7 @@ class ChargedWindows:
                 if name in covering:
                     line = self.lines[name]
                     seen = [epsilon for audience, epsilon in paid if members is None or audience in members]
-                    if line.w == 1:
+                    if line.w == 1 and line.day is None:
                         cost += coalition_cost(line.mechanism, seen)
                     else:
                         runs[name, coalition_cost(line.mechanism, seen)] += times
@@ -151,6 +154,8 @@ class ChargedWindows:
         """Return what up to ``ticks`` windows of a w-event line cost."""
         each = {cost: number for (line, cost), number in runs.items() if line == name}
         line = self.lines[name]
+        if line.day is not None:
+            return max(each)
         return mechanism_named(line.mechanism).epsilons_for(line.w, ticks, sum(each.values())) * max(each)
 
 
@@ -169,9 +174,9 @@ def renamed(zones: Iterable[str], now: Mapping[str, Iterable[str]]) -> tuple[str
     return tuple(dict.fromkeys(name for zone in zones for name in sorted(now.get(zone, (zone,)))))
 
 
-def line_name(release: str, version: str, attempt: int) -> str:
-    """Return the name of a line."""
-    return f"{release}/{version}/{attempt}"
+def line_name(release: str, version: str, attempt: int, day: int | None = None) -> str:
+    """Return the name of a line; each privacy day that was paid as a whole is one."""
+    return f"{release}/{version}/{attempt}" + ("" if day is None else f"/{day}")
 
 
 def release_of(line: str) -> str:
@@ -192,15 +197,21 @@ def encode_charged(state: ChargedWindows) -> dict[str, Any]:
         [*row, [[name, [[who, str(epsilon)] for who, epsilon in paid]] for name, paid in window]]
         for *row, window in rows
     ]
-    return {"lines": {name: [*line] for name, line in sorted(state.lines.items())}, "windows": windows}
+    return {
+        "lines": {
+            name: [*line[:3], *([line.day] if line.day is not None else [])]
+            for name, line in sorted(state.lines.items())
+        },
+        "windows": windows,
+    }
 
 
 def decode_charged(data: Mapping[str, Any]) -> ChargedWindows:
     """Return the state of its JSON form; UsageError where a line is of a mechanism that is not declared."""
     state = ChargedWindows()
-    for name, (mechanism, w, zones) in data["lines"].items():
+    for name, (mechanism, w, zones, *day) in data["lines"].items():
         mechanism_named(mechanism)
-        state.lines[name] = Line(mechanism, w, tuple(zones))
+        state.lines[name] = Line(mechanism, w, tuple(zones), *day)
     for first, step, number, lines in data["windows"]:
         window = tuple((name, tuple((who, Fraction(epsilon)) for who, epsilon in paid)) for name, paid in lines)
         for place in range(number):

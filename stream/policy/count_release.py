@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from stream.policy.fields import (
     NANO,
+    Delta,
     Duration,
     Epsilon,
     Frozen,
@@ -78,6 +79,12 @@ class CountRelease(Frozen):
     mechanism: MechanismName
     smoother: Literal["average", "median", "james-stein"] = "median"
     calendar: bool = True
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    """Law of the noise; gaussian only where ``unit`` is a day, whose price decides how much of it there is."""
+    unit: Literal["window", "device_day"] = "window"
+    """What epsilon pays for: one presence at one window, or a device's whole privacy day."""
+    delta: Delta | None = None
+    """With which epsilon holds for a day of gaussian noise; None: ``privacy.delta``."""
     zones: Selection = Selection()
     states: dict[Ident, tuple[Ident, ...]] = Field(default={})
     """Named sets of zones, counted instead of zones; they may overlap."""
@@ -127,6 +134,11 @@ class CountRelease(Frozen):
     def declared(self) -> Mechanism:
         """What the release's mechanism declares."""
         return MECHANISMS[self.mechanism]
+
+    @property
+    def by_day(self) -> bool:
+        """Whether epsilon pays for a device's whole privacy day."""
+        return self.unit == "device_day"
 
     @property
     def windows_paid(self) -> int:
@@ -216,7 +228,10 @@ def _check_parts(release: CountRelease) -> None:
 
 
 def _parts(release: CountRelease, audience: str, epsilon: Fraction) -> Iterator[tuple[Fraction, Fraction, str]]:
-    """Yield each part of an epsilon, the least that it may be, and the rule to report where it is less."""
+    """Yield each part of an epsilon, the least that it may be, and the rule to report where it is less.
+
+    A day's epsilon is divided over the windows of its site, which is looked at there (``day_release``).
+    """
     key, least = f"epsilon.{audience}", release.declared.smallest
     overlap = max(Counter(zone for zones in release.states.values() for zone in set(zones)).values(), default=1)
     parts, where = overlap, f" with a zone in {overlap} states" if release.states else ""

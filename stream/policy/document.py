@@ -18,6 +18,7 @@ from stream.errors import DataError, PolicyError
 from stream.policy.attribute_release import Attribute, AttributeModel, AttributeName, AttributeRelease, Sensitive
 from stream.policy.attributes import ATTRIBUTES
 from stream.policy.count_release import CountRelease
+from stream.policy.day_release import check_unit
 from stream.policy.fields import (
     DOCUMENT,
     EVERYBODY,
@@ -93,6 +94,7 @@ class Policy(Frozen):
         """Check what a release asks of the sites in which it covers zones."""
         covered = {site: held for site in self.site if (held := self.zones_of(release, site))}
         if isinstance(release, CountRelease):
+            check_unit(release, {site: self.site[site] for site in covered})
             _check_states(release, {site: {zone.id: zone.largest for zone in held} for site, held in covered.items()})
             return
         for name in release.attributes:

@@ -32,6 +32,7 @@ LONGEST_DAYS = 3660
 """No duration is longer: ten years."""
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|min|h|d)")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_SHORT_DECIMAL = re.compile(r"([0-9]{1,20}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE]-?[0-9]{1,2})?")
 _UNITS = {"ms": 1000, "s": SECOND, "min": MINUTE, "h": 60 * MINUTE, "d": DAY}
 
 
@@ -86,6 +87,21 @@ def parse_spend(text: Any) -> Fraction:
     return Fraction(value)
 
 
+SMALLEST_DELTA, LARGEST_DELTA = Fraction(1, 10**10), Fraction(1, 100)
+"""A larger delta would let one device in a hundred be shown; a smaller one is below what the accountant can hold."""
+
+
+def parse_delta(text: Any) -> Fraction:
+    """Return the exact fraction of a decimal string such as ``"1e-6"``, from 1e-10 to 0.01."""
+    if isinstance(text, Fraction):
+        return text
+    exact = Fraction(Decimal(text)) if isinstance(text, str) and _SHORT_DECIMAL.fullmatch(text) else Fraction(0)
+    if not SMALLEST_DELTA <= exact <= LARGEST_DELTA:
+        msg = "must be a decimal in quotes from '1e-10' to '0.01', such as '1e-6'"
+        raise ValueError(msg)
+    return exact
+
+
 def decimal_string(value: Fraction) -> str:
     """Return the decimal string of a fraction that has a finite one (``"0.1"``, ``"28.8"``, ``"0"``)."""
     with localcontext(prec=60):
@@ -124,6 +140,7 @@ Ident = Annotated[
 ]
 Duration = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
 Epsilon = Annotated[Fraction, BeforeValidator(parse_epsilon), PlainSerializer(decimal_string)]
+Delta = Annotated[Fraction, BeforeValidator(parse_delta), PlainSerializer(decimal_string)]
 Spend = Annotated[Fraction, BeforeValidator(parse_spend), PlainSerializer(decimal_string)]
 CLOCK_PATTERN = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00")
 Clock = Annotated[str, AfterValidator(worded(CLOCK_PATTERN.pattern, "must be a time of day such as '08:00'"))]

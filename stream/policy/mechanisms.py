@@ -82,6 +82,9 @@ class Mechanism:
     noise has no pure epsilon, and only a release that is paid by the day may have it."""
     levels: bool = False
     """Whether it can measure zones, floors and building at shares of epsilon."""
+    by_day: bool = False
+    """Whether a device's whole day may pay for it: what it publishes of a window reads that window's noisy counts and
+    what was published before, and no other true count."""
     largest_count: int | None = None
     """Largest count that it considers, which is then to be declared; None where it needs to know none."""
 
@@ -126,6 +129,7 @@ MECHANISMS: dict[str, Mechanism] = {
         clamped=False,
         noises=("laplace", "gaussian"),
         levels=True,
+        by_day=True,
     ),
     "pegasus": Mechanism(
         implementation="stream.mechanisms.pegasus:pegasus",
@@ -143,6 +147,7 @@ MECHANISMS: dict[str, Mechanism] = {
         clamped=True,
         noises=("laplace", "gaussian"),
         largest_count=LARGEST_STATE,
+        by_day=True,
     ),
     "uniform": Mechanism(
         implementation="stream.mechanisms.wevent:uniform",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Annotated
 
 from pydantic import Field, FiniteFloat, field_validator
 
 from stream.policy.count_release import LONGEST_W
-from stream.policy.fields import Frozen
+from stream.policy.fields import Delta, Frozen
 
 
 class Mobility(Frozen):
@@ -46,5 +47,9 @@ class Privacy(Frozen):
     """Ticks by which a sensitive and a non-sensitive value may differ in the counts."""
     w: int = Field(default=12, ge=1, le=LONGEST_W, strict=True)
     """Windows of the sliding w-event unit."""
+    delta: Delta = Fraction(1, 1_000_000)
+    """Of every figure that is (epsilon, delta), unless a release has its own; public."""
+    factor_delta: Delta | None = None
+    """Probability with which ``max_factor`` may fail beside counts whose loss has no bound; None: it may not."""
     mobility: Mobility | None = None
     meetings: tuple[Meeting, ...] = ()

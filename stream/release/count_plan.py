@@ -25,6 +25,7 @@ from stream.policy.document import CountRelease, Policy, Zone, decimal_string
 from stream.records import OccupancyWindow, ReleaseId
 from stream.release.carried import Owner, owner_of
 from stream.release.issuer import Head
+from stream.release.paid_by_day import PaidByDay
 from stream.schemas import CountRecord, Levels
 
 Entry = TypeVar("Entry")
@@ -37,6 +38,7 @@ class CountPlan:
         self.release = release
         self.site = site
         self.zones: tuple[Zone, ...] = policy.zones_of(release, site)
+        self.covered = tuple(zone.id for zone in self.zones)
         self._indices = [i for i, zone in enumerate(policy.site[site].zones) if release.zones.covers(zone)]
         self._states: States | None = (
             target_states([zone.id for zone in self.zones], release.states) if release.states else None
@@ -45,6 +47,8 @@ class CountPlan:
             tuple(zone.id for zone in self.zones) if self._states is None else self._states.names
         )
         """What is counted, in order: the registry in the labels of its noise."""
+        self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
+        """What its days cost, where a whole day is paid at once."""
         floors = [zone.floor for zone in self.zones]
         self._tree = site_tree(self.names, floors, release.levels) if release.shares else None
         self.mechanisms: dict[Fraction, CountMechanism] = {
@@ -61,6 +65,8 @@ class CountPlan:
         release, largest = self.release, [zone.largest for zone in self.zones]
         if self._states is not None:
             epsilon, largest = self._states.share(epsilon), list(self._states.largest(largest))
+        if self.days is not None:
+            epsilon /= self.days.ticks
         if self._tree is not None:
             prune = release.prune
             return Hierarchy(
@@ -82,8 +88,9 @@ class CountPlan:
         return self._tree is not None or self.release.declared.own_noise
 
     def counts(self, window: OccupancyWindow) -> Ints:
-        """Return the true counts of what is counted, shape [names]; restricted."""
-        zones = np.array([window.counts[index] for index in self._indices], dtype=np.int64)
+        """Return the true counts of what is counted, shape [names], bounded for a day release; restricted."""
+        read = window.counts if self.days is None or window.bounded is None else window.bounded
+        zones = np.array([read[index] for index in self._indices], dtype=np.int64)
         return zones if self._states is None else self._states.counts(zones)
 
     def state_name(self, epsilon: Fraction) -> str:
@@ -100,9 +107,13 @@ class CountPlan:
         return [(noise or mechanism.noise).scale] * len(self.names)
 
     def record(
-        self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None
-    ) -> CountRecord:
-        """Return the record of a release, or of a denial in the same shape: without values, and with its reason."""
+        self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None,
+        price: Fraction,
+    ) -> CountRecord:  # fmt: skip
+        """Return the record of a release, or of a denial in the same shape: without values, and with its reason.
+
+        ``price`` is what the audience is charged for it.
+        """
         release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
         mechanism = self.mechanisms[epsilon]
         record = CountRecord(
@@ -117,7 +128,7 @@ class CountPlan:
             reason=reason,
             mechanism=release.mechanism,
             epsilon=decimal_string(epsilon),
-            spend="0" if values is None else decimal_string(release.charge(audience)),
+            spend=decimal_string(price),
             noise_scale=self.by_name(self.scales(mechanism, values)),
             half_width_95=None if values is None else self.by_name([float(w) for w in values.half_width[:n]]),
             half_width_kind=mechanism.half_width_kind,

@@ -19,7 +19,6 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from stream.accounting.charged import Line, line_name
 from stream.keys import key_day_of, subkey
 from stream.local_time import slot_of
 from stream.mechanisms.contract import CountMechanism, Tick, Values
@@ -28,18 +27,14 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import noise_chain
 from stream.operators import Operator
 from stream.policy.document import Policy, decimal_string
-from stream.records import EPOCH, WAITING, CountCharge, Micros, OccupancyWindow, Published
-from stream.release.budgets import Budgets
+from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.carried import Owner
 from stream.release.count_plan import CountPlan
-from stream.release.factor_limit import FactorLimit
 from stream.release.issuer import Issuer
 from stream.release.query_plan import QueryPlan
 from stream.release.state import ReleaseState
+from stream.release.verdicts import Judge, Verdict, Verdicts
 from stream.schemas import private_topic
-
-Reasons = dict[str, str | None]
-"""Audience -> why it gets nothing; None for those that get it and are charged."""
 
 
 class CountReleases:
@@ -47,10 +42,8 @@ class CountReleases:
 
     def __init__(self, policy: Policy, issuer: Issuer, plans: tuple[CountPlan, ...]) -> None:
         self._issuer = issuer
-        self._version = policy.version
         self._timezone = ZoneInfo(policy.site[issuer.site].timezone)
-        self._budgets = Budgets.of(policy, issuer.site)
-        self._limit = FactorLimit(policy.privacy)
+        self._judge = Judge(policy, issuer)
         self._plans = plans
         self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in plans}
 
@@ -78,42 +71,38 @@ class CountReleases:
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, key_day: int
     ) -> Iterator[Published | CountCharge]:
         release, end = plan.release, window.window_end
-        reasons = self._denials(state, plan, key_day, end)
-        paying = {release.epsilon[name] for name, reason in reasons.items() if reason is None}
+        verdicts = self._judge.verdicts(state, plan, window)
+        paying = {release.epsilon[name] for name, verdict in verdicts.items() if verdict.reason is None}
         counts = plan.counts(window)
         made = self._perturb(state, plan, window, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
-        zones = tuple(zone.id for zone in plan.zones)
-        for audience, reason in reasons.items():
-            value = made[release.epsilon[audience]] if reason is None else None
-            record = plan.record(head, window, audience, value, reason)
-            yield self._issuer.charge(state, record, end=end, key_day=key_day, commitment=commitment, zones=zones)
+        for audience, verdict in verdicts.items():
+            value = made[release.epsilon[audience]] if verdict.reason is None else None
+            record = plan.record(head, window, audience, value, *verdict)
+            yield self._issuer.charge(
+                state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
+            )
             topic = private_topic(audience, release.name)
             yield Published(topic, head.site, record.to_bytes(), end, record.release_id)
-        for audience, reason in reasons.items():  # when all have been charged, since what is left may be shared
-            yield CountCharge(
-                release.name, audience, release.mechanism, release.epsilon[audience] if reason is None else Fraction(0),
-                reason=reason or "", left=self._budgets.left(state.ledger, release, audience, key_day),
-                attempt=head.attempt, w=release.windows_paid,
-            )  # fmt: skip
+        for audience, verdict in verdicts.items():  # when all have been charged, since what is left may be shared
+            yield self._charged(state, plan, window, audience, verdict)
         for query in self._queries[release.name]:
-            yield from self._answers(state, query, window, made, reasons)
+            yield from self._answers(state, query, window, made, verdicts)
 
-    def _denials(self, state: ReleaseState, plan: CountPlan, key_day: int, end: Micros) -> Reasons:
-        """Return why each audience gets nothing of a window, None for those that get it and are charged."""
-        release = plan.release
-        reasons = self._budgets.denials(state.ledger, release, key_day, end)
-        if plan.owner is not None and release.name not in state.carried and end <= state.waits:
-            return dict.fromkeys(reasons, WAITING)
-        paid = {audience: release.epsilon[audience] for audience, reason in reasons.items() if reason is None}
-        name = line_name(release.name, self._version, self._issuer.attempt)
-        line = Line(release.mechanism, release.windows_paid, tuple(zone.id for zone in plan.zones))
-        state.charged.note(end, name, line, paid)
-        if paid and self._limit.passed_by_window(state, line.zones, end):
-            state.charged.take_back(end, name)
-            return {audience: reason or "factor" for audience, reason in reasons.items()}
-        return reasons
+    def _charged(
+        self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: Verdict
+    ) -> CountCharge:
+        """Return what a window has cost an audience, for the account."""
+        release, day = plan.release, window.privacy_day
+        key_day = key_day_of(window.window_end - self._issuer.tick_length)
+        return CountCharge(
+            release.name, audience, release.mechanism,
+            release.epsilon[audience] if verdict.reason is None else Fraction(0),
+            reason=verdict.reason or "", left=self._judge.budgets.left(state.ledger, release, audience, key_day),
+            attempt=self._issuer.attempt, w=release.windows_paid,
+            terms=None if plan.days is None or day is None else plan.days.paid(audience, day.number),
+        )  # fmt: skip
 
     def _perturb(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, counts: Ints, paying: set[Fraction]
@@ -146,7 +135,7 @@ class CountReleases:
 
     def _answers(
         self, state: ReleaseState, query: QueryPlan, window: OccupancyWindow, made: dict[Fraction, Values],
-        reasons: Reasons,
+        verdicts: Verdicts,
     ) -> Iterator[Published]:  # fmt: skip
         """Answer a query from the values just made: free, and so without a ledger entry."""
         end, answers = window.window_end, {}
@@ -154,7 +143,7 @@ class CountReleases:
             name = query.state_name(epsilon)
             state.smoothing[name], answers[epsilon] = query.step(state.smoothing.get(name), made.get(epsilon))
         head = self._issuer.head(end - self._issuer.tick_length, end)
-        for audience, reason in reasons.items():
+        for audience, (reason, _) in verdicts.items():
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
             record = query.record(head, window, audience, answer, reason)
             topic = private_topic(audience, query.query.name)

@@ -12,6 +12,7 @@ from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
 from stream.records import Micros
 from stream.release.asked import AskedDays, decode_asked, encode_asked
 from stream.release.carried import Owner
+from stream.release.paid_days import PaidDays, decode_paid, encode_paid
 from stream.schemas import join_parts, split_parts
 
 
@@ -38,6 +39,8 @@ class ReleaseState:
     """Release -> what the publication that it carries belongs to."""
     waits: Micros = -1
     """End of the last window in which a release that carries publications does not begin."""
+    paid: PaidDays = field(default_factory=PaidDays)
+    """The privacy days that were paid for as a whole."""
 
 
 def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) -> bytes:
@@ -47,7 +50,8 @@ def encode_release_state(state: ReleaseState, smoothing: Mapping[str, bytes]) ->
     coverage = {day: str(least) for day, least in state.coverage.items()}
     carried = {name: owner.document() for name, owner in sorted(state.carried.items())}
     head |= {"asked": encode_asked(state.asked), "charged": encode_charged(state.charged)}
-    return join_parts(head | {"coverage": coverage, "carried": carried, "waits": state.waits}, smoothing)
+    head |= {"coverage": coverage, "carried": carried, "waits": state.waits}
+    return join_parts(head | ({"paid": encode_paid(state.paid)} if state.paid.terms else {}), smoothing)
 
 
 def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
@@ -58,4 +62,5 @@ def decode_release_state(data: bytes) -> tuple[ReleaseState, dict[str, bytes]]:
     asked, charged = decode_asked(head["asked"]), decode_charged(head["charged"])
     carried = {name: Owner.of_document(document) for name, document in head["carried"].items()}
     places = (head["day"], asked, head["closed"], charged, head["through"], coverage)
-    return ReleaseState(ledger, {}, *places, carried, head["waits"]), parts
+    paid = decode_paid(head.get("paid", {}))
+    return ReleaseState(ledger, {}, *places, carried, head["waits"], paid), parts

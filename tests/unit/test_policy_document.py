@@ -46,6 +46,7 @@ DOCUMENT = (
     '"access_points":["5c:52:1e:00:20:11"],"base_radio":[],"access_point_names":[]}]}},'
     '"audience":[{"name":"public","description":""}],'
     '"release":[{"name":"occupancy","query":"count","mechanism":"laplace","smoother":"median","calendar":true,'
+    '"noise":"laplace","unit":"window","delta":null,'
     '"zones":{"kind":[],"floor":[],"ids":[]},"states":{},"levels":["zone"],"shares":{},"prune":null,"w":null,'
     '"queries":[],"epsilon":{"public":"0.1"},"daily_budget":{},"refresh":86400000000,"w_budget":{}},'
     '{"name":"day","query":"attributes","mechanism":"osdprr","zones":{"kind":[],"floor":[],"ids":[]},'
@@ -53,7 +54,7 @@ DOCUMENT = (
     '"before":null,"above":null,"below":null}},"arrival":{"epsilon":{"public":"0.5"},"sensitive":{"after":null,'
     '"before":"08:00","above":null,"below":null}}},"model":null,"cap":null,"guard":"static","days_per_month":null,'
     '"information_target":null}],"privacy":{"devices_per_person":3,"max_factor":20.085536923187668,'
-    '"ticks_per_attribute":12,"w":12,"mobility":null,"meetings":[]},"pseudonym":{"ttl":null},'
+    '"ticks_per_attribute":12,"w":12,"delta":"0.000001","factor_delta":null,"mobility":null,"meetings":[]},"pseudonym":{"ttl":null},'
     '"restricted":{"presence":false,"occupancy":false}}}'
 )
 

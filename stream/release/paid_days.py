@@ -1,0 +1,73 @@
+"""Which privacy days the day releases of a site have been paid for, and under which terms.
+
+A day's price buys one continuous run of the counters (``sensing.contribution``) under one set of terms. The first
+window of a day is charged with all of it, the others with nothing. Whatever would change what one device can be
+counted for (epsilon, delta, noise, contribution, residents, zones, shares, levels, audiences, the day itself) takes
+effect when the next day begins: until then the release waits, and publishes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import orjson
+
+from stream.policy.document import CountRelease, Policy
+from stream.records import DAY, Micros, PrivacyDay
+
+KEPT_DAYS = 2
+"""Days whose payment is remembered: the one at hand, and the one before where zones of time have changed."""
+
+
+class Standing(Enum):
+    """How a release stands to a day."""
+
+    UNPAID = "to be paid"
+    PAID = "paid, on these terms"
+    OTHERWISE = "paid, on other terms"
+
+
+@dataclass(slots=True)
+class PaidDays:
+    """The latest days for which each release was paid."""
+
+    terms: dict[str, dict[Micros, tuple[Micros, str]]] = field(default_factory=dict)
+    """Release -> start of a day -> its end, and the digest of the terms on which it was paid."""
+
+    def standing(self, release: str, day: PrivacyDay, terms: str) -> Standing:
+        """Return how a release stands to a day; days that overlap it, of another time zone or start, are looked at."""
+        for start, (end, paid) in self.terms.get(release, {}).items():
+            if start < day.end and day.start < end:
+                return Standing.PAID if (start, end, paid) == (day.start, day.end, terms) else Standing.OTHERWISE
+        return Standing.UNPAID
+
+    def pay(self, release: str, day: PrivacyDay, terms: str) -> None:
+        """Remember that a day was paid for, and let go of days long over."""
+        held = self.terms.get(release, {})
+        kept = {start: paid for start, paid in held.items() if paid[0] > day.start - KEPT_DAYS * DAY}
+        self.terms[release] = kept | {day.start: (day.end, terms)}
+
+
+def terms_digest(policy: Policy, release: CountRelease, site: str) -> str:
+    """Return the digest of the terms of a release's day at a site."""
+    place = policy.site[site]
+    zones = [(zone.id, zone.floor, zone.largest) for zone in policy.zones_of(release, site)]
+    day = [place.day_starts, place.timezone, place.contribution, place.residents, place.tick, place.validity]
+    terms = [release.model_dump(mode="json"), zones, day, str(policy.privacy.delta)]
+    return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+
+def encode_paid(days: PaidDays) -> dict[str, list[tuple[Micros, Micros, str]]]:
+    """Return the JSON form."""
+    return {
+        release: [(start, end, terms) for start, (end, terms) in sorted(held.items())]
+        for release, held in sorted(days.terms.items())
+    }
+
+
+def decode_paid(data: Mapping[str, Iterable[tuple[Micros, Micros, str]]]) -> PaidDays:
+    """Return the days of their JSON form."""
+    return PaidDays({release: {start: (end, terms) for start, end, terms in rows} for release, rows in data.items()})
