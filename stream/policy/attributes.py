@@ -12,9 +12,23 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from stream.policy.day_shape import DayShape, Span
+from stream.records import MINUTE, Micros
 
 LEVEL_STEP = Decimal("0.0001")
 """Levels are rounded to whole multiples of it."""
+BREAK: Micros = 15 * MINUTE
+"""Shortest emptiness that is a break."""
+
+
+class OccupiedTick(NamedTuple):
+    """A tick at which a zone was occupied; restricted."""
+
+    local: datetime
+    """Its site-local time."""
+    working: bool
+    """Whether it lies in working hours."""
+    empty: Micros
+    """How long the zone was empty since the occupied tick before; 0 at the first of the day."""
 
 
 class DayFacts(NamedTuple):
@@ -24,10 +38,8 @@ class DayFacts(NamedTuple):
     """Site-local time of the first occupied tick."""
     last: datetime
     """Of the last one."""
-    breaks: int
-    """How often, between these two, the zone was empty for at least 15 min."""
-    busy: int
-    """Occupied ticks in working hours."""
+    counted: int
+    """Sum of what the attribute that reads it counts (``AttributeKind.counts``); 0 where it counts nothing."""
     working: int
     """All ticks in working hours."""
 
@@ -55,6 +67,8 @@ class AttributeKind:
 
     value: Callable[[DayFacts], Value]
     """How it is read off a day; local times as ``HH:MM``."""
+    counts: Callable[[OccupiedTick], int] | None = None
+    """What each occupied tick adds to ``DayFacts.counted``; None where first and last tick say all."""
     step: Decimal | None
     """Distance of neighbouring numbers; None where values are local times."""
     working_hours: bool = False
@@ -75,7 +89,7 @@ class AttributeKind:
 
 
 def _level(day: DayFacts) -> float:
-    return round(day.busy / day.working, 4) if day.working else 0.0
+    return round(day.counted / day.working, 4) if day.working else 0.0
 
 
 def _ticks(day: DayShape) -> Span:
@@ -140,7 +154,14 @@ _LEVEL = Logic(
 ATTRIBUTES: dict[str, AttributeKind] = {
     "arrival": AttributeKind(value=lambda day: day.first.strftime("%H:%M"), step=None, logic=_ARRIVAL),
     "departure": AttributeKind(value=lambda day: day.last.strftime("%H:%M"), step=None, logic=_DEPARTURE),
-    "breaks": AttributeKind(value=lambda day: day.breaks, step=Decimal(1), logic=_BREAKS),
-    "occupancy_level": AttributeKind(value=_level, step=LEVEL_STEP, working_hours=True, logic=_LEVEL),
+    "breaks": AttributeKind(
+        value=lambda day: day.counted, counts=lambda tick: tick.empty >= BREAK, step=Decimal(1), logic=_BREAKS
+    ),
+    "occupancy_level": AttributeKind(
+        value=_level, counts=lambda tick: tick.working, step=LEVEL_STEP, working_hours=True, logic=_LEVEL
+    ),
 }
-"""Name in the policy -> declaration, in the order in which a day's records come."""
+"""Name in the policy -> declaration, in the order in which a day's records come. A new one is put last: in this order
+lies what they count in stored states."""
+COUNTING = tuple(name for name, kind in ATTRIBUTES.items() if kind.counts is not None)
+"""The attributes for which something is counted."""

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stream.policy.attributes import ATTRIBUTES, Logic, Value
+from stream.policy.attributes import ATTRIBUTES, BREAK, Logic, Value
 from stream.policy.day_shape import DayShape
 from stream.policy.document import AttributeRelease, Sensitive, Site
 from stream.records import DAY
-from stream.sensing.attributes import BREAK
 
 
 class Implication(NamedTuple):

@@ -11,24 +11,23 @@ zones and attributes, whatever happened in them.
 * ``occupancy_level``: share of occupied ticks among those with start <= local time < end of the working
   hours, rounded to 4 decimals.
 
-A zone that was empty all day has None for each.
+A zone that was empty all day has None for each. How an attribute is counted and read stands in its declaration
+(``stream/policy/attributes.py``); here the day is kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
-from operator import attrgetter
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import orjson
 
 from stream.errors import DataError, UsageError
-from stream.policy.attributes import ATTRIBUTES, DayFacts
-from stream.records import EPOCH, MINUTE, DayAttribute, DayClosed, Micros, OccupancyWindow
+from stream.policy.attributes import ATTRIBUTES, COUNTING, DayFacts, OccupiedTick
+from stream.records import EPOCH, DayAttribute, DayClosed, Micros, OccupancyWindow
 
-BREAK: Micros = 15 * MINUTE
-"""Shortest emptiness that is a break."""
+_COUNTS = tuple(counts for kind in ATTRIBUTES.values() if (counts := kind.counts) is not None)
 
 
 @dataclass(slots=True)
@@ -37,13 +36,8 @@ class ZoneDay:
 
     first: Micros | None = field(default=None, repr=False)
     last: Micros | None = field(default=None, repr=False)
-    breaks: int = field(default=0, repr=False)
-    busy: int = field(default=0, repr=False)
-    """Occupied ticks in working hours."""
-
-
-_COUNTED = [each.name for each in fields(ZoneDay)]
-_row = attrgetter(*_COUNTED)
+    counted: list[int] = field(default_factory=lambda: [0] * len(COUNTING), repr=False)
+    """What has been counted for each of ``COUNTING``."""
 
 
 @dataclass(slots=True)
@@ -137,11 +131,11 @@ class DayAttributes:
         for zone_day, (_, index) in zip(state.zones, self.zones, strict=True):
             if window.counts[index] <= 0:
                 continue
-            zone_day.busy += working
-            if zone_day.first is None:
-                zone_day.first = tick
-            elif zone_day.last is not None and tick - zone_day.last - self.tick_length >= BREAK:
-                zone_day.breaks += 1
+            empty = 0 if zone_day.last is None else tick - zone_day.last - self.tick_length
+            occupied = OccupiedTick(local, working, empty)
+            for place, counts in enumerate(_COUNTS):
+                zone_day.counted[place] += counts(occupied)
+            zone_day.first = tick if zone_day.first is None else zone_day.first
             zone_day.last = tick
 
     def _close(self, state: DayState, closed: Micros) -> list[DayClosed]:
@@ -161,18 +155,12 @@ class DayAttributes:
         if zone_day.first is None or zone_day.last is None:
             return None
         first, last = self._local(zone_day.first), self._local(zone_day.last)
-        facts = DayFacts(
-            first=first,
-            last=last,
-            breaks=zone_day.breaks,
-            busy=zone_day.busy,
-            working=state.working,
-        )
-        return ATTRIBUTES[attribute].value(facts)
+        counted = zone_day.counted[COUNTING.index(attribute)] if attribute in COUNTING else 0
+        return ATTRIBUTES[attribute].value(DayFacts(first, last, counted, state.working))
 
     def encode(self, state: DayState) -> bytes:
         """Return the stable byte form: JSON in one fixed order."""
-        zones = [_row(zone_day) for zone_day in state.zones]
+        zones = [[zone_day.first, zone_day.last, *zone_day.counted] for zone_day in state.zones]
         day = [state.local_day, state.start, state.end, state.seen, state.working, state.last, state.skipped]
         return orjson.dumps({"form": 1, "day": day, "zones": zones})
 
@@ -186,9 +174,12 @@ class DayAttributes:
             if plain["form"] != 1:
                 raise ValueError("form")
             day, start, end, seen, working, last, skipped = plain["day"]
-            if any(len(zone) < len(_COUNTED) for zone in plain["zones"]):
+            rows = [(first, final, counted) for first, final, *counted in plain["zones"]]
+            if any(len(counted) > len(COUNTING) for _, _, counted in rows):
+                raise ValueError("zones")
+            if any(len(counted) < len(COUNTING) for _, _, counted in rows):
                 return DayState(last=last, skipped=skipped)
-            zones = [ZoneDay(*zone) for zone in plain["zones"]]
+            zones = [ZoneDay(*row) for row in rows]
             return DayState(day, start, end, seen, working, last, skipped, zones)
         except (ValueError, TypeError, KeyError):
             raise DataError("day state: not the byte form of a state") from None

@@ -15,12 +15,12 @@ from stream.release.promises import check_attribute_logic
 from stream.sensing.attributes import DayAttributes
 from tests.core_ground import building
 
-DAY = DayFacts(datetime(2026, 3, 2, 8, 5), datetime(2026, 3, 2, 17, 40), 2, 90, 120)  # noqa: DTZ001  (local times)
+DAY = DayFacts(datetime(2026, 3, 2, 8, 5), datetime(2026, 3, 2, 17, 40), 90, 120)  # noqa: DTZ001  (local times)
 
 
 def test_each_attribute_is_read_off_a_day() -> None:
     read = {name: kind.value(DAY) for name, kind in ATTRIBUTES.items()}
-    assert read == {"arrival": "08:05", "departure": "17:40", "breaks": 2, "occupancy_level": 0.75}
+    assert read == {"arrival": "08:05", "departure": "17:40", "breaks": 90, "occupancy_level": 0.75}
     assert ATTRIBUTES["occupancy_level"].value(DAY._replace(working=0)) == 0.0
 
 
