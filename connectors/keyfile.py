@@ -116,7 +116,7 @@ def is_laboratory(path: Path) -> bool:
     return bool(_part(path, _read(path), "laboratory"))
 
 
-def has_day(path: Path, key_day: int) -> bool:
+def has_key_day(path: Path, key_day: int) -> bool:
     """Whether a key can still draw the noise of a UTC day."""
     held = _held(path, _read(path))
     return not isinstance(held, ForwardKeys) or held.first <= key_day
@@ -162,20 +162,20 @@ class FileKeys:
         """Key that signs the audit chain."""
         return self.held.audit
 
-    def day(self, key_day: int) -> bytes:
+    def noise_key(self, key_day: int) -> bytes:
         """Return a day's noise key; the first day ever asked for becomes the file's oldest."""
         if isinstance(self.held, _Unpinned):
             self.held = self._pin(key_day)
-        return self.held.day(key_day)
+        return self.held.noise_key(key_day)
 
     def forget_before(self, key_day: int) -> None:
         """Destroy the production keys of all days before ``key_day``."""
         if isinstance(self.held, ForwardKeys) and key_day > self.held.first:
-            self.held = self.held.from_day(key_day)
+            self.held = self.held.from_key_day(key_day)
             with locked(self.path):
                 on_disk = _held(self.path, _read(self.path))
                 if isinstance(on_disk, ForwardKeys) and on_disk.first < key_day:
-                    self._write(on_disk.from_day(key_day))
+                    self._write(on_disk.from_key_day(key_day))
 
     def _pin(self, key_day: int) -> LaboratoryKeys | ForwardKeys:
         """Make ``key_day`` the file's oldest, unless another process has made one of its own meanwhile."""

@@ -32,8 +32,8 @@ class Keys(Protocol):
     def audit(self) -> bytes:
         """Key that signs the audit chain."""
 
-    def day(self, key_day: int) -> bytes:
-        """Return the noise key of a UTC day (days since 1970-01-01); KeyFileError when it is gone."""
+    def noise_key(self, key_day: int) -> bytes:
+        """Return the noise key of a key day, a UTC day by its number since 1970-01-01; KeyFileError when it is gone."""
 
 
 def fingerprint(keys: Keys) -> str:
@@ -65,7 +65,7 @@ class LaboratoryKeys:
     audit: bytes
     laboratory: bool = True
 
-    def day(self, key_day: int) -> bytes:
+    def noise_key(self, key_day: int) -> bytes:
         """Return the noise key of any day."""
         return subkey(self.root, f"day {key_day}")
 
@@ -80,7 +80,7 @@ class ForwardKeys:
     audit: bytes
     laboratory: bool = False
 
-    def day(self, key_day: int) -> bytes:
+    def noise_key(self, key_day: int) -> bytes:
         """Return the noise key of ``first`` or a later day."""
         if key_day < self.first:
             msg = f"key: must hold the day asked for, which was {self.first - key_day} days before its oldest"
@@ -90,8 +90,8 @@ class ForwardKeys:
             key = ratchet(key)
         return key
 
-    def from_day(self, key_day: int) -> ForwardKeys:
+    def from_key_day(self, key_day: int) -> ForwardKeys:
         """Return the keys without any day before ``key_day``."""
         if key_day <= self.first:
             return self
-        return ForwardKeys(key_day, self.day(key_day), self.ledger, self.audit)
+        return ForwardKeys(key_day, self.noise_key(key_day), self.ledger, self.audit)

@@ -21,7 +21,7 @@ from connectors.commands.options import (
 from connectors.kafka.bounded import topic_names
 from connectors.kafka.client import partition_of
 from connectors.kafka.control import checked, join, read
-from connectors.kafka.key_retirement import forget_past_days
+from connectors.kafka.key_retirement import forget_past_key_days
 from connectors.kafka.topics import refuse_missing, refuse_producers_time, result_topics
 from connectors.kafka.worker import WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
@@ -95,7 +95,7 @@ def worker(
         topics=EngineTopics(results=results),
         session_timeout=settings.session_timeout,
         accept_loss=accept_loss,
-        maintenance=None if keys.laboratory else lambda: forget_past_days(servers, policy, keys),
+        maintenance=None if keys.laboratory else lambda: forget_past_key_days(servers, policy, keys),
     )
 
     async def engine(partition: int) -> Partition:

@@ -90,7 +90,8 @@ def release_file(
     table = read_table(path, zone)
     window = int(np.diff(table.times).min()) if len(table.times) > 1 else 5 * MINUTE
     naming = Naming(
-        site="table", release=mechanism, zones=table.zones, day_key=lambda key_day: subkey(keys.day(key_day), "noise"),
+        site="table", release=mechanism, zones=table.zones,
+        day_key=lambda key_day: subkey(keys.noise_key(key_day), "noise"),
         slot=lambda instant: slot_of(instant, zone), window=window,
     )  # fmt: skip
     if how.max_count is None and mechanism_named(mechanism).largest_count is not None:

@@ -18,16 +18,16 @@ from stream.records import Micros
 from stream.runners.snapshot import open_snapshot
 
 
-async def forget_past_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:
+async def forget_past_key_days(bootstrap: str, policy: Policy, keys: FileKeys) -> None:
     """Destroy the keys of all days that no site needs any more; does nothing while a site has not begun."""
     snapshots = await last_snapshots(bootstrap)
     held = [snapshot for snapshot in snapshots.values() if snapshot is not None]
-    key_day = await asyncio.to_thread(oldest_day_needed, held, policy, keys)
+    key_day = await asyncio.to_thread(oldest_key_day_needed, held, policy, keys)
     if key_day is not None:
         keys.forget_before(key_day)
 
 
-def oldest_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys) -> int | None:
+def oldest_key_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: FileKeys) -> int | None:
     """Return the oldest key day that some site of the policy still needs; None while one has not begun."""
     starts: dict[str, Micros] = {}
     for snapshot in snapshots:

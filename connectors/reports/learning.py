@@ -118,8 +118,8 @@ def attribute_report(policy: Policy, release: AttributeRelease, history: History
     in_force, revision = _revised(*halves)
     joint = learn(in_force, PSEUDO)
     cap = release.cap if release.cap is not None else math.log(policy.privacy.max_factor)
-    members = readers_of(audience.name for audience in policy.audience)
-    epsilons = {reader: _epsilons(release, audiences) for reader, audiences in members.items()}
+    readers = readers_of(audience.name for audience in policy.audience)
+    epsilons = {reader: _epsilons(release, audiences) for reader, audiences in readers.items()}
     return {
         "attributes": order,
         "days": len(days),

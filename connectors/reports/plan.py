@@ -161,14 +161,15 @@ def expected_quality(policy: Policy, site: str, release: CountRelease, epsilon: 
     keys = LaboratoryKeys(KEY, "plan", KEY)
     naming = Naming(
         site=site, release=release.name, zones=counted.names, window=place.tick,
-        day_key=lambda key_day: subkey(keys.day(key_day), "noise"), slot=lambda instant: slot_of(instant, timezone),
+        day_key=lambda key_day: subkey(keys.noise_key(key_day), "noise"),
+        slot=lambda instant: slot_of(instant, timezone),
     )  # fmt: skip
     mechanism, errors = counted.mechanisms[epsilon], []
     state, today = mechanism.initial(), None
     for end, row in zip(day.times.tolist(), exact, strict=True):
-        if today != naming.day(end):
-            state, today = mechanism.pause(state), naming.day(end)
-        state, [made] = mechanism.step(state, naming.tick(mechanism, end, row))
+        if today != naming.key_day(end):
+            state, today = mechanism.pause(state), naming.key_day(end)
+        state, [made] = mechanism.step(state, naming.input_of(mechanism, end, row))
         errors.append(np.abs(made.values[: len(row)] - row))
     return Quality(float(np.mean(errors)), float(np.mean(exact)))
 

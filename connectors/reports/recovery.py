@@ -295,5 +295,5 @@ def _again(snapshot: bytes | None, key_file: Path) -> tuple[Way, ...]:
     """Return the way of the same observations, where the key has not let go of the days that they need."""
     sites = {} if snapshot is None else open_snapshot(snapshot)[1]
     due = [orjson.loads(stages["sense"])["ticks"][0] for stages in sites.values()]
-    held = all(keyfile.has_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
+    held = all(keyfile.has_key_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
     return (SAME_OBSERVATIONS,) if held else ()

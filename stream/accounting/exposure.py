@@ -77,16 +77,16 @@ class AttributeAccount:
             groups.setdefault((charge.day, charge.zone), []).append(charge)
         table: Table = {}
         for (day, zone), group in groups.items():
-            for reader, members in readers.items():
+            for reader, audiences in readers.items():
                 exponent = counts.get(((day, zone), reader), Fraction(0))
-                table[(day, zone), reader] = self._of_reader(group, members, exponent)
+                table[(day, zone), reader] = self._of_reader(group, audiences, exponent)
         return table
 
     def _of_reader(
-        self, group: list[AttributeCharge], members: frozenset[str], exponent: Fraction
+        self, group: list[AttributeCharge], audiences: frozenset[str], exponent: Fraction
     ) -> dict[str, Figures]:
         """Return the figures of a zone's day, attribute by attribute, as one reader sees it."""
-        view, counts = _view(group, members), exp_or_inf(float(exponent))
+        view, counts = _view(group, audiences), exp_or_inf(float(exponent))
         exact: Figures = {}
         models = self._models_of(group)
         for release in sorted({charge.release for charge in group} & set(models)):
@@ -121,8 +121,8 @@ class AttributeAccount:
         report: dict[str, Any] = {}
         for release, model in self.models.items():
             group = [charge for charge in charges if charge.release == release and not charge.version]
-            for reader, members in readers.items():
-                epsilon = _view(group, members).epsilon
+            for reader, audiences in readers.items():
+                epsilon = _view(group, audiences).epsilon
                 if epsilon:
                     bits = math.fsum(model.information_bits(epsilon).values())
                     row = {"bits": round(bits, 9)}
@@ -154,11 +154,11 @@ class _View:
         return exp_or_inf(math.fsum(self.epsilon.values()))
 
 
-def _view(charges: Iterable[AttributeCharge], members: frozenset[str]) -> _View:
+def _view(charges: Iterable[AttributeCharge], audiences: frozenset[str]) -> _View:
     view = _View({}, {})
     asked: dict[tuple[str, str, str], float] = {}
     for charge in charges:
-        if charge.audience in members and charge.epsilon > 0:
+        if charge.audience in audiences and charge.epsilon > 0:
             line = charge.attribute, charge.release, charge.version
             asked[line] = max(asked.get(line, 0.0), float(charge.epsilon))
             if charge.shown is not None:
@@ -190,8 +190,8 @@ def _habits(charges: list[AttributeCharge], readers: Readers, table: Table, habi
     for release, attribute in sorted({(c.release, c.attribute) for c in charges if c.epsilon > 0}):
         group = [c for c in charges if (c.release, c.attribute) == (release, attribute)]
         zones = tuple(sorted({c.zone for c in group}))
-        for reader, members in readers.items():
-            seen = [c for c in group if c.audience in members and c.epsilon > 0]
+        for reader, audiences in readers.items():
+            seen = [c for c in group if c.audience in audiences and c.epsilon > 0]
             if seen:
                 days = {(c.day, c.zone) for c in seen}
                 today = [max(c.epsilon for c in seen), *(_log_exact(table[day, reader][attribute]) for day in days)]

@@ -127,9 +127,9 @@ def owner_of_account(account: str) -> tuple[str, str]:
     return release, audience
 
 
-def spent_on(state: LedgerState, accounts: Iterable[str], days: range) -> int:
-    """Return the nano-epsilon that accounts have spent on some UTC days."""
-    return sum(nano for account in accounts for day, nano in state.spent.get(account, {}).items() if day in days)
+def spent_on(state: LedgerState, accounts: Iterable[str], key_days: range) -> int:
+    """Return the nano-epsilon that accounts have spent on some key days."""
+    return sum(nano for name in accounts for key_day, nano in state.spent.get(name, {}).items() if key_day in key_days)
 
 
 def spent_around(state: LedgerState, accounts: Iterable[str], end: Micros, span: Micros) -> int:

@@ -18,7 +18,7 @@ from stream.operators import Operator
 from stream.schemas import HalfWidthKind
 
 
-class Tick(NamedTuple):
+class TickInput(NamedTuple):
     """What one window brings to a mechanism."""
 
     counts: Ints
@@ -46,7 +46,7 @@ class Values(NamedTuple):
     """The law of the noise in these values, where that is not the mechanism's in every window."""
 
 
-class CountMechanism(Operator[Any, Tick, Values], Protocol):
+class CountMechanism(Operator[Any, TickInput, Values], Protocol):
     """One mechanism at one epsilon, or one variance."""
 
     @property

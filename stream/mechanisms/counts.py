@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.contract import CountMechanism, Parameters, Tick
+from stream.mechanisms.contract import CountMechanism, Parameters, TickInput
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
@@ -70,14 +70,14 @@ class Naming:
     window: Micros = 5 * MINUTE
     attempt: int = 1
 
-    def tick(self, mechanism: CountMechanism, end: Micros, counts: Ints) -> Tick:
-        """Return the tick of one window for a release that has a single audience."""
+    def input_of(self, mechanism: CountMechanism, end: Micros, counts: Ints) -> TickInput:
+        """Return what one window brings to a mechanism, for a release that has a single audience."""
         context = Context(self.site, self.release, end, self.attempt, self.zones)
-        key, law = self.day_key(self.day(end)), mechanism.noise
+        key, law = self.day_key(self.key_day(end)), mechanism.noise
         noise = noise_chain(key, context, counts_digest(counts), [law], len(self.zones))[law]
-        return Tick(counts, noise, key, context, self.slot(end))
+        return TickInput(counts, noise, key, context, self.slot(end))
 
-    def day(self, end: Micros) -> int:
+    def key_day(self, end: Micros) -> int:
         """Return the key day of a window: the UTC day in which it starts."""
         return (end - self.window) // DAY
 
@@ -103,11 +103,11 @@ def release_counts(
     """
     _check(naming, times, counts)
     values, widths = np.zeros_like(counts), np.zeros_like(counts)
-    state, day = mechanism.initial(), None
+    state, key_day = mechanism.initial(), None
     for row, end in enumerate(int(time) for time in times):
-        if day != naming.day(end):
-            state, day = mechanism.pause(state), naming.day(end)
-        state, [(values[row], widths[row], *_)] = mechanism.step(state, naming.tick(mechanism, end, counts[row]))
+        if key_day != naming.key_day(end):
+            state, key_day = mechanism.pause(state), naming.key_day(end)
+        state, [(values[row], widths[row], *_)] = mechanism.step(state, naming.input_of(mechanism, end, counts[row]))
         if progress is not None:
             progress(row + 1)
     return values, widths

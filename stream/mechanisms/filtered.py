@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stream.mechanisms.contract import Parameters, Tick, Values
+from stream.mechanisms.contract import Parameters, TickInput, Values
 from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
 from stream.mechanisms.parameter import NoiseParameter
 from stream.mechanisms.smoothers import whole
@@ -27,7 +27,7 @@ class Filtered:
         """Return the filter's initial state."""
         return self.filter.initial()
 
-    def step(self, state: FilterState, item: Tick) -> tuple[FilterState, list[Values]]:
+    def step(self, state: FilterState, item: TickInput) -> tuple[FilterState, list[Values]]:
         """Add the noise, filter it."""
         after, [estimate] = self.filter.step(state, FilterItem(item.counts + item.noise, item.slot))
         return after, [Values(estimate.median, estimate.half_width, whole(estimate.median))]

@@ -129,10 +129,10 @@ class Grouper:
         return after, [_last_groups(grown, failed, item.noisy)]
 
     def close_all(self, state: GrouperState) -> GrouperState:
-        """Return the state in which no group is open: at the end of a key day, or where a tick is refused.
+        """Return the state in which no group is open: at the end of a key day, or where a window is denied.
 
-        The counts so far took part in one run of the test, which just ends; a refused tick's count never
-        gets here, so it takes part in none.
+        The counts so far took part in one run of the test, which just ends; a denied window's count
+        never gets here, so it takes part in none.
         """
         return _keep_open(state, np.zeros(self.zones, dtype=np.bool_))
 

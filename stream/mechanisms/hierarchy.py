@@ -21,7 +21,7 @@ public, a path costs exactly R: its cut node at level l has Σ_{k<=l} f_k R, wha
 is below has nothing. A pruned node publishes 0 and its group closes, its count enters no test; a group
 also closes where its node's noise changes its scale. Sums hold down to the cut nodes.
 
-Audiences share one chain of noise per level (``epsilons``), so a coalition pays for noise what its finest
+Audiences share one noise chain per level (``epsilons``), so a coalition pays for noise what its finest
 member pays; each has groupers of its own. With pruning there may be one audience only.
 """
 
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from stream.errors import DataError, UsageError
 from stream.mechanisms.chain import chain
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
-from stream.mechanisms.contract import Tick, Values
+from stream.mechanisms.contract import TickInput, Values
 from stream.mechanisms.exact import Floats
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem
 from stream.mechanisms.labels import Context, counts_digest
@@ -66,7 +66,7 @@ class HierarchyState:
 class Hierarchy:
     """Counts of all nodes of a tree at one epsilon: a count mechanism that takes the leaves' counts.
 
-    ``Tick.counts`` are the leaves' true counts; ``Tick.noise`` is not read. Values and half-widths have the
+    ``TickInput.counts`` are the leaves' true counts; ``TickInput.noise`` is not read. Values and half-widths have the
     shape [nodes], in the order of ``tree``.
     """
 
@@ -134,7 +134,7 @@ class Hierarchy:
             return HierarchyState()
         return HierarchyState(tuple(g.initial() for g in self.groupers), (PRUNED,) * self.tree.nodes)
 
-    def step(self, state: HierarchyState, item: Tick) -> tuple[HierarchyState, list[Values]]:
+    def step(self, state: HierarchyState, item: TickInput) -> tuple[HierarchyState, list[Values]]:
         """Prune, perturb, group and smooth each level, and make the levels add up."""
         counts = self.tree.sums(item.counts)
         kinds = self.prune(item, counts)
@@ -145,7 +145,7 @@ class Hierarchy:
         numbers = whole_numbers(self.tree, gathered, negative=not self._declared.clamped)
         return after, [Values(numbers, self._half_widths(kinds, numbers), whole(numbers))]
 
-    def prune(self, item: Tick, counts: Ints) -> Ints:
+    def prune(self, item: TickInput, counts: Ints) -> Ints:
         """Return what each node is in this window; all are MEASURED without pruning."""
         kinds = np.full(self.tree.nodes, MEASURED)
         if self.pruning is None:
@@ -160,7 +160,7 @@ class Hierarchy:
             kinds[below] = np.where(kinds[here] == MEASURED, MEASURED, PRUNED)[self.tree.above[level - 1]]
         return kinds
 
-    def drawn(self, item: Tick, counts: Ints, kinds: Ints) -> Ints:
+    def drawn(self, item: TickInput, counts: Ints, kinds: Ints) -> Ints:
         """Return the noise of all nodes, from each level's own chain; that of pruned ones is not used."""
         parts = []
         for level, here in enumerate(self.tree.levels):
@@ -170,7 +170,7 @@ class Hierarchy:
             parts.append(drawn)
         return np.concatenate(parts)
 
-    def _level_noise(self, item: Tick, level: int, counts: Ints, kind: int) -> Ints:
+    def _level_noise(self, item: TickInput, level: int, counts: Ints, kind: int) -> Ints:
         shares = [self.budget.noise_at(level, kind, epsilon) for epsilon in self.epsilons or (self.epsilon,)]
         context = self._context(item.context, level)
         drawn = chain(item.key, context, counts_digest(counts), shares, len(counts))
@@ -181,7 +181,7 @@ class Hierarchy:
         return replace(context, zones=(f"level {level} of {self.tree.height}", *self.tree.names[level]))
 
     def _smoothed(
-        self, state: HierarchyState, item: Tick, values: tuple[Ints, Ints], kinds: Ints
+        self, state: HierarchyState, item: TickInput, values: tuple[Ints, Ints], kinds: Ints
     ) -> tuple[HierarchyState, Floats, Floats]:
         """Return (state, smoothed values, sizes of their groups); the noisy values where nothing is grouped."""
         counts, noisy = values

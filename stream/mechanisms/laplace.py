@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stream.errors import DataError
-from stream.mechanisms.contract import Parameters, Tick, Values
+from stream.mechanisms.contract import Parameters, TickInput, Values
 from stream.mechanisms.parameter import NoiseParameter
 from stream.mechanisms.smoothers import whole
 from stream.schemas import HalfWidthKind
@@ -24,7 +24,7 @@ class Laplace:
     def initial(self) -> None:
         """Return None."""
 
-    def step(self, state: None, item: Tick) -> tuple[None, list[Values]]:
+    def step(self, state: None, item: TickInput) -> tuple[None, list[Values]]:
         """Add the noise."""
         noisy = item.counts + item.noise
         return None, [Values(noisy, np.full(self.zones, self.noise.half_width_95), whole(noisy))]

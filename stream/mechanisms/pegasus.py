@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stream.mechanisms.contract import Parameters, Tick, Values
+from stream.mechanisms.contract import Parameters, TickInput, Values
 from stream.mechanisms.grouper import Grouper, GrouperState, GroupItem, perturber_epsilon
 from stream.mechanisms.parameter import NoiseParameter, laplace_noise
 from stream.mechanisms.smoothers import SMOOTHERS, publishable
@@ -41,7 +41,7 @@ class Pegasus:
         """Return the state in which no group is open."""
         return self.grouper.initial()
 
-    def step(self, state: GrouperState, item: Tick) -> tuple[GrouperState, list[Values]]:
+    def step(self, state: GrouperState, item: TickInput) -> tuple[GrouperState, list[Values]]:
         """Add the noise, find each zone's group, smooth over it."""
         rho, nu = self.grouper.draw(item.key, item.context, state, item.counts)
         grouped = GroupItem(item.counts, item.counts + item.noise, rho, nu)

@@ -26,7 +26,7 @@ and publications cost at most w u = ε/2. (3) A window that is denied or never c
 no counter: w windows hold at most w that count, and these follow one another in (1) and (2).
 
 The state holds published values and counters, so it is as public as the release. One audience only: two
-would publish at different windows, and nothing would be nested. Noise is drawn here, ``Tick.noise`` is not read.
+would publish at different windows, and nothing would be nested. Noise is drawn here, ``TickInput.noise`` is not read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fractions import Fraction
 import numpy as np
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.contract import Parameters, Tick, Values
+from stream.mechanisms.contract import Parameters, TickInput, Values
 from stream.mechanisms.labels import counts_digest
 from stream.mechanisms.noise import Ints, check_epsilon, discrete_laplace
 from stream.mechanisms.parameter import NoiseParameter, laplace_noise
@@ -99,7 +99,7 @@ class _WEvent:
         """Return exactly what the latest window cost."""
         return state.cost * self.unit
 
-    def _noisy(self, item: Tick, units: int) -> Ints:
+    def _noisy(self, item: TickInput, units: int) -> Ints:
         """Return counts with noise of ``units`` times u."""
         epsilon = units * self.unit
         label = item.context.label("w-event-publish", epsilon, digest=counts_digest(item.counts))
@@ -145,7 +145,7 @@ class Uniform(_WEvent):
         """At ε/w."""
         return laplace_noise(self.epsilon / self.windows)
 
-    def step(self, state: Publication, item: Tick) -> tuple[Publication, list[Values]]:
+    def step(self, state: Publication, item: TickInput) -> tuple[Publication, list[Values]]:
         """Publish."""
         after = Publication(self._noisy(item, UNITS), UNITS, 0, 0, UNITS)
         return after, [self._values(after)]
@@ -160,7 +160,7 @@ class Sample(_WEvent):
         """At all of ε."""
         return laplace_noise(self.epsilon)
 
-    def step(self, state: Publication, item: Tick) -> tuple[Publication, list[Values]]:
+    def step(self, state: Publication, item: TickInput) -> tuple[Publication, list[Values]]:
         """Publish in every w-th window, else repeat."""
         if state.waiting:
             after = Publication(state.values, state.units, state.waiting - 1, 0, 0)
@@ -179,7 +179,7 @@ class BudgetAbsorption(_WEvent):
         """At u: what a publication has at least."""
         return laplace_noise(self.unit)
 
-    def step(self, state: Publication, item: Tick) -> tuple[Publication, list[Values]]:
+    def step(self, state: Publication, item: TickInput) -> tuple[Publication, list[Values]]:
         """Pass, or test and repeat, or test and publish."""
         after = self._passed(state) if state.waiting else self._tested(state, item)
         return after, [self._values(after)]
@@ -187,14 +187,14 @@ class BudgetAbsorption(_WEvent):
     def _passed(self, state: Publication) -> Publication:
         return Publication(state.values, state.units, state.waiting - 1, 0, 0)
 
-    def _tested(self, state: Publication, item: Tick) -> Publication:
+    def _tested(self, state: Publication, item: TickInput) -> Publication:
         unused = min(state.unused + 1, self.windows)
         if state.units and not self._moved(state, item, unused):
             return Publication(state.values, state.units, 0, unused, 1)
         tested = 1 if state.units else 0
         return Publication(self._noisy(item, unused), unused, unused - 1, 0, tested + unused)
 
-    def _moved(self, state: Publication, item: Tick, units: int) -> bool:
+    def _moved(self, state: Publication, item: TickInput, units: int) -> bool:
         """Whether the mean distance from o_l, with noise, exceeds 1/ε_{i,2}; in sums, so that all is whole."""
         digest = counts_digest(item.counts, state.values)
         label = item.context.label("w-event-test", self.unit, digest=digest)

@@ -1,8 +1,8 @@
 """Which values of one attribute give another away.
 
 All attributes of a zone's day are read off the same occupied ticks. Where some value of one attribute that
-may be shown leaves another attribute no value but sensitive ones, showing the first tells the second for
-certain, whatever the epsilons: such sets of attributes are refused, whether one release tells them or several.
+may be shown leaves another attribute no value but sensitive ones, showing the first proves the second
+sensitive, whatever the epsilons: such sets of attributes are refused, whether one release asks for them or several.
 
 What each attribute leaves possible is declared with it (``policy.attributes``).
 """
@@ -39,8 +39,8 @@ def implications(site: Site, *releases: AttributeRelease) -> Iterator[Implicatio
 
     Args:
         site: gives ticks and working hours.
-        releases: all that tell of one zone's day; each attribute is in one of them. More than one attribute only
-            where ``unknown_beside_others`` finds none.
+        releases: all that publish attributes of one zone's day; each attribute is in one of them. More than one
+            attribute only where ``unknown_beside_others`` finds none.
     """
     day = _day(site)
     rules = {name: attribute.sensitive for release in releases for name, attribute in release.attributes.items()}

@@ -131,11 +131,11 @@ class AttributePlan:
             return None
         return None if self._model.may_ask(attribute, self._largest, seen, cap) else "guard"
 
-    def _of_record(self, record: DayAttribute, day: int, reason: str | None) -> Iterator[AttributeOutcome]:
+    def _of_record(self, record: DayAttribute, key_day: int, reason: str | None) -> Iterator[AttributeOutcome]:
         rule: Attribute = self.release.attributes[record.attribute]
         absent = self.release.absent == "sensitive"
         sensitive = absent if record.value is None else rule.sensitive.holds(record.value)
-        coins = subkey(self._keys.day(day), "coins")
+        coins = subkey(self._keys.noise_key(key_day), "coins")
         read = read_digest(record)
         where = {"site": self._site, "zone": record.zone, "attribute": record.attribute, "day": record.day}
         for audience, epsilon in sorted(rule.epsilon.items()):

@@ -21,7 +21,7 @@ import numpy as np
 
 from stream.keys import key_day_of, subkey
 from stream.local_time import slot_of
-from stream.mechanisms.contract import CountMechanism, Tick, Values
+from stream.mechanisms.contract import CountMechanism, TickInput, Values
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import noise_chain
@@ -115,7 +115,7 @@ class CountReleases:
         if not paying:
             return {}
         issuer, end = self._issuer, window.window_end
-        key = subkey(issuer.keys.day(key_day_of(end - issuer.tick_length)), "noise")
+        key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), "noise")
         context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names)
         laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
         if plan.draws_own_noise:
@@ -127,8 +127,8 @@ class CountReleases:
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)
             held = state.smoothing[name] if name in state.smoothing else mechanism.initial()
-            tick = Tick(counts, noise[law], key, context, slot)
-            state.smoothing[name], [made[epsilon]] = mechanism.step(held, tick)
+            item = TickInput(counts, noise[law], key, context, slot)
+            state.smoothing[name], [made[epsilon]] = mechanism.step(held, item)
             if plan.owner is not None:
                 state.carried[plan.release.name] = plan.owner
         return made

@@ -60,7 +60,7 @@ class Issuer:
             KeyFileError: the key of ``key_day`` no longer exists.
         """
         attempt = (self.attempt,) if self.attempt > 1 else ()
-        key = subkey(self.keys.day(key_day), "commitment")
+        key = subkey(self.keys.noise_key(key_day), "commitment")
         return hmac.new(key, label(self.site, release, end, *attempt, digest), sha256).hexdigest()[:32]
 
     def charge(

@@ -93,12 +93,12 @@ def attribute_promises(policy: Policy) -> list[AttributePromise]:
 
 
 def _of_release(policy: Policy, site: str, release: AttributeRelease) -> list[AttributePromise]:
-    promises, members = [], readers_of(audience.name for audience in policy.audience)
-    zones, worst = policy.zones_of(release, site), _worst_factors(release, members)
+    promises, readers = [], readers_of(audience.name for audience in policy.audience)
+    zones, worst = policy.zones_of(release, site), _worst_factors(release, readers)
     for name, attribute in release.attributes.items():
-        readers = [*sorted(attribute.epsilon.items()), (EVERYBODY, max(attribute.epsilon.values()))]
-        for reader, epsilon in readers:
-            counts = max(counts_exponent(policy, site, zone.id, members[reader]) for zone in zones)
+        largest = [*sorted(attribute.epsilon.items()), (EVERYBODY, max(attribute.epsilon.values()))]
+        for reader, epsilon in largest:
+            counts = max(counts_exponent(policy, site, zone.id, readers[reader]) for zone in zones)
             exact = worst[reader][name] if worst else None
             with_counts = max(_exp(epsilon), exact or 0.0) * _exp(counts)
             daily = max(float(epsilon), math.log(exact) if exact else 0.0)
@@ -109,7 +109,7 @@ def _of_release(policy: Policy, site: str, release: AttributeRelease) -> list[At
     return promises
 
 
-def _worst_factors(release: AttributeRelease, members: Mapping[str, frozenset[str]]) -> dict[str, dict[str, float]]:
+def _worst_factors(release: AttributeRelease, readers: Mapping[str, frozenset[str]]) -> dict[str, dict[str, float]]:
     """Return, per reader and attribute, the largest factor under the declared model; nothing without one.
 
     Before each question the adaptive guard makes sure that no answer breaks the cap, so the cap is the most.
@@ -118,9 +118,9 @@ def _worst_factors(release: AttributeRelease, members: Mapping[str, frozenset[st
     if model is None:
         return {}
     if release.guard == "adaptive" and release.cap is not None:
-        return {reader: dict.fromkeys(model.order, math.exp(release.cap)) for reader in members}
+        return {reader: dict.fromkeys(model.order, math.exp(release.cap)) for reader in readers}
     asked = asked_attributes(release, model)
-    return {reader: model.worst(_seen_by(release, asked, audiences)) for reader, audiences in members.items()}
+    return {reader: model.worst(_seen_by(release, asked, audiences)) for reader, audiences in readers.items()}
 
 
 def _seen_by(release: AttributeRelease, asked: frozenset[str], audiences: frozenset[str]) -> dict[str, float]:

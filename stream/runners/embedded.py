@@ -173,7 +173,7 @@ class Embedded:
     def _give_out(self) -> None:
         self._mark.advance(self.partition.sites.chains())
         self._store.deliver()
-        key_day = self.partition.sites.oldest_day_needed()
+        key_day = self.partition.sites.oldest_key_day_needed()
         if key_day is not None:
             self._keys.forget_before(key_day)
 

@@ -169,7 +169,7 @@ class Sites:
         absent = {name: chain_of(open_site(sealed)) for name, sealed in self._absent.items()}
         return absent | {name: site.chain for name, site in self._held.items()}
 
-    def oldest_day_needed(self) -> int | None:
+    def oldest_key_day_needed(self) -> int | None:
         """Return the oldest UTC day whose key an unfinished release still needs; None when not known yet."""
         starts = [site.oldest_start() for site in self._held.values()]
         known = [start for start in starts if start is not None]

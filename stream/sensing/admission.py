@@ -1,4 +1,4 @@
-"""What a site takes in: its configuration, which rows are refused, and the window that each other one belongs to."""
+"""What a site takes in: its configuration, which rows are dropped, and the window that each other one belongs to."""
 
 from __future__ import annotations
 

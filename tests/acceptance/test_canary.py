@@ -107,8 +107,8 @@ class Needles:
         for day in range(EVENING // DAY - 2, EVENING // DAY + 3):
             self.forms += [names.name(bytes.fromhex(address.replace(":", "")), day) for address in MACS]
             for purpose in ("noise", "coins", "commitment"):
-                self.forms += secret_forms(subkey(keys.day(day), purpose))
-            self.forms += secret_forms(keys.day(day))
+                self.forms += secret_forms(subkey(keys.noise_key(day), purpose))
+            self.forms += secret_forms(keys.noise_key(day))
         for secret in (root, audit, pseudonym):
             self.forms += secret_forms(secret)
         today = time.time_ns() // 1000 // DAY

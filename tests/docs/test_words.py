@@ -25,6 +25,9 @@ RETIRED = {
     r"refused by budget": "denied",
     r"told only of|are told of days": "published only for",
     r"\.behind\(\)": "has_unreplayed_entries",
+    r"chain of noise|chain engine": "noise chain, hash chain: always with its first word",
+    r"(tick|window) is refused|refused (tick|window)": "denied",
+    r"\b(oldest|has|from|past)_days?\b": "key_day, local_day",
 }
 """Pattern -> what is said instead."""
 READ = ("stream", "connectors", "tacet", "docs", "deploy", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile")

@@ -1,6 +1,6 @@
 """An engine in which one lost, doubled or reordered message changes every output that follows.
 
-Each site folds a hash chain over its messages and gives out the chain's head every ``EVERY`` messages, as an
+Each site folds a hash chain over its messages and publishes that chain's head every ``EVERY`` messages, as an
 audit record and a private record. A message is ``{"n": number}``; its key is the site. ``!`` as a value
 raises, ``?`` cannot be decoded and goes to quarantine.
 """

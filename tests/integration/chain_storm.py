@@ -1,4 +1,4 @@
-"""The chain engine in the storm: what is fed, when all is out, and what must have come out."""
+"""The hash-chain engine in the storm: what is fed, when all is out, and what must have come out."""
 
 from __future__ import annotations
 

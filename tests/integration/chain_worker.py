@@ -1,4 +1,4 @@
-"""A worker process over the chain engine: ``python -m tests.integration.chain_worker BOOTSTRAP PREFIX SESSION``."""
+"""A worker over the hash-chain engine: ``python -m tests.integration.chain_worker BOOTSTRAP PREFIX SESSION``."""
 
 from __future__ import annotations
 

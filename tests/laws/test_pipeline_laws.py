@@ -248,7 +248,7 @@ epsilon = {{ facilities = "0.3" }}
 
 
 def _noise_key(day: int) -> bytes:
-    return subkey(laboratory().day(day), "noise")
+    return subkey(laboratory().noise_key(day), "noise")
 
 
 def run_windows(policy: Any, seen: Any) -> list[OccupancyWindow]:

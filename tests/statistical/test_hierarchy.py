@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import binomtest, chi2
 
 from stream.mechanisms.consistency import site_tree
-from stream.mechanisms.contract import Tick
+from stream.mechanisms.contract import TickInput
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.labels import Context
@@ -37,9 +37,9 @@ def mechanism(perturber: str, below: int = 5) -> Hierarchy:
     return Hierarchy(site_tree(wide(), wide()), F(2), SHARES, perturber, pruning=Pruning(F("0.25"), below))
 
 
-def tick(window: int, counts: Ints) -> Tick:
+def input_of(window: int, counts: Ints) -> TickInput:
     context = Context("dbh", "levels", window, 1, ("a",))
-    return Tick(counts, np.zeros_like(counts), KEY, context, Slot(0, 0, False))
+    return TickInput(counts, np.zeros_like(counts), KEY, context, Slot(0, 0, False))
 
 
 def chi_square(observed: Ints, epsilon: float) -> float:
@@ -71,7 +71,7 @@ def test_noise_of_each_level_has_the_scale_of_its_share(perturber: str, kind: in
     """ε = 2, of which 1.5 is measured: 0.5, 0.3, 0.2 of it, pegasus' noise four fifths; cut adds the zones' part."""
     made = mechanism(perturber)
     zero = np.zeros(made.tree.nodes, np.int64)
-    noise = made.drawn(tick(0, zero[:N]), zero, np.full(made.tree.nodes, kind if level else MEASURED))
+    noise = made.drawn(input_of(0, zero[:N]), zero, np.full(made.tree.nodes, kind if level else MEASURED))
     drawn = noise[made.tree.levels[level]]
     assert chi_square(drawn, epsilon) > ALPHA
     assert chi_square(drawn, epsilon * 1.05) < ALPHA
@@ -84,7 +84,7 @@ def test_pruning_compares_with_noise_of_its_share_of_epsilon(below: int) -> None
     made = mechanism("laplace", below=below)
     counts = np.zeros(made.tree.nodes, np.int64)
     counts[-1] = 10**6
-    kinds = made.prune(tick(below, counts[:N]), counts)[made.tree.levels[1]]
+    kinds = made.prune(input_of(below, counts[:N]), counts)[made.tree.levels[1]]
     cut = int((kinds == CUT).sum())
     assert set(kinds.tolist()) == {CUT, MEASURED}
 
@@ -165,7 +165,7 @@ def errors(shares: tuple[Fraction, ...], epsilon: Fraction, perturber: str = "la
     made, counts = Hierarchy(TREE, epsilon, shares, perturber), np.arange(ZONES) * 40 + 1000
     state, found, widths = made.initial(), [], []
     for window in range(WINDOWS):
-        state, [value] = made.step(state, tick(window, counts))
+        state, [value] = made.step(state, input_of(window, counts))
         found.append(value.values - TREE.sums(counts))
         widths.append(value.half_width)
     return np.array(found), np.array(widths)

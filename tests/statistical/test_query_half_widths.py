@@ -75,7 +75,7 @@ def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -
     state, asked, answer = mechanism.initial(), None, None
     for number in range(1, length + 1):
         window = OccupancyWindow("dbh", number * TICK, COUNTS, Fraction(1))
-        state, [values] = mechanism.step(state, naming.tick(mechanism, window.window_end, counted.counts(window)))
+        state, [values] = mechanism.step(state, naming.input_of(mechanism, window.window_end, counted.counts(window)))
         asked, answer = query.step(asked, values)
     head = Head("dbh", "", "", "", laboratory=True, attempt=1)
     return query.record(head, window, "a", answer, None).model_dump()

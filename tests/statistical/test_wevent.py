@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chi2
 
-from stream.mechanisms.contract import Tick
+from stream.mechanisms.contract import TickInput
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import Ints, pmf
@@ -27,9 +27,9 @@ ALPHA = 1e-6
 N = 200_000
 
 
-def tick(window: int, counts: Ints) -> Tick:
+def input_of(window: int, counts: Ints) -> TickInput:
     context = Context("dbh", "w", window, 1, ("a",))
-    return Tick(counts, np.zeros_like(counts), KEY, context, Slot(0, 0, False))
+    return TickInput(counts, np.zeros_like(counts), KEY, context, Slot(0, 0, False))
 
 
 def chi_square(observed: Ints, epsilon: float) -> float:
@@ -53,7 +53,7 @@ def published(name: str, windows: int) -> list[Ints]:
     for window in range(windows):
         counts = np.full(N, 100 if window < 4 else 100_000)
         before = state
-        state, [value] = mechanism.step(state, tick(window, counts))
+        state, [value] = mechanism.step(state, input_of(window, counts))
         if window == 0 or (state.values != before.values).any():
             errors.append(value.exact.numerator - counts)
     return errors
@@ -76,7 +76,7 @@ def test_dissimilarity_test_has_noise_of_one_unit(distance: int, least: int) -> 
     """One zone, u = 1/2, one unit absorbed: it publishes iff distance + Z > 1/u = 2."""
     mechanism, trials = BudgetAbsorption(1, F(4), 4), 30_000
     state = Publication(np.zeros(1, np.int64), 1, 0, 0, 0)
-    costs = [mechanism.step(state, tick(window, np.array([distance])))[0].cost for window in range(trials)]
+    costs = [mechanism.step(state, input_of(window, np.array([distance])))[0].cost for window in range(trials)]
     assert set(costs) == {1, 2}, "a test, and where it says so one unit for publishing"
 
     def p_value(epsilon: float) -> float:
@@ -132,7 +132,7 @@ def decided(state: Publication, moved: bool, window: int) -> Publication:
     """The state after a test that came out so, without noise."""
     mechanism = JsonFactor(1, F(3), 2)
     object.__setattr__(mechanism, "moved", moved)
-    return mechanism._tested(state, tick(window, np.zeros(1, np.int64)))
+    return mechanism._tested(state, input_of(window, np.zeros(1, np.int64)))
 
 
 class JsonFactor(BudgetAbsorption):
@@ -140,10 +140,10 @@ class JsonFactor(BudgetAbsorption):
 
     moved: bool
 
-    def _moved(self, state: Publication, item: Tick, units: int) -> bool:
+    def _moved(self, state: Publication, item: TickInput, units: int) -> bool:
         return self.moved
 
-    def _noisy(self, item: Tick, units: int) -> Ints:
+    def _noisy(self, item: TickInput, units: int) -> Ints:
         return item.counts
 
 
@@ -190,7 +190,7 @@ def mean_error(name: str, mean: float) -> float:
     mechanism, counts = w_event_mechanism(name, zones=1, epsilon=F(1), windows=12), wifi_like(mean)
     state, errors = mechanism.initial(), []
     for window, count in enumerate(counts):
-        state, [value] = mechanism.step(state, tick(window, np.array([count])))
+        state, [value] = mechanism.step(state, input_of(window, np.array([count])))
         errors.append(abs(int(value.values[0]) - int(count)))
     return float(np.mean(errors))
 
@@ -213,7 +213,7 @@ def test_uniform_errs_less_than_sample_where_counts_rush() -> None:
         mechanism = w_event_mechanism(name, zones=1, epsilon=F(1), windows=12)
         state, off = mechanism.initial(), []
         for window, count in enumerate(counts):
-            state, [value] = mechanism.step(state, tick(window, np.array([count])))
+            state, [value] = mechanism.step(state, input_of(window, np.array([count])))
             off.append(abs(int(value.values[0]) - int(count)))
         errors[name] = float(np.mean(off))
     assert 5 * errors["uniform"] < errors["sample"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from connectors import keyfile
-from connectors.kafka.key_retirement import oldest_day_needed
+from connectors.kafka.key_retirement import oldest_key_day_needed
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat
 from stream.runners.partition import Partition
@@ -46,15 +46,15 @@ def test_oldest_day_needed_is_that_of_the_slowest_site(tmp_path: Path) -> None:
     keyfile.create(tmp_path / "key", laboratory=False)
     keys = keyfile.FileKeys(tmp_path / "key")
     east, west = snapshot(keys, "east", START + 3 * DAY), snapshot(keys, "west", START + DAY + HOUR)
-    assert oldest_day_needed([east, west], POLICY, keys) == 17_600
+    assert oldest_key_day_needed([east, west], POLICY, keys) == 17_600
     west = snapshot(keys, "west", START + 2 * DAY)
-    assert oldest_day_needed([east, west], POLICY, keys) == 17_601
+    assert oldest_key_day_needed([east, west], POLICY, keys) == 17_601
 
 
 def test_no_day_goes_while_a_site_has_not_begun(tmp_path: Path) -> None:
     keyfile.create(tmp_path / "key", laboratory=False)
     keys = keyfile.FileKeys(tmp_path / "key")
-    assert oldest_day_needed([snapshot(keys, "east", START + 3 * DAY)], POLICY, keys) is None
+    assert oldest_key_day_needed([snapshot(keys, "east", START + 3 * DAY)], POLICY, keys) is None
 
 
 def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_back(tmp_path: Path) -> None:
@@ -66,5 +66,5 @@ def test_a_partition_whose_only_site_an_accepted_policy_took_away_holds_no_day_b
     assert without.version != POLICY.version
     west = snapshot(keys, "west", START + DAY + HOUR)
     east = snapshot(keys, "east", START + 3 * DAY, without)
-    assert oldest_day_needed([west, east], without, keys) == 17_602
-    assert oldest_day_needed([west], without, keys) is None
+    assert oldest_key_day_needed([west, east], without, keys) == 17_602
+    assert oldest_key_day_needed([west], without, keys) is None

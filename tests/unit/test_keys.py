@@ -34,18 +34,18 @@ def test_a_key_day_is_the_utc_day_of_the_windows_start() -> None:
 
 def test_each_day_follows_from_the_one_before_and_none_from_the_one_after() -> None:
     keys = ForwardKeys(10, bytes(32), "l", b"a")
-    assert keys.day(11) == ratchet(keys.day(10))
-    assert keys.day(13) == ratchet(keys.day(12))
-    assert keys.from_day(12).day(13) == keys.day(13)
+    assert keys.noise_key(11) == ratchet(keys.noise_key(10))
+    assert keys.noise_key(13) == ratchet(keys.noise_key(12))
+    assert keys.from_key_day(12).noise_key(13) == keys.noise_key(13)
     with pytest.raises(KeyFileError, match="2 days before its oldest"):
-        keys.from_day(12).day(10)
-    assert keys.from_day(12).from_day(10).first == 12
+        keys.from_key_day(12).noise_key(10)
+    assert keys.from_key_day(12).from_key_day(10).first == 12
 
 
 def test_days_purposes_and_roots_have_unrelated_keys() -> None:
     keys = LaboratoryKeys(bytes(32), "l", b"a")
-    days = {keys.day(day) for day in range(50)} | {LaboratoryKeys(b"\1" * 32, "l", b"a").day(0)}
-    purposes = {subkey(keys.day(0), purpose) for purpose in ("noise", "coins", "commitment")}
+    days = {keys.noise_key(day) for day in range(50)} | {LaboratoryKeys(b"\1" * 32, "l", b"a").noise_key(0)}
+    purposes = {subkey(keys.noise_key(0), purpose) for purpose in ("noise", "coins", "commitment")}
     assert len(days | purposes) == 54
 
 
@@ -76,11 +76,11 @@ def test_the_three_keys_are_unrelated_and_new_each_time(tmp_path: Path, producti
 
 def test_a_production_key_begins_with_the_first_day_asked_for(production: Path) -> None:
     keys = keyfile.FileKeys(production)
-    first = keys.day(20_000)
+    first = keys.noise_key(20_000)
     assert json.loads(production.read_text())["noise"] == {"day": 20_000, "key": first.hex()}
-    assert keyfile.FileKeys(production).day(20_000) == first
+    assert keyfile.FileKeys(production).noise_key(20_000) == first
     with pytest.raises(KeyFileError):
-        keyfile.FileKeys(production).day(19_999)
+        keyfile.FileKeys(production).noise_key(19_999)
 
 
 @pytest.mark.parametrize(("day", "laboratory"), [(-1, False), (200_000, False), (20_000, True)])
@@ -92,41 +92,41 @@ def test_a_key_that_nothing_could_use_is_not_made(tmp_path: Path, day: int, labo
 
 def test_a_production_key_steps_forward_and_never_back(production: Path) -> None:
     keys = keyfile.FileKeys(production)
-    gone, kept = keys.day(20_000), keys.day(20_001)
+    gone, kept = keys.noise_key(20_000), keys.noise_key(20_001)
     keys.forget_before(20_001)
-    assert keys.day(20_001) == kept
+    assert keys.noise_key(20_001) == kept
     for holder in (keys, keyfile.FileKeys(production)):
         with pytest.raises(KeyFileError, match="must hold the day asked for"):
-            holder.day(20_000)
+            holder.noise_key(20_000)
     assert gone.hex() not in production.read_text()
     assert stat.S_IMODE(production.stat().st_mode) == 0o600
     keys.forget_before(20_000)
-    assert keyfile.FileKeys(production).day(20_001) == kept
+    assert keyfile.FileKeys(production).noise_key(20_001) == kept
 
 
 def test_a_process_that_lags_behind_does_not_bring_a_destroyed_day_back(production: Path) -> None:
-    keyfile.FileKeys(production).day(20_000)
+    keyfile.FileKeys(production).noise_key(20_000)
     ahead, behind = keyfile.FileKeys(production), keyfile.FileKeys(production)
     ahead.forget_before(20_005)
     behind.forget_before(20_003)
     assert json.loads(production.read_text())["noise"]["day"] == 20_005
-    assert behind.day(20_005) == ahead.day(20_005)
+    assert behind.noise_key(20_005) == ahead.noise_key(20_005)
 
 
 def test_two_processes_that_begin_at_once_agree_on_the_first_day(production: Path) -> None:
     one, other = keyfile.FileKeys(production), keyfile.FileKeys(production)
-    first = one.day(20_000)
-    assert other.day(20_001) == one.day(20_001) == ratchet(first)
+    first = one.noise_key(20_000)
+    assert other.noise_key(20_001) == one.noise_key(20_001) == ratchet(first)
     assert json.loads(production.read_text())["noise"]["day"] == 20_000
 
 
 def test_a_laboratory_key_keeps_every_day(laboratory: Path) -> None:
     keys = keyfile.FileKeys(laboratory)
-    before = keys.day(20_000)
+    before = keys.noise_key(20_000)
     keys.forget_before(30_000)
-    assert keyfile.FileKeys(laboratory).day(20_000) == before
+    assert keyfile.FileKeys(laboratory).noise_key(20_000) == before
     assert keys.laboratory
-    assert keyfile.laboratory_keys(laboratory).day(20_000) == before
+    assert keyfile.laboratory_keys(laboratory).noise_key(20_000) == before
 
 
 def test_replaying_needs_a_laboratory_key(production: Path) -> None:
@@ -137,9 +137,9 @@ def test_replaying_needs_a_laboratory_key(production: Path) -> None:
 def test_a_key_is_copied_to_workers_only_once_it_knows_its_first_day(tmp_path: Path, production: Path) -> None:
     with pytest.raises(KeyFileError, match="must know its first day before it is copied"):
         keyfile.export(production, "worker", tmp_path / "worker")
-    keyfile.FileKeys(production).day(20_000)
+    keyfile.FileKeys(production).noise_key(20_000)
     keyfile.export(production, "worker", tmp_path / "worker")
-    assert keyfile.FileKeys(tmp_path / "worker").day(20_001) == keyfile.FileKeys(production).day(20_001)
+    assert keyfile.FileKeys(tmp_path / "worker").noise_key(20_001) == keyfile.FileKeys(production).noise_key(20_001)
 
 
 def test_an_exported_part_holds_that_part_alone(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_damaged_pseudonym_key_is_refused(tmp_path: Path, production: Path) ->
 
 def test_no_key_shows_itself(production: Path, laboratory: Path) -> None:
     unpinned, lab, pinned = (keyfile.FileKeys(path) for path in (production, laboratory, production))
-    pinned.day(20_000)
+    pinned.noise_key(20_000)
     for keys in (unpinned, lab, pinned):
         report = f"{keys!r} {keys.held!r} {keys.held!s}"
         for path in (production, laboratory):

@@ -153,14 +153,14 @@ def test_a_key_behind_a_link_is_the_key_itself(production: Path, tmp_path: Path)
     link.parent.mkdir()
     link.symlink_to(production)
     keys = keyfile.FileKeys(link)
-    keys.day(100)
+    keys.noise_key(100)
     MarkFile(link, "one", laboratory=False).advance({"dbh": (3, "abc")})
     keys.forget_before(103)
     assert link.is_symlink()
     assert [path.name for path in link.parent.iterdir()] == ["link"]
     assert keyfile.store_of(production) == "one"
     with pytest.raises(KeyFileError, match="must hold the day asked for"):
-        keyfile.FileKeys(production).day(102)
+        keyfile.FileKeys(production).noise_key(102)
     for name in (link, production):
         assert MarkFile(name, "one", laboratory=False).read() == {"dbh": (3, "abc")}
         with pytest.raises(KeyFileError, match="belongs to store one"):

@@ -153,10 +153,10 @@ def test_a_site_that_comes_back_begins_with_the_next_window_and_owes_none_in_bet
     before = audit(fed(partition, [encode_message(item) for item in messages_of("dbh1", two)]))
     without = Partition(POLICY, keys, accept_policy=True)
     without.restore(partition.snapshot(9, 0))
-    later = keys.from_day(key_day_of(EVENING) + 5)
+    later = keys.from_key_day(key_day_of(EVENING) + 5)
     again = Partition(two, later, accept_policy=True)
     again.restore(without.snapshot(10, 0))
-    assert again.sites.oldest_day_needed() is None, "nothing is forgotten before it is known where it goes on"
+    assert again.sites.oldest_key_day_needed() is None, "nothing is forgotten before it is known where it goes on"
     back = [encode_message(item) for item in messages_of("dbh1", two, after=5 * DAY)]
     after = audit(fed(again, back))
     assert end_of(after[0]) == EVENING + 5 * DAY
@@ -256,11 +256,11 @@ def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_fo
     needed = []
     for policy in (with_days, without):
         partition = Partition(policy, laboratory())
-        assert partition.sites.oldest_day_needed() is None
+        assert partition.sites.oldest_key_day_needed() is None
         days = []
         for offset, item in enumerate(messages(SEEN, policy)):
             if any(out.checkpoint for out in partition.feed(offset, None, encode_message(item))):
-                day = partition.sites.oldest_day_needed()
+                day = partition.sites.oldest_key_day_needed()
                 assert day is not None
                 days.append(day)
         assert days == sorted(days)

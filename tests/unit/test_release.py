@@ -348,7 +348,9 @@ def test_each_utc_day_has_its_own_noise_key() -> None:
     items = [OccupancyWindow(SITE, first + n * tick, (1,) * 6, Fraction(1)) for n in range(3)]
     old = ForwardKeys(19_999, bytes(32), "l", b"a" * 32)
     values = [body["values"] for body in bodies(scan(stage_of(policy, old), items)[1], "private")]
-    later = [body["values"] for body in bodies(scan(stage_of(policy, old.from_day(20_000)), items[1:])[1], "private")]
+    later = [
+        body["values"] for body in bodies(scan(stage_of(policy, old.from_key_day(20_000)), items[1:])[1], "private")
+    ]
     assert later == values[1:]
     wrong = ForwardKeys(20_000, bytes(32), "l", b"a" * 32)
     assert [body["values"] for body in bodies(scan(stage_of(policy, wrong), items[1:])[1], "private")] != later

@@ -366,7 +366,7 @@ def test_a_production_key_steps_forward_with_the_store_and_the_past_cannot_be_dr
     assert isinstance(keys.held, ForwardKeys)
     assert keys.held.first == first + 2
     with pytest.raises(KeyFileError):
-        keys.day(first)
+        keys.noise_key(first)
     shutil.rmtree(tmp_path / "s")
     shutil.copytree(tmp_path / "backup", tmp_path / "s")
     with pytest.raises(KeyFileError, match="must hold the day asked for"):

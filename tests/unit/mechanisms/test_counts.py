@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms.contract import CountMechanism, Parameters, Tick, Values
+from stream.mechanisms.contract import CountMechanism, Parameters, TickInput, Values
 from stream.mechanisms.counts import Naming, count_mechanism, mechanism_of, release_counts
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import GroupItem
@@ -72,7 +72,7 @@ def streamed(mechanism: CountMechanism, counts: Ints) -> tuple[list[Values], lis
         law = mechanism.noise
         coarser = replace(law, exact=law.exact / 7 if law.kind == "laplace" else 7 * law.exact)
         noise = noise_chain(key, context, counts_digest(row), [law, coarser], 3)[law]
-        state, [value] = mechanism.step(state, Tick(row, noise, key, context, slot(end)))
+        state, [value] = mechanism.step(state, TickInput(row, noise, key, context, slot(end)))
         values.append(value)
         data = mechanism.encode(state)
     return values, days
@@ -145,9 +145,9 @@ def test_only_the_sum_of_count_and_noise_is_read_where_no_grouper_is_paid(
     stage = made(mechanism)
     one, other = stage.initial(), stage.initial()
     for end, row in zip(TIMES.tolist(), table(), strict=True):
-        tick = NAMING.tick(stage, end, row)
-        one, [values] = stage.step(one, tick)
-        other, [same] = stage.step(other, tick._replace(counts=row + tick.noise, noise=0 * row))
+        item = NAMING.input_of(stage, end, row)
+        one, [values] = stage.step(one, item)
+        other, [same] = stage.step(other, item._replace(counts=row + item.noise, noise=0 * row))
         assert values.values.tolist() == same.values.tolist()
     assert stage.encode(one) == stage.encode(other)
 
@@ -155,9 +155,9 @@ def test_only_the_sum_of_count_and_noise_is_read_where_no_grouper_is_paid(
 @each_mechanism
 def test_values_change_with_noise_alone(mechanism: Chosen) -> None:
     stage = made(mechanism)
-    tick = NAMING.tick(stage, int(TIMES[0]), np.array([10, 10, 10]))
+    item = NAMING.input_of(stage, int(TIMES[0]), np.array([10, 10, 10]))
     published = {
-        tuple(stage.step(stage.initial(), tick._replace(noise=np.full(3, noise)))[1][0].values.tolist())
+        tuple(stage.step(stage.initial(), item._replace(noise=np.full(3, noise)))[1][0].values.tolist())
         for noise in (-4, 0, 4)
     }
     assert len(published) == 3
@@ -174,10 +174,10 @@ def test_pegasus_publishes_the_smoother_asked_for_over_its_groups(name: str, rul
     pegasus = Pegasus(3, F(2), name)
     state = pegasus.initial()
     for end, row in zip(TIMES.tolist(), table(3), strict=True):
-        tick = NAMING.tick(pegasus, end, row)
-        rho, nu = pegasus.grouper.draw(tick.key, tick.context, state, row)
-        _, [groups] = pegasus.grouper.step(state, GroupItem(row, row + tick.noise, rho, nu))
-        state, [values] = pegasus.step(state, tick)
+        item = NAMING.input_of(pegasus, end, row)
+        rho, nu = pegasus.grouper.draw(item.key, item.context, state, row)
+        _, [groups] = pegasus.grouper.step(state, GroupItem(row, row + item.noise, rho, nu))
+        state, [values] = pegasus.step(state, item)
         assert values.values.tolist() == publishable(rule(groups)).tolist()  # type: ignore[operator]
 
 
@@ -185,9 +185,9 @@ def test_groups_of_pegasus_are_those_of_the_true_counts_whatever_the_noise_on_th
     pegasus = Pegasus(3, F(2))
     quiet, loud = pegasus.initial(), pegasus.initial()
     for place, (end, row) in enumerate(zip(TIMES.tolist(), table(3), strict=True)):
-        tick = NAMING.tick(pegasus, end, row)
-        quiet, _ = pegasus.step(quiet, tick._replace(noise=0 * row))
-        loud, _ = pegasus.step(loud, tick._replace(noise=0 * row + 10_000 * (-1) ** place))
+        item = NAMING.input_of(pegasus, end, row)
+        quiet, _ = pegasus.step(quiet, item._replace(noise=0 * row))
+        loud, _ = pegasus.step(loud, item._replace(noise=0 * row + 10_000 * (-1) ** place))
         assert quiet.size.tolist() == loud.size.tolist()
 
 
@@ -201,7 +201,7 @@ def test_a_pause_closes_the_groups_of_pegasus_and_leaves_the_filter_alone() -> N
     for mechanism in (MECHANISMS[2], MECHANISMS[4]):
         stage, state = made(mechanism), made(mechanism).initial()
         for end, row in zip(TIMES[:9].tolist(), table(), strict=False):
-            state, _ = stage.step(state, NAMING.tick(stage, end, row))
+            state, _ = stage.step(state, NAMING.input_of(stage, end, row))
         before = stage.encode(state)
         after = stage.encode(stage.pause(state))
         assert (after == before) == (mechanism[0] == "filter")
@@ -209,8 +209,8 @@ def test_a_pause_closes_the_groups_of_pegasus_and_leaves_the_filter_alone() -> N
 
 
 def test_groups_end_with_the_key_day_of_the_windows_start() -> None:
-    assert NAMING.day(DAY) == 0
-    assert NAMING.day(DAY + 5 * MINUTE) == 1
+    assert NAMING.key_day(DAY) == 0
+    assert NAMING.key_day(DAY + 5 * MINUTE) == 1
 
 
 def test_unknown_names_are_refused() -> None:

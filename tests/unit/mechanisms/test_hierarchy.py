@@ -10,7 +10,7 @@ import pytest
 from stream.errors import DataError, UsageError
 from stream.mechanisms.chain import chain
 from stream.mechanisms.consistency import Tree, site_tree
-from stream.mechanisms.contract import Tick, Values
+from stream.mechanisms.contract import TickInput, Values
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import Grouper, GroupItem
 from stream.mechanisms.hierarchy import Hierarchy, HierarchyState
@@ -35,17 +35,17 @@ VARIANTS = [("laplace", None), ("laplace", PRUNE), ("pegasus", None), ("pegasus"
 each_variant = pytest.mark.parametrize(("perturber", "pruning"), VARIANTS)
 
 
-def tick(window: int, *counts: int) -> Tick:
+def input_of(window: int, *counts: int) -> TickInput:
     true = np.array(counts, dtype=np.int64)
     context = Context("dbh", "levels", window, 1, ("a", "b", "c", "d"))
-    return Tick(true, np.zeros_like(true), KEY, context, Slot(0, 0, False))
+    return TickInput(true, np.zeros_like(true), KEY, context, Slot(0, 0, False))
 
 
 def run(mechanism: Hierarchy, stream: list[list[int]]) -> tuple[list[Values], list[HierarchyState]]:
     """Drive the mechanism, its state through its bytes at every step."""
     data, values, states = mechanism.encode(mechanism.initial()), [], []
     for window, counts in enumerate(stream):
-        state, [value] = mechanism.step(mechanism.decode(data), tick(window, *counts))
+        state, [value] = mechanism.step(mechanism.decode(data), input_of(window, *counts))
         data = mechanism.encode(state)
         values.append(value)
         states.append(state)
@@ -194,7 +194,7 @@ def test_step_draws_at_exactly_what_is_booked(
 
 
 def drawn(mechanism: Hierarchy, counts: Ints) -> Ints:
-    item = tick(0, *counts.tolist())
+    item = input_of(0, *counts.tolist())
     return mechanism.drawn(item, mechanism.tree.sums(counts), np.full(mechanism.tree.nodes, MEASURED))
 
 
@@ -212,7 +212,7 @@ def test_audiences_share_each_levels_chain() -> None:
     fine, coarse = (Hierarchy(TREE, e, UNEQUAL, epsilons=audiences) for e in audiences)
     counts = np.array([5, 7, 11, 13])
     for level, here in enumerate(TREE.levels):
-        context = replace(tick(0, 0).context, zones=(f"level {level} of 3", *TREE.names[level]))
+        context = replace(input_of(0, 0).context, zones=(f"level {level} of 3", *TREE.names[level]))
         shares = [e * UNEQUAL[level] for e in audiences]
         noise = chain(KEY, context, counts_digest(TREE.sums(counts)[here]), shares, len(TREE.names[level]))
         assert drawn(fine, counts)[here].tolist() == noise[shares[0]].tolist()
@@ -223,10 +223,10 @@ def test_audiences_share_each_levels_chain() -> None:
 
 def test_noise_changes_with_window_key_and_counts() -> None:
     mechanism = Hierarchy(TREE, F(1, 10), UNEQUAL)
-    item, kinds = tick(0, 1, 2, 3, 4), np.full(7, MEASURED)
+    item, kinds = input_of(0, 1, 2, 3, 4), np.full(7, MEASURED)
     counts = TREE.sums(item.counts)
     base = mechanism.drawn(item, counts, kinds)
-    for other in (tick(1, 1, 2, 3, 4), item._replace(key=b"o" * 32)):
+    for other in (input_of(1, 1, 2, 3, 4), item._replace(key=b"o" * 32)):
         assert (mechanism.drawn(other, counts, kinds) != base).any()
     assert (mechanism.drawn(item, counts + 1, kinds) != base).any()
 
@@ -240,7 +240,7 @@ def test_published_integers_add_up_down_to_the_cut_nodes(perturber: str, pruning
     values, _ = run(mechanism, table())
     pruned = 0
     for window, (value, counts) in enumerate(zip(values, table(), strict=True)):
-        numbers, item = value.values, tick(window, *counts)
+        numbers, item = value.values, input_of(window, *counts)
         kinds = mechanism.prune(item, TREE.sums(item.counts))
         sums = TREE.sums(numbers[:4])
         pruned += int((kinds == PRUNED).sum())
@@ -318,7 +318,7 @@ def test_groups_of_each_level_are_those_of_its_own_grouper() -> None:
     held = [grouper.initial() for grouper in groupers]
     _, states = run(mechanism, table())
     for window, (counts, state) in enumerate(zip(table(), states, strict=True)):
-        item = tick(window, *counts)
+        item = input_of(window, *counts)
         nodes = TREE.sums(item.counts)
         for level, here in enumerate(TREE.levels):
             context = replace(item.context, zones=(f"level {level} of 3", *TREE.names[level]))

@@ -9,7 +9,7 @@ import pytest
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms import wevent
-from stream.mechanisms.contract import Tick
+from stream.mechanisms.contract import TickInput
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context
 from stream.mechanisms.noise import discrete_laplace, half_width_95
@@ -24,10 +24,10 @@ SILENT = F(400)
 each_mechanism = pytest.mark.parametrize("name", names_where("pays_for_w"))
 
 
-def tick(window: int, *counts: int) -> Tick:
+def input_of(window: int, *counts: int) -> TickInput:
     zones = tuple(f"z{i}" for i in range(len(counts)))
     true = np.array(counts, dtype=np.int64)
-    return Tick(true, np.zeros_like(true), KEY, Context("dbh", "w", window, 1, zones), Slot(0, 0, False))
+    return TickInput(true, np.zeros_like(true), KEY, Context("dbh", "w", window, 1, zones), Slot(0, 0, False))
 
 
 def run(mechanism: WEventMechanism, stream: Sequence[list[int] | None]) -> tuple[list[list[int]], list[Fraction]]:
@@ -39,7 +39,7 @@ def run(mechanism: WEventMechanism, stream: Sequence[list[int] | None]) -> tuple
             state = mechanism.pause(state)
             costs.append(F(0))
         else:
-            state, [value] = mechanism.step(state, tick(window, *counts))
+            state, [value] = mechanism.step(state, input_of(window, *counts))
             values.append(value.values.tolist())
             costs.append(mechanism.spent(state))
         data = mechanism.encode(state)
@@ -118,10 +118,10 @@ class Decided(BudgetAbsorption):
 
     decisions: tuple[bool, ...]
 
-    def _moved(self, state: Publication, item: Tick, units: int) -> bool:
+    def _moved(self, state: Publication, item: TickInput, units: int) -> bool:
         return self.decisions[item.context.window]
 
-    def _noisy(self, item: Tick, units: int) -> np.ndarray:
+    def _noisy(self, item: TickInput, units: int) -> np.ndarray:
         return item.counts
 
 
@@ -129,7 +129,7 @@ class Decided(BudgetAbsorption):
 def test_whatever_the_tests_of_budget_absorption_say_any_windows_cost_at_most_their_bound(windows: int) -> None:
     """All 2^9 outcomes; the bound of w windows is epsilon and is reached."""
     mechanism = Decided(1, F(1), windows)
-    items = [tick(window, 0) for window in range(10)]
+    items = [input_of(window, 0) for window in range(10)]
     largest = dict.fromkeys(range(1, 9), F(0))
     for decisions in product((False, True), repeat=9):
         object.__setattr__(mechanism, "decisions", (True, *decisions))
@@ -169,10 +169,10 @@ def test_noise_is_drawn_at_exactly_what_is_booked(name: str, monkeypatch: pytest
 @each_mechanism
 def test_release_repeats_and_depends_on_key_and_window(name: str) -> None:
     mechanism = w_event_mechanism(name, zones=3, epsilon=F(1, 2), windows=4)
-    item = tick(1, 10, 20, 30)
+    item = input_of(1, 10, 20, 30)
     [value] = mechanism.step(mechanism.initial(), item)[1]
     assert (mechanism.step(mechanism.initial(), item)[1][0].exact.numerator == value.exact.numerator).all()
-    others = (item._replace(key=b"o" * 32), tick(2, 10, 20, 30))
+    others = (item._replace(key=b"o" * 32), input_of(2, 10, 20, 30))
     for other in others:
         assert (mechanism.step(mechanism.initial(), other)[1][0].exact.numerator != value.exact.numerator).any()
 
@@ -188,7 +188,7 @@ def test_each_draw_is_named_by_its_purpose_and_by_all_it_reads(monkeypatch: pyte
     monkeypatch.setattr(wevent, "discrete_laplace", recorded)
     mechanism, zero = BudgetAbsorption(1, F(2), 1), np.zeros(1, np.int64)
     for count, last in ((100, 0), (101, 0), (100, 1)):
-        mechanism.step(Publication(zero + last, 1, 0, 0, 0), tick(0, count))
+        mechanism.step(Publication(zero + last, 1, 0, 0, 0), input_of(0, count))
     tests, publications = labels[::2], labels[1::2]
     assert all(b"w-event-test" in label for label in tests)
     assert all(b"w-event-publish" in label for label in publications)
@@ -199,14 +199,14 @@ def test_each_draw_is_named_by_its_purpose_and_by_all_it_reads(monkeypatch: pyte
 @each_mechanism
 def test_half_width_is_that_of_the_noise_in_the_published_value(name: str) -> None:
     mechanism = w_event_mechanism(name, zones=1, epsilon=F(1), windows=4)
-    [value] = mechanism.step(mechanism.initial(), tick(0, 5))[1]
+    [value] = mechanism.step(mechanism.initial(), input_of(0, 5))[1]
     assert value.half_width.tolist() == [half_width_95({"uniform": F(1, 4), "sample": F(1), "ba": F(1, 8)}[name])]
 
 
 @each_mechanism
 def test_values_are_not_negative_but_what_sums_are_made_of_may_be(name: str) -> None:
     mechanism = w_event_mechanism(name, zones=50, epsilon=F(1, 2), windows=4)
-    [value] = mechanism.step(mechanism.initial(), tick(0, *[0] * 50))[1]
+    [value] = mechanism.step(mechanism.initial(), input_of(0, *[0] * 50))[1]
     assert value.values.min() == 0
     assert value.exact.numerator.min() < 0
 
@@ -217,7 +217,7 @@ def test_values_are_not_negative_but_what_sums_are_made_of_may_be(name: str) -> 
 @each_mechanism
 def test_state_of_another_stage_is_refused(name: str) -> None:
     mechanism = w_event_mechanism(name, zones=2, epsilon=F(1), windows=4)
-    data = mechanism.encode(mechanism.step(mechanism.initial(), tick(0, 5, 6))[0])
+    data = mechanism.encode(mechanism.step(mechanism.initial(), input_of(0, 5, 6))[0])
     for broken in (b"", data[:-1], data + b"\0", b"X" + data[1:]):
         with pytest.raises(DataError, match="header does not fit"):
             mechanism.decode(broken)
