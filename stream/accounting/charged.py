@@ -109,6 +109,11 @@ class ChargedWindows:
         """Return the lines that were charged for a window."""
         return {name: self.lines[name] for name, _ in self._window(end)}
 
+    def days_charged_in(self, span: Span) -> dict[str, Line]:
+        """Return the lines of whole days that were charged for any window that ends within a span."""
+        lines = (name for window in self._within(span) for name, _ in window)
+        return {name: self.lines[name] for name in lines if self.lines[name].day is not None}
+
     def covering(self, zone: str) -> frozenset[str]:
         """Return the lines that cover a zone."""
         return frozenset(name for name, line in self.lines.items() if zone in line.zones)
@@ -182,6 +187,11 @@ def line_name(release: str, version: str, attempt: int, day: int | None = None) 
 def release_of(line: str) -> str:
     """Return the release whose name a line bears."""
     return line.partition("/")[0]
+
+
+def attempt_of(line: str) -> int:
+    """Return the attempt whose charges a line holds."""
+    return int(line.split("/")[2])
 
 
 def encode_charged(state: ChargedWindows) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 
 from stream.mechanisms.consistency import site_tree
-from stream.mechanisms.contract import CountMechanism, Values
-from stream.mechanisms.counts import count_mechanism
+from stream.mechanisms.contract import CountMechanism, Parameters, Values
+from stream.mechanisms.counts import count_mechanism, mechanism_of
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.level_budget import Pruning
 from stream.mechanisms.levels import level_sums
@@ -65,6 +65,11 @@ class CountPlan:
         release, largest = self.release, [zone.largest for zone in self.zones]
         if self._states is not None:
             epsilon, largest = self._states.share(epsilon), list(self._states.largest(largest))
+        if self.days is not None and self._tree is None:
+            noise = self.days.noise(epsilon)
+            return mechanism_of(
+                release.mechanism, Parameters(noise, tuple(largest), release.smoother, release.calendar)
+            )
         if self.days is not None:
             epsilon /= self.days.ticks
         if self._tree is not None:

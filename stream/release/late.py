@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from stream.accounting.charged import ChargedWindows, Line, line_name, release_of
+from stream.accounting.charged import ChargedWindows, Line, attempt_of, line_name, release_of
 from stream.accounting.ledger import account_of
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
@@ -20,14 +20,25 @@ from stream.local_time import span_of_day
 from stream.mechanisms.labels import counts_digest
 from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
 from stream.policy.mechanisms import names_where
+from stream.policy.privacy_day import PrivacyDays
 from stream.policy.sites import zones_now
-from stream.records import Charge, DayClosed, Micros, OccupancyWindow, Published, ReleaseId, ZoneDayAttribute
+from stream.records import (
+    Charge,
+    DayClosed,
+    Micros,
+    OccupancyWindow,
+    PrivacyDay,
+    Published,
+    ReleaseId,
+    ZoneDayAttribute,
+)
 from stream.release.asked import AskedDays, LocalDay
 from stream.release.attribute_plan import attribute_plans, read_digest
 from stream.release.attribute_stage import AttributeReleases
-from stream.release.count_plan import count_plans
+from stream.release.count_plan import CountPlan, count_plans
 from stream.release.count_stage import CountReleases
 from stream.release.issuer import Issuer
+from stream.release.paid_by_day import PaidByDay
 from stream.release.promises import log_largest_factor
 from stream.release.state import ReleaseState
 from stream.schemas import parse_time, rfc3339
@@ -52,6 +63,8 @@ class LateReleases:
         self._attribute_plans = () if again else attribute_plans(policy, site, keys)
         self._counts = CountReleases(policy, self._issuer, self._late_plans)
         self._attributes = AttributeReleases(policy, self._issuer, self._attribute_plans)
+        self._days_priced: set[PrivacyDay | None] = set()
+        """Days of which ``prices`` has named the price."""
 
     def past(self, state: ReleaseState, item: OccupancyWindow | DayClosed, aside: ReleaseState) -> list[Published]:
         """Release an item that lies before what has been released, into the same books.
@@ -67,6 +80,7 @@ class LateReleases:
             made = self._attributes.day(aside, item)
         published = [output for output in made if isinstance(output, Published)]
         state.ledger, state.asked, state.charged = aside.ledger, aside.asked, aside.charged
+        state.paid.close_to_others(aside.paid)
         return published
 
     def note_coverage(self, aside: ReleaseState, window: OccupancyWindow) -> None:
@@ -87,7 +101,7 @@ class LateReleases:
         state.asked, state.charged = AskedDays(), ChargedWindows()
         known = {version: _Earlier(policy, self._policy, self._issuer.site) for version, policy in policies.items()}
         for entry in entries:
-            if entry["nano"]:
+            if entry["outcome"] == "released":
                 known[entry["policy_version"]].note(state, entry, parse_time(entry["window_end"]))
 
     def close_books(self, state: ReleaseState) -> None:
@@ -97,17 +111,41 @@ class LateReleases:
             state.asked.forget(day.local_day)
 
     def charged_before(self, state: ReleaseState, window: OccupancyWindow) -> str | None:
-        """Return a release under which a zone of what would be released now was charged for this window."""
-        zones = {zone.id for plan in self._late_plans for zone in plan.zones}
-        lines = state.charged.charged_at(window.window_end)
-        return next((release_of(name) for name, line in sorted(lines.items()) if zones & set(line.zones)), None)
+        """Return a release under which a zone of what would be released now was charged for this window.
+
+        For a release that is paid by the day: for any window of its day. At attempts above 1 only what was charged
+        at the same attempt counts: a day's price buys one run of the counters.
+        """
+        again = self._issuer.attempt > 1
+        by_window = {} if again else state.charged.charged_at(window.window_end)
+        for name, line in sorted(by_window.items()):
+            if any(set(line.zones) & set(plan.covered) for plan in self._late_plans):
+                return release_of(name)
+        day = window.privacy_day
+        if day is None:
+            return None
+        for name, line in sorted(state.charged.days_charged_in((day.start + 1, day.end + 1)).items()):
+            if self._same_price(name, line):
+                return release_of(name)
+        return None
+
+    def _same_price(self, name: str, line: Line) -> bool:
+        """Whether a day that was charged on a line may not be charged at this attempt too."""
+        paid_by_day = [plan for plan in self._late_plans if plan.days is not None]
+        if self._issuer.attempt > 1:
+            return any(
+                release_of(name) == plan.release.name and attempt_of(name) == self._issuer.attempt
+                for plan in paid_by_day
+            )
+        return any(set(line.zones) & set(plan.covered) for plan in paid_by_day)
 
     def prices(self, state: ReleaseState, item: OccupancyWindow | DayClosed) -> Iterator[tuple[str, str, Fraction]]:
         """Yield (release, audience, epsilon) of each record that will be charged for an item, unless it is denied."""
         if isinstance(item, OccupancyWindow):
             for plan in self._late_plans:
                 for audience in audiences_of(plan.release):
-                    yield plan.release.name, audience, plan.release.charge(audience)
+                    yield plan.release.name, audience, self._price(plan, item, audience)
+            self._days_priced.add(item.privacy_day)
             return
         asked = state.asked.zones_of(LocalDay(item.local_day, *span_of_day(item.local_day, self._timezone)))
         for attributes in self._attribute_plans:
@@ -115,6 +153,12 @@ class LateReleases:
             for record, audience in attributes.records(item):
                 if record.zone not in asked:
                     yield attributes.release.name, audience, rules[record.attribute].epsilon[audience]
+
+    def _price(self, plan: CountPlan, window: OccupancyWindow, audience: str) -> Fraction:
+        """Return what a window costs: a day's first one all of the day."""
+        if plan.days is None:
+            return plan.release.charge(audience)
+        return Fraction(0) if window.privacy_day in self._days_priced else plan.release.epsilon[audience]
 
     def ids(self, item: OccupancyWindow | DayClosed) -> list[str]:
         """Return the release ids of an item's records."""
@@ -168,12 +212,18 @@ class _Earlier:
         self._now = zones_now(policy.site[site].radios, present.site[site].zones)
         self._lines: dict[str, Line] = {}
         """Count release -> what was charged under its name."""
+        self._days: dict[str, PaidByDay] = {}
+        """Count release that is paid by the day -> what its days cost."""
+        place = policy.site[site]
+        self._privacy_days = None if place.day_starts is None else PrivacyDays(place.day_starts, place.timezone)
         self._alone: dict[str, float] = {}
         """Attribute release -> ln of the largest factor that it reaches by itself."""
         for release in policy.release:
             if isinstance(release, CountRelease):
                 zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
                 self._lines[release.name] = Line(release.mechanism, release.windows_paid, tuple(sorted(zones)))
+                if release.by_day:
+                    self._days[release.name] = PaidByDay.of(policy, release, site)
             else:
                 self._alone[release.name] = log_largest_factor(release)
 
@@ -181,15 +231,27 @@ class _Earlier:
         """Take one charge into what has been charged and asked."""
         release = entry["release"]
         if release in self._lines:
-            line, name = self._lines[release], line_name(release, self._version, entry["attempt"])
+            line = self._lines[release]
             account = account_of(release, entry["audience"], line.zones)
-            state.ledger.remember(account, key_day_of(end - self._tick_length), end, entry["nano"], line.zones)
-            state.charged.note(end, name, line, {entry["audience"]: Fraction(entry["epsilon"])})
+            if entry["nano"]:
+                key_day = key_day_of(end - self._tick_length)
+                state.ledger.remember(account, key_day, end, entry["nano"], line.zones)
+            self._note_count(state, entry, end, line)
         elif release in self._alone:
             local_day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
             local = LocalDay(local_day, *span_of_day(local_day, self._timezone))
             for now in self._now[zone]:
                 state.asked.note(local, now, attribute, self._alone[release])
+
+    def _note_count(self, state: ReleaseState, entry: Mapping[str, Any], end: Micros, line: Line) -> None:
+        """Take what a window was charged, or what the price of its day bought, into the charged windows."""
+        release, audience, cost = entry["release"], entry["audience"], Fraction(entry["epsilon"])
+        number = None
+        if release in self._days and self._privacy_days is not None:
+            number = self._privacy_days.at(end).number
+            line, cost = line._replace(day=number), self._days[release].prices[audience].changed
+        name = line_name(release, self._version, entry["attempt"], number)
+        state.charged.note(end, name, line, {audience: cost})
 
 
 def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:

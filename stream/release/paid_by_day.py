@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+from stream.accounting.calibration import calibrate, likely_loss
 from stream.accounting.exposure import CERTAIN
-from stream.errors import UsageError
+from stream.mechanisms.parameter import NoiseParameter
 from stream.policy.document import CountRelease, Policy
-from stream.records import DayTerms
+from stream.records import DayTerms, NoiseKind
 from stream.release.paid_days import terms_digest
 
 LEVELS = ("zone", "floor", "building")
@@ -35,7 +36,7 @@ LEVELS = ("zone", "floor", "building")
 class DayPrice:
     """What one audience's day of a release costs at a site."""
 
-    noise: str
+    noise: NoiseKind
     epsilon: Fraction
     delta: Fraction
     """0 for noise whose epsilon holds exactly."""
@@ -49,7 +50,7 @@ class DayPrice:
         """The noise of each level that is measured: epsilon of one window, or sigma squared."""
         if self.noise == "laplace":
             return tuple(share * self.epsilon / self.ticks for share in self.shares)
-        raise UsageError("noise: gaussian noise has no price yet")
+        return tuple(calibrate(self.epsilon, self.delta, self.ticks, share) for share in self.shares)
 
     @cached_property
     def changed(self) -> Fraction:
@@ -61,7 +62,7 @@ class DayPrice:
             return 2 * self.epsilon
         if self.factor_delta is None:
             return CERTAIN
-        raise UsageError("noise: gaussian noise has no price yet")
+        return likely_loss(self.parameters, 2 * self.ticks, self.factor_delta)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,15 @@ class PaidByDay:
             for audience, epsilon in release.epsilon.items()
         }
         return cls(prices, ticks, terms_digest(policy, release, site))
+
+    def noise(self, epsilon: Fraction) -> NoiseParameter:
+        """Return the noise of one window for audiences at a day's epsilon, where one level is measured."""
+        price = next(price for price in self.prices.values() if price.epsilon == epsilon)
+        return NoiseParameter(price.noise, price.parameters[0])
+
+    def suffix(self, day: int) -> str:
+        """Return what the labels of a day's noise hold besides: no two days, and no two bounds, share a draw."""
+        return f"/day {day}/{self.ticks}"
 
     def paid(self, audience: str, day: int) -> DayTerms:
         """Return what an audience paid for when it paid a day."""

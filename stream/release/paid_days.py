@@ -22,6 +22,10 @@ KEPT_DAYS = 2
 """Days whose payment is remembered: the one at hand, and the one before where zones of time have changed."""
 
 
+ELSEWHERE = "elsewhere"
+"""Stands for the terms of a day that was paid for a recording: no terms are equal to it."""
+
+
 class Standing(Enum):
     """How a release stands to a day."""
 
@@ -49,6 +53,13 @@ class PaidDays:
         held = self.terms.get(release, {})
         kept = {start: paid for start, paid in held.items() if paid[0] > day.start - KEPT_DAYS * DAY}
         self.terms[release] = kept | {day.start: (day.end, terms)}
+
+    def close_to_others(self, late: PaidDays) -> None:
+        """Take note of days that something else has paid for, whose price buys no other run of the counters."""
+        for release, held in late.terms.items():
+            own = self.terms.setdefault(release, {})
+            for start, (end, _) in held.items():
+                own.setdefault(start, (end, ELSEWHERE))
 
 
 def terms_digest(policy: Policy, release: CountRelease, site: str) -> str:
