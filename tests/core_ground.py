@@ -12,6 +12,7 @@ import orjson
 from stream.keys import LaboratoryKeys
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy, load_policy
+from stream.policy.privacy_day import PrivacyDays
 from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
 from stream.schemas import AUDIT, LEAKAGE, parse_time, rfc3339
 
@@ -153,18 +154,28 @@ def write_csv(path: Path, seen: Iterable[Seen]) -> Path:
     return path
 
 
+def days_of(policy: Policy) -> PrivacyDays | None:
+    """Return the site's privacy days, None where it has none."""
+    site = policy.site[SITE]
+    return None if site.day_starts is None else PrivacyDays(site.day_starts, site.timezone)
+
+
 def messages(
     seen: Sequence[Seen], policy: Policy, rng: random.Random | None = None, *, after: Micros = 180 * MINUTE
 ) -> Iterator[ObservationBatch | Heartbeat]:
-    """Yield one site's log: heartbeats of both sources at each tick, batches cut at random or at ticks only."""
-    tick = policy.site[SITE].tick
+    """Yield one site's log: heartbeats of both sources at each tick, batches cut at random or at ticks only.
+
+    A device has the same name on all days, also where the site has privacy days.
+    """
+    tick, days = policy.site[SITE].tick, days_of(policy)
     sequences = dict.fromkeys(SOURCES, 0)
     waiting: dict[str, list[Row]] = {source: [] for source in SOURCES}
     due = -(-seen[0].time // tick) * tick
 
     def flush(source: str) -> Iterator[ObservationBatch]:
         if waiting[source]:
-            yield ObservationBatch(SITE, source, 1, sequences[source], tuple(waiting[source]))
+            epoch = None if days is None else days.at(waiting[source][0].time)
+            yield ObservationBatch(SITE, source, 1, sequences[source], tuple(waiting[source]), epoch)
             sequences[source] += 1
             waiting[source] = []
 

@@ -146,6 +146,14 @@ def _by_site(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[dict[st
     yield from sites.items()
 
 
+def _pseudonyms(policy: Policy) -> str | dict[str, Any]:
+    """Return when names change: each UTC day, after a salt life, or at some sites with their privacy day."""
+    if policy.pseudonym.ttl is not None:
+        return {"ttl_seconds": policy.pseudonym.ttl / 1e6}
+    days = {name: site.day_starts for name, site in policy.site.items() if site.day_starts is not None}
+    return {"day_starts": days} if days else "daily"
+
+
 def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
     """Return what ``policy show`` reports, as one object."""
     knowledge = Knowledge.of(policy.privacy)
@@ -156,7 +164,7 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
         "w": policy.privacy.w,
         "mobility": None if policy.privacy.mobility is None else policy.privacy.mobility.forward,
         "meetings": [meeting.model_dump() for meeting in policy.privacy.meetings],
-        "pseudonyms": "daily" if policy.pseudonym.ttl is None else {"ttl_seconds": policy.pseudonym.ttl / 1e6},
+        "pseudonyms": _pseudonyms(policy),
         "restricted_topics": policy.restricted.model_dump(),
         "counts": [
             {

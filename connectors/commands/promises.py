@@ -243,14 +243,22 @@ def _rules(release: AttributeRelease, model: DayModel | None) -> Iterator[str]:
 
 
 def _rest(policy: Policy) -> Iterator[str]:
-    names = "each UTC day" if policy.pseudonym.ttl is None else f"every {policy.pseudonym.ttl / 1e6:g} s"
     yield (
-        f"Pseudonyms change {names}. Largest factor allowed: {policy.privacy.max_factor:.4g} (max_factor), for any "
+        f"Pseudonyms change {_when_names_change(policy)}. "
+        f"Largest factor allowed: {policy.privacy.max_factor:.4g} (max_factor), for any "
         "coalition with the counts of the attribute's own zone; counts of other zones, where people go, are not in it."
     )
     kept = [what for what, on in (("stays", policy.restricted.presence), ("counts", policy.restricted.occupancy)) if on]
     if kept:
         yield f"Restricted topics hold the true {' and '.join(kept)}: whoever reads them is promised nothing."
+
+
+def _when_names_change(policy: Policy) -> str:
+    if policy.pseudonym.ttl is not None:
+        return f"every {policy.pseudonym.ttl / 1e6:g} s"
+    days = {name: site for name, site in policy.site.items() if site.day_starts is not None}
+    at_sites = [f"at {site.day_starts} ({site.timezone}) at {name}" for name, site in days.items()]
+    return ", ".join([*at_sites, *(["each UTC day"] if len(days) < len(policy.site) else [])])
 
 
 def _number(value: float | None) -> str:

@@ -33,7 +33,7 @@ from connectors.files.text_rows import Tally, lines_of, open_text, rows_of
 from connectors.sink import Message
 from stream.policy.document import Policy
 from stream.records import DAY, Micros
-from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
+from stream.sensing.pseudonyms import is_locally_administered, names_by_site
 
 COLUMNS = ("time", "device", "access_point", "site")
 PAUSE_ROWS = 256
@@ -70,8 +70,7 @@ class ObservationFile:
         self._stretches = Stretches()
         self._span: tuple[Micros, Micros] | None = None
         self._rules = RowRules(policy)
-        ttl = policy.pseudonym.ttl
-        self._names = Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl)
+        self._names = names_by_site(policy, key)
         self._identity = _identities()
 
     @property
@@ -142,7 +141,8 @@ class ObservationFile:
             self.tally.outside += 1
             return
         self.tally.locally_administered += is_locally_administered(address)
-        name = bytes.fromhex(self._names.name(address, self._names.epoch(time)))
+        names = self._names[site]
+        name = bytes.fromhex(names.name(address, names.epoch(time)))
         self._rows.add((time, place, name, line, self._identity(address)))
         self._stretches.add(time)
 

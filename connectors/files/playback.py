@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from connectors.files.row_sort import Packed
 from connectors.sink import Message
 from stream.policy.document import Policy
-from stream.records import Heartbeat, Micros, ObservationBatch, Row
+from stream.records import Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
 from stream.schemas import LATEST
 from stream.sensing.pseudonyms import Pseudonyms
 
@@ -39,17 +39,30 @@ class _Seen(NamedTuple):
     name: bytes
 
 
+class _Open(NamedTuple):
+    """Rows that wait for a batch to be full."""
+
+    epoch: PrivacyDay | None
+    """The privacy day of all of them, where names are by such days."""
+    rows: list[Row]
+
+
 class Playback:
     """A recording on its way into the log, from its first instant on."""
 
     def __init__(
-        self, policy: Policy, names: Pseudonyms, points: list[tuple[str, str]], asked: Range, first: Micros
+        self,
+        policy: Policy,
+        names: Mapping[str, Pseudonyms],
+        points: list[tuple[str, str]],
+        asked: Range,
+        first: Micros,
     ) -> None:
-        """Take radio address and site of each place that rows name, and when the range begins: the session."""
+        """Take names by site, radio address and site of each place in rows, and when the range begins: the session."""
         self._policy, self._names, self._points, self._asked = policy, names, points, asked
         self._first = first
         self._seen: dict[str, dict[int, _Seen]] = {site: {} for site in policy.site}
-        self._open: dict[str, list[Row]] = {}
+        self._open: dict[str, _Open] = {}
         self._sequences: Counter[str] = Counter()
         self._ticks: dict[str, Micros] = {}
 
@@ -68,8 +81,11 @@ class Playback:
         """Take a row that comes next; yield the batch that it fills."""
         time, place, name, _, device = row
         radio, site = self._points[place]
-        epoch = self._names.epoch(time)
-        rows, seen = self._open.setdefault(site, []), self._seen[site]
+        names, seen = self._names[site], self._seen[site]
+        epoch, day = names.epoch(time), names.day(time)
+        if site in self._open and self._open[site].epoch != day:
+            yield from self._flush(site)
+        rows = self._open.setdefault(site, _Open(day, [])).rows
         before = seen.get(device)
         if before is not None and before.epoch < epoch and time - before.time <= self._policy.site[site].validity:
             rows.append(Row(before.name.hex(), None, time))
@@ -79,10 +95,10 @@ class Playback:
             yield from self._flush(site)
 
     def _flush(self, site: str) -> Iterator[ObservationBatch]:
-        rows = self._open.pop(site, None)
-        if rows:
-            source = self._policy.site[site].sources[0]
-            yield ObservationBatch(site, source, self._first, self._sequences[site], tuple(rows))
+        waiting = self._open.pop(site, None)
+        if waiting is not None:
+            source, rows = self._policy.site[site].sources[0], tuple(waiting.rows)
+            yield ObservationBatch(site, source, self._first, self._sequences[site], rows, waiting.epoch)
             self._sequences[site] += 1
 
     def advance(self, time: Micros) -> Iterator[Message]:

@@ -20,8 +20,8 @@ from connectors.snmp.places import Place, Places
 from connectors.snmp.profiles import OBSERVATIONS, Kind
 from connectors.snmp.traps import Trap
 from stream.policy.document import Policy
-from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered
+from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
+from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered, names_by_site
 
 COLLAPSE: Micros = 5 * SECOND
 """Sightings of a device in the zone of its last kept one are dropped for so long."""
@@ -47,6 +47,8 @@ class SiteLimits:
     """V: how long a sighting holds, and how long the connector remembers a device."""
     max_devices: int
     """Far above any real building; the device beyond it shuts the site."""
+    names: Pseudonyms
+    """How its devices are named."""
 
 
 class Outcome(NamedTuple):
@@ -66,32 +68,31 @@ class Ingest:
         *,
         access_points: Mapping[str, tuple[str, str]],
         sites: Mapping[str, SiteLimits],
-        pseudonyms: Pseudonyms,
         aliases: Mapping[str, str] | None = None,
         base_radios: Iterable[str] = (),
         start: Micros | None = None,
     ) -> None:
-        """Take radio address (lower case, colons) -> (site, zone), the sites, and how to name devices.
+        """Take radio address (lower case, colons) -> (site, zone), and the sites.
 
         ``aliases`` maps an access point's name, or the IP address of one that sends its own traps, to its
         radio address. ``base_radios`` are addresses of ``access_points`` with the bits that their BSSIDs share,
         such as ``24:de:c6:cc:dd:e0/44``. ``start`` switches to the laboratory's uptime mode: what uptime 0 stands for.
         Raises ``UsageError`` for an access point of no site, an alias or base radio of no access point.
         """
-        self._sites, self._pseudonyms, self._start = dict(sites), pseudonyms, start
+        self._sites, self._start = dict(sites), start
         self._places = Places(access_points, sites, aliases or {}, base_radios)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
 
     @classmethod
     def of_policy(cls, policy: Policy, key: bytes, *, start: Micros | None = None) -> Ingest:
         """Return the ingest that a policy describes; ``key`` is the pseudonym key."""
-        ttl = policy.pseudonym.ttl
+        names = names_by_site(policy, key)
         return cls(
             access_points=policy.access_points(),
             sites={
-                name: SiteLimits(site.sources, site.validity, site.max_devices) for name, site in policy.site.items()
+                name: SiteLimits(site.sources, site.validity, site.max_devices, names[name])
+                for name, site in policy.site.items()
             },
-            pseudonyms=Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl),
             aliases={
                 name: zone.radios[0]
                 for site in policy.site.values()
@@ -152,16 +153,17 @@ class Ingest:
         """
         site, zone, radio = place
         batch, limits, seen = (site, source), self._sites[site], state.seen[site]
-        epoch = self._pseudonyms.epoch(time)
+        names = limits.names
+        epoch = names.epoch(time)
         last = seen.get(client)
         if last is not None and time - last.time > limits.validity:
             last = None  # the grid has not come by since
         if last is not None and last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
             return Outcome(COLLAPSED, last.batch)
-        names = self._pseudonyms.outlived(client, time, limits.validity, None if last is None else last.epoch)
-        rows = [Row(name, None, time) for name in names]
-        rows.append(Row(self._pseudonyms.name(client, epoch), radio, time))
-        self._add(state, batch, rows)
+        earlier = names.outlived(client, time, limits.validity, None if last is None else last.epoch)
+        rows = [Row(name, None, time) for name in earlier]
+        rows.append(Row(names.name(client, epoch), radio, time))
+        self._add(state, batch, rows, names.day(time))
         if last is None or time >= last.time:
             seen[client] = Kept(time, epoch, zone, batch)
         if is_locally_administered(client):
@@ -170,14 +172,14 @@ class Ingest:
             self._shut_site(state, site)
         return Outcome(None, batch)
 
-    def _add(self, state: IngestState, batch: BatchKey, rows: list[Row]) -> None:
+    def _add(self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None) -> None:
         """Put rows into one batch: the ends of a device's earlier names and its sighting stay together."""
         waiting = state.open.get(batch)
-        if waiting is not None and len(waiting.rows) + len(rows) > BATCH_ROWS:
+        if waiting is not None and (len(waiting.rows) + len(rows) > BATCH_ROWS or waiting.epoch != epoch):
             self._close(state, batch)
             waiting = None
         if waiting is None:
-            waiting = state.open[batch] = OpenBatch(state.now)
+            waiting = state.open[batch] = OpenBatch(state.now, epoch)
         waiting.rows += rows
         if len(waiting.rows) >= BATCH_ROWS - 1:  # room for a pair
             self._close(state, batch)
@@ -247,4 +249,5 @@ class Ingest:
         if waiting is not None:
             sequence = state.sequences.get(batch, 0)
             state.sequences[batch] = sequence + 1
-            state.ready.append(ObservationBatch(*batch, state.session, sequence, tuple(waiting.rows)))
+            rows = tuple(waiting.rows)
+            state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch))

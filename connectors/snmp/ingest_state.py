@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from connectors.sink import Message
-from stream.records import Micros, Row
+from stream.records import Micros, PrivacyDay, Row
 
 UNKNOWN_LISTED = 256
 """So many unknown access points are remembered by address; further ones are only counted."""
@@ -33,6 +33,8 @@ class OpenBatch:
     """Rows that wait for the end of the batching delay."""
 
     since: Micros
+    epoch: PrivacyDay | None
+    """The privacy day of all its rows, where names are by such days."""
     rows: list[Row] = field(default_factory=list)
 
 

@@ -1,14 +1,15 @@
 """Keyed, rotating stand-ins for radio addresses.
 
 A name is the first 64 bits of HMAC-SHA-256 (RFC 2104) over the address, under a key of its own for each
-epoch. An epoch is the UTC day of the observation; in TTL mode it is one salt life, as in the thesis' salted
-re-hash (Ghayyur). Without the key a name says nothing; with it, 2**48 addresses are quickly tried: who holds
-the key can undo every name it ever made. Two of n addresses share a name with probability about n**2 / 2**65.
+epoch. An epoch is the UTC day of the observation; at a site that has privacy days it is one of these, and names
+are then of that site alone; in TTL mode it is one salt life, as in the thesis' salted re-hash (Ghayyur).
+Without the key a name says nothing; with it, 2**48 addresses are quickly tried: who holds the key can undo every
+name it ever made. Two of n addresses share a name with probability about n**2 / 2**65.
 
     symbol   name           meaning
     k        key            the connector's pseudonym key
     k_e      epoch key      HMAC(k, label || epoch)
-    e        epoch          floor(t / length), counted from 1970-01-01T00:00Z
+    e        epoch          floor(t / length), counted from 1970-01-01T00:00Z, or the privacy day's number
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from stream.errors import UsageError
-from stream.records import DAY, EPOCH, Micros
+from stream.policy.document import Policy
+from stream.policy.privacy_day import PrivacyDays
+from stream.records import DAY, EPOCH, Micros, PrivacyDay
 
 _CACHED_NAMES = 65_536
 _CACHED_EPOCHS = 4
@@ -32,12 +35,16 @@ def is_locally_administered(mac: bytes) -> bool:
 class Pseudonyms:
     """Names by epoch: the same address has one name within an epoch and an unrelated one in the next."""
 
-    def __init__(self, epoch_key: Callable[[int], bytes], length: Micros = DAY) -> None:
+    def __init__(
+        self, epoch_key: Callable[[int], bytes], length: Micros = DAY, days: PrivacyDays | None = None
+    ) -> None:
+        """Take the key of each epoch, and how long one is, or the privacy days that epochs are."""
         if length <= 0:
             msg = f"length: must be positive, got {length}"
             raise UsageError(msg)
         self._epoch_key = epoch_key
         self._length = length
+        self._days = days
         self._keys: dict[int, bytes] = {}
         self._epoch = 0
         self._names: dict[bytes, str] = {}
@@ -46,7 +53,7 @@ class Pseudonyms:
     def daily(cls, key: bytes) -> Pseudonyms:
         """Return names that change at each UTC midnight; ``key`` at least 16 octets, else ``UsageError``."""
         _check_key(key)
-        return cls(lambda day: _derive(key, b"day", (EPOCH.date() + timedelta(days=day)).isoformat()))
+        return cls(lambda day: _derive(key, b"day", _date(day)))
 
     @classmethod
     def rotating(cls, key: bytes, ttl: Micros) -> Pseudonyms:
@@ -57,9 +64,19 @@ class Pseudonyms:
         _check_key(key)
         return cls(lambda salt: _derive(key, b"ttl", f"{ttl}/{salt}"), ttl)
 
+    @classmethod
+    def by_privacy_day(cls, key: bytes, site: str, days: PrivacyDays) -> Pseudonyms:
+        """Return names of one site, which change where its privacy day starts."""
+        _check_key(key)
+        return cls(lambda day: _derive(key, b"privacy day", f"{site}/{_date(day)}"), days=days)
+
     def epoch(self, time: Micros) -> int:
         """Return the epoch that an observation at ``time`` belongs to."""
-        return time // self._length
+        return time // self._length if self._days is None else self._days.at(time).number
+
+    def day(self, time: Micros) -> PrivacyDay | None:
+        """Return the privacy day for which an observation at ``time`` is named; None where epochs are none."""
+        return None if self._days is None else self._days.at(time)
 
     def name(self, mac: bytes, epoch: int) -> str:
         """Return the device's name in an epoch, 16 hexadecimal digits."""
@@ -95,10 +112,26 @@ class Pseudonyms:
         return key
 
 
+def names_by_site(policy: Policy, key: bytes) -> dict[str, Pseudonyms]:
+    """Return how the devices of each site are named; sites without privacy days share their names."""
+    ttl = policy.pseudonym.ttl
+    shared = Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl)
+    return {
+        name: shared
+        if site.day_starts is None
+        else Pseudonyms.by_privacy_day(key, name, PrivacyDays(site.day_starts, site.timezone))
+        for name, site in policy.site.items()
+    }
+
+
 def _check_key(key: bytes) -> None:
     if len(key) < 16:
         msg = f"pseudonym key: must have at least 16 octets, got {len(key)}"
         raise UsageError(msg)
+
+
+def _date(number: int) -> str:
+    return (EPOCH.date() + timedelta(days=number)).isoformat()
 
 
 def _derive(key: bytes, mode: bytes, epoch: str) -> bytes:

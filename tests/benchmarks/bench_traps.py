@@ -62,8 +62,7 @@ class Forget:
 async def own() -> None:
     ingest = Ingest(
         access_points={mac: ("site", f"zone{n}") for n, mac in enumerate(RADIOS)},
-        sites={"site": SiteLimits(("127.0.0.1",), 600_000_000, 20_000)},
-        pseudonyms=Pseudonyms.daily(bytes(32)),
+        sites={"site": SiteLimits(("127.0.0.1",), 600_000_000, 20_000, Pseudonyms.daily(bytes(32)))},
     )
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     sink = Forget()

@@ -66,8 +66,7 @@ class Log:
 async def receiving(sink: Any) -> AsyncIterator[Any]:
     ingest = Ingest(
         access_points={MAC: ("dbh", "2065")},
-        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 100)},
-        pseudonyms=NAMES,
+        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 100, NAMES)},
         aliases={"2065-clwa": MAC, "127.0.0.1": MAC},
     )
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)

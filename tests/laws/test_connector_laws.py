@@ -48,8 +48,7 @@ def counted(traps: Any, restarts: Any, names: Any) -> Any:
     core = {
         source: Ingest(
             access_points={radio: ("dbh", zone) for radio, zone in RADIOS.items()},
-            sites={"dbh": SiteLimits((source,), VALIDITY, 1000)},
-            pseudonyms=names(),
+            sites={"dbh": SiteLimits((source,), VALIDITY, 1000, names())},
         )
         for source in SOURCES
     }

@@ -266,8 +266,7 @@ def test_two_orders_of_arrival_meet_in_the_same_windows_ever_after() -> None:
 RADIOS = {zone: f"5c:52:1e:00:00:0{n}" for n, zone in enumerate(ZONES)}
 INGEST = Ingest(
     access_points={radio: ("dbh", zone) for zone, radio in RADIOS.items()},
-    sites={"dbh": SiteLimits(("c",), V, 10)},
-    pseudonyms=Pseudonyms.daily(bytes(16)),
+    sites={"dbh": SiteLimits(("c",), V, 10, Pseudonyms.daily(bytes(16)))},
 )
 SENSE = sense(
     access_points={radio: zone for zone, radio in RADIOS.items()},

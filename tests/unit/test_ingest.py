@@ -47,13 +47,17 @@ ANNE, BERT = bytes.fromhex("3c0000000001"), bytes.fromhex("3c0000000002")
 
 
 def ingest(
-    validity: int = 10 * MINUTE, max_devices: int = 100, places: dict[str, tuple[str, str]] = PLACES, **more: Any
+    validity: int = 10 * MINUTE,
+    max_devices: int = 100,
+    places: dict[str, tuple[str, str]] = PLACES,
+    names: Pseudonyms = NAMES,
+    **more: Any,
 ) -> Ingest:
     sites = {
-        "dbh": SiteLimits((CONTROLLER,), validity, max_devices),
-        "ics": SiteLimits((CONTROLLER, OTHER), validity, max_devices),
+        "dbh": SiteLimits((CONTROLLER,), validity, max_devices, names),
+        "ics": SiteLimits((CONTROLLER, OTHER), validity, max_devices, names),
     }
-    return Ingest(access_points=places, sites=sites, **({"pseudonyms": Pseudonyms.daily(KEY)} | more))
+    return Ingest(access_points=places, sites=sites, **more)
 
 
 def trap(client: bytes = ANNE, access_point: str = LOBBY, kind: Kind = Kind.ASSOCIATE, **more: Any) -> Trap:
@@ -364,7 +368,7 @@ def test_two_connectors_of_a_site_end_each_others_names_at_midnight() -> None:
 
 
 def test_ttl_mode_ends_names_at_each_salt_life() -> None:
-    c = Connector(ingest(pseudonyms=Pseudonyms.rotating(KEY, MINUTE)))
+    c = Connector(ingest(names=Pseudonyms.rotating(KEY, MINUTE)))
     for n in range(4):
         c.hear(NOON + n * MINUTE)
     found = rows(c.drain())
@@ -373,7 +377,7 @@ def test_ttl_mode_ends_names_at_each_salt_life() -> None:
 
 
 def test_names_of_many_salt_lives_and_their_sighting_share_a_batch_of_at_most_a_thousand_rows() -> None:
-    c = Connector(ingest(pseudonyms=Pseudonyms.rotating(KEY, 11 * SECOND)))
+    c = Connector(ingest(names=Pseudonyms.rotating(KEY, 11 * SECOND)))
     for n in range(90):
         c.hear(NOON, trap(n.to_bytes(6, "big")))
     for batch in c.drain():

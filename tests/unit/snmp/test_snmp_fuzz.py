@@ -82,8 +82,7 @@ def connector() -> Ingest:
     places = {"f8:4f:57:ab:cd:ef": ("dbh", "2065"), "24:de:c6:cc:dd:e0": ("dbh", "2066")}
     return Ingest(
         access_points=places,
-        sites={"dbh": SiteLimits((SOURCE,), 10 * MINUTE, 200_000)},
-        pseudonyms=Pseudonyms.daily(bytes(32)),
+        sites={"dbh": SiteLimits((SOURCE,), 10 * MINUTE, 200_000, Pseudonyms.daily(bytes(32)))},
         aliases={"2065-CLWA": "f8:4f:57:ab:cd:ef", SOURCE: "24:de:c6:cc:dd:e0"},
         base_radios=["24:de:c6:cc:dd:e0/44"],
     )

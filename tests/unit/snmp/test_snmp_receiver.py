@@ -66,8 +66,7 @@ def clock() -> AnchoredClock:
 async def receiving(sink: Log, address: tuple[str, int] = ("127.0.0.1", 0), **more: Any) -> AsyncIterator[Receiver]:
     ingest = Ingest(
         access_points={mac: ("dbh", f"zone{n}") for n, mac in enumerate(RADIOS)},
-        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000)},
-        pseudonyms=Pseudonyms.daily(bytes(32)),
+        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000, Pseudonyms.daily(bytes(32)))},
     )
     settings: dict[str, Any] = {
         "ingest": ingest,
@@ -191,8 +190,7 @@ async def test_a_stand_alone_access_point_is_known_by_its_address_also_at_a_sock
     sink = Log()
     alone = Ingest(
         access_points={RADIOS[0]: ("dbh", "zone0")},
-        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 100)},
-        pseudonyms=Pseudonyms.daily(bytes(32)),
+        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 100, Pseudonyms.daily(bytes(32)))},
         aliases={"127.0.0.1": RADIOS[0]},
     )
     joined = varbind("1.3.6.1.4.1.25053.2.1.2.15.0", octets(b"5c:52:e:12:34:56"))
@@ -352,8 +350,7 @@ async def test_a_site_with_too_many_devices_is_shut_with_an_alarm_and_its_inform
     sink = Log()
     small = Ingest(
         access_points={RADIOS[0]: ("dbh", "zone0")},
-        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 2)},
-        pseudonyms=Pseudonyms.daily(bytes(32)),
+        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 2, Pseudonyms.daily(bytes(32)))},
     )
     with structlog.testing.capture_logs() as logs:
         async with receiving(sink, ingest=small) as receiver:
@@ -431,8 +428,7 @@ async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_
     sink, hands = Log(), Hands(1_700_000_000 * SECOND)
     ingest = Ingest(
         access_points={RADIOS[0]: ("dbh", "zone0")},
-        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000)},
-        pseudonyms=Pseudonyms.daily(bytes(32)),
+        sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000, Pseudonyms.daily(bytes(32)))},
     )
     receiver = Receiver(("127.0.0.1", 0), ingest=ingest, sink=sink, senders=SENDERS, clock=hands)
     received = hands.time
