@@ -6,127 +6,15 @@ prints a table for people or, with ``--json``, one object. Exit code 2 when the 
 
 from __future__ import annotations
 
-import json
-import math
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
-import orjson
 from rich.console import Console
 from rich.table import Table
 
+from connectors.commands.models import JSON, MODEL, answer_of, print_json
 from stream.accounting.leakage import questions
 from stream.accounting.leakage.information import bits
-from stream.errors import UsageError
-from stream.schemas import json_float
-
-Model = dict[str, Any]
-
-#: A direction that is not known may be left out or written as null.
-_MAY_BE_NULL = ("backward", "forward")
-
-_MODEL = click.argument("model", metavar="FILE|-", type=click.Path(allow_dash=True, dir_okay=False))
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
-class ModelError(click.ClickException):
-    """The model cannot be used; the message names the entry and the rule."""
-
-    exit_code = 2
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ModelError(message)
-
-
-def _read(path: str) -> Model:
-    """Return the JSON object in a file, or on standard input for ``-``."""
-    try:
-        text = click.get_text_stream("stdin").read() if path == "-" else Path(path).read_text("utf-8")
-        model = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_Literal, parse_int=_integer, parse_float=_decimal
-        )
-    except (OSError, UnicodeDecodeError) as error:
-        _refuse(f"{path}: cannot be read: {error}")
-    except RecursionError:
-        _refuse(f"{path}: is nested too deeply")
-    except json.JSONDecodeError as error:
-        _refuse(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}")
-    if not isinstance(model, dict):
-        _refuse(f"{path}: must be one JSON object")
-    return model
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> Model:
-    found: Model = {}
-    for key, value in pairs:
-        if key in found:
-            _refuse(f"{_quoted(key)} is given twice")
-        found[key] = value
-    return found
-
-
-class _Literal(str):
-    """A literal that is no number (NaN, Infinity) or that no double holds: refused where it stands, by name."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _integer(literal: str) -> int | _Literal:
-    return int(literal) if len(literal) < sys.float_info.max_10_exp else _Literal(literal)
-
-
-def _decimal(literal: str) -> float | _Literal:
-    value = float(literal)
-    return _Literal(literal) if math.isinf(value) else value
-
-
-def _quoted(key: str) -> str:
-    """Return a key as it stands in JSON, shortened: no control character reaches the screen."""
-    return json.dumps(key if len(key) <= 60 else f"{key[:57]}...")
-
-
-def _answer(
-    ask: Callable[..., questions.Answer],
-    path: str,
-    required: tuple[str, ...],
-    optional: tuple[str, ...] = (),
-    **options: object,
-) -> questions.Answer:
-    """Call a question with the fields of the model; refuse unknown and missing ones by name."""
-    fields = (*required, *optional)
-    model = _read(path)
-    for key in model:
-        if key not in fields:
-            _refuse(f"{path}: unknown entry {_quoted(key)}; known are {', '.join(fields)}")
-        if model[key] is None and key not in _MAY_BE_NULL:
-            _refuse(f'{path}: the entry "{key}" must not be null')
-    missing = [name for name in required if name not in model]
-    if missing:
-        _refuse(f'{path}: the entry "{missing[0]}" is missing')
-    try:
-        return ask(**model, **options)
-    except UsageError as error:
-        raise ModelError(f"{path}: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    """Return an answer with infinities as the string "inf"."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return json_float(value) if isinstance(value, float) else value
-
-
-def _print_json(answer: questions.Answer) -> None:
-    click.echo(orjson.dumps(_plain(answer)).decode())
 
 
 def _print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
@@ -150,17 +38,17 @@ def leakage() -> None:
 
 
 @leakage.command("osdp")
-@_MODEL
-@_JSON
+@MODEL
+@JSON
 def _osdp(model: str, as_json: bool) -> None:
     """Odds that records are sensitive, after released and withheld values of dependent attributes.
 
     FILE holds joint (probability per pattern, a digit per attribute, 0 = sensitive), epsilon, queries (how
     often each was asked) and released (how many of those were released).
     """
-    answer = _answer(questions.osdp, model, ("joint", "epsilon"), ("queries", "released"))
+    answer = answer_of(questions.osdp, model, ("joint", "epsilon"), ("queries", "released"))
     if as_json:
-        return _print_json(answer)
+        return print_json(answer)
     rows = [
         [i, a["prior_odds"], a["factor"], a["posterior_odds"], worst, a["pairwise_factor"]]
         for i, (a, worst) in enumerate(zip(answer["attributes"], answer["worst_factor"], strict=True))
@@ -171,10 +59,10 @@ def _osdp(model: str, as_json: bool) -> None:
 
 
 @leakage.command("prior")
-@_MODEL
+@MODEL
 @click.option("--method", type=click.Choice(["exact", "full", "fast"]), default="exact", show_default=True)
 @click.option("--keep", type=click.IntRange(min=1), help="Nodes kept per layer, with --method fast.")
-@_JSON
+@JSON
 def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
     """Leakage of a noisy sum to every adversary who knows some of the tuples.
 
@@ -182,36 +70,36 @@ def _prior(model: str, method: str, keep: int | None, as_json: bool) -> None:
     linear query, weights. The methods full and fast are the paper's chain rule: heuristics, not bounds.
     """
     required = ("domains", "joint", "scale")
-    answer = _answer(questions.prior, model, required, ("weights",), method=method, keep=keep)
+    answer = answer_of(questions.prior, model, required, ("weights",), method=method, keep=keep)
     _print_adversaries(answer, as_json, "" if method == "exact" else "heuristic: may be below the truth")
 
 
 @leakage.command("gaussian")
-@_MODEL
-@_JSON
+@MODEL
+@JSON
 def _gaussian(model: str, as_json: bool) -> None:
     """Leakage of a noisy sum of Gaussian tuples, in closed form.
 
     FILE holds covariance, range (largest difference of two values) and scale (of the Laplace noise).
     """
-    answer = _answer(questions.gaussian, model, ("covariance", "range", "scale"), ("weights",))
+    answer = answer_of(questions.gaussian, model, ("covariance", "range", "scale"), ("weights",))
     _print_adversaries(answer, as_json, "")
 
 
 def _print_adversaries(answer: questions.Answer, as_json: bool, note: str) -> None:
     if as_json:
-        return _print_json(answer)
+        return print_json(answer)
     rows = [[a["target"], ", ".join(map(str, a["knows"])) or "nothing", a["leakage"]] for a in answer["adversaries"]]
     title = f"Largest leakage {_cell(answer['leakage'])}"
     return _print_table(title, ["attacks", "knows", "leakage"], rows, note)
 
 
 @leakage.command("temporal")
-@_MODEL
+@MODEL
 @click.option("--target", type=float, help="Find epsilons for this total leakage.")
 @click.option("--horizon", type=click.IntRange(min=1), help="Number of releases, with --target.")
 @click.option("--method", type=click.Choice(["bound", "quantified"]), help="How to find them [bound].")
-@_JSON
+@JSON
 def _temporal(model: str, target: float | None, horizon: int | None, method: str | None, as_json: bool) -> None:
     """Leakage of a stream of releases to someone who knows how people move.
 
@@ -223,9 +111,9 @@ def _temporal(model: str, target: float | None, horizon: int | None, method: str
         raise click.UsageError("--target and --horizon go together, --method with them")
     matrices, epsilon = ("backward", "forward", "stationary"), ("epsilon",)
     required, optional = (epsilon, matrices) if target is None else ((), (*matrices, *epsilon))
-    answer = _answer(questions.temporal, model, required, optional, target=target, horizon=horizon, method=method)
+    answer = answer_of(questions.temporal, model, required, optional, target=target, horizon=horizon, method=method)
     if as_json:
-        return _print_json(answer)
+        return print_json(answer)
     return _print_temporal(answer)
 
 
@@ -240,12 +128,30 @@ def _print_temporal(answer: questions.Answer) -> None:
     return _print_table("Temporal leakage", ["release", *names], rows)
 
 
+@leakage.command("compose")
+@MODEL
+@JSON
+def _compose(model: str, as_json: bool) -> None:
+    """What a list of noisy releases costs together: the epsilons added up, and epsilon at a small delta.
+
+    FILE holds delta, releases (each with noise: laplace with epsilon, gaussian with sigma, pure with epsilon; and
+    times, the values that the change alters by one) and group (devices that change together).
+    """
+    answer = answer_of(questions.compose, model, ("delta", "releases"), ("group",))
+    if as_json:
+        return print_json(answer)
+    epsilon, delta = answer["epsilon"], answer["delta"]
+    rows: list[list[Any]] = [["pure", epsilon["pure"], 0], ["approximate", epsilon["approximate"], delta]]
+    note = "pure: added up; approximate: holds at this delta only"
+    return _print_table("Composition", ["", "epsilon", "delta"], rows, note)
+
+
 @click.command()
-@_MODEL
+@MODEL
 @click.option("--budget", type=float, required=True, help="Total information T, in nats.")
 @click.option("--objective", type=click.Choice(["releases", "epsilon"]), default="releases", show_default=True)
 @click.option("--cap", type=float, help="Largest epsilon.")
-@_JSON
+@JSON
 def optimise(model: str, budget: float, objective: str, cap: float | None, as_json: bool) -> None:
     """Choose epsilons of attributes from an information target, with a bound on what any could give.
 
@@ -253,9 +159,9 @@ def optimise(model: str, budget: float, objective: str, cap: float | None, as_js
     other objective's choice stands beside the one asked for, which is marked with *.
     """
     fields = ("queries", "weights")
-    answer = _answer(questions.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
+    answer = answer_of(questions.optimise, model, ("joint",), fields, budget=budget, objective=objective, cap=cap)
     if as_json:
-        return _print_json(answer)
+        return print_json(answer)
     return _print_choices(answer, answer["other"])
 
 

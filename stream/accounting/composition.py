@@ -53,6 +53,9 @@ MOST_TIMES, MOST_GROUP, MOST_KINDS = 10**6, 100, 64
 LEAST_EPSILON, MOST_EPSILON = Decimal("1e-9"), Decimal(10**4)
 LEAST_VARIANCE = Fraction(1, 100)
 
+#: Largest spread of a sum of Laplace losses, in devices, that is convolved (two seconds).
+WIDEST_SHIFT = 3000
+
 #: What rounding losses up to a grid may add to the answer, as a share of it.
 ROUNDED_UP = 0.002
 
@@ -167,6 +170,9 @@ def together(releases: Sequence[Noise]) -> list[Noise]:
 def _law(run: Laplace | Gaussian, group: int) -> LossLaw:
     if isinstance(run, Gaussian):
         return gaussian_law(run.variance, group, run.times)
+    if group * group * run.times > WIDEST_SHIFT**2:
+        width = group * math.sqrt(run.times)
+        raise UsageError(f"group times the square root of times must be at most {WIDEST_SHIFT}, got {width:g}")
     return laplace_law(run.epsilon, group, run.times)
 
 

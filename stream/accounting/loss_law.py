@@ -8,7 +8,7 @@ on a lattice, so that the convolution is a finite sum and nothing is rounded to 
   any e-DP release can do (Kairouz, Oh, Viswanath 2015), and the sum of N is binomial.
 * discrete Gaussian of variance v against a shift of k: (k² - 2kx) / 2v at outcome x. The sum of N outcomes decides. For
   a standard deviation of at least ``SMOOTH`` its law is that of a discrete Gaussian of variance Nv to a factor of
-  exp(10 N e^(-π² v)), below 1e-30 of one (Kairouz, Liu, Steinke 2021, on sums); below that it is convolved.
+  exp(10 N e^(-π² v)), within 1e-10 for a million (Kairouz, Liu, Steinke 2021, on sums); below that it is convolved.
 
 delta(E) = E_P[max(0, 1 - e^(E - loss))] is the smallest delta for which the releases are (E, delta)-private. All of it
 is + - * / in a fixed order (no BLAS, no library's exp), so that a noise scale calibrated from it is one everywhere.
@@ -33,7 +33,7 @@ TAIL = 1e-24
 REACH = 11
 
 #: From this standard deviation on, a sum of discrete Gaussians is one.
-SMOOTH = 3
+SMOOTH = 2
 
 #: Largest standard deviation of a sum that is laid out point by point (35 MB).
 WIDEST = 200_000

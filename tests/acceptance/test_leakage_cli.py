@@ -24,6 +24,14 @@ XOR = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}
 OSDP = {"joint": PAIR, "epsilon": [1, 0.5], "queries": [1, 1], "released": [0, 0]}
 PRIOR = {"domains": [[0, 1], [0, 1]], "joint": [[0.3, 0.2], [0.2, 0.3]], "scale": 1}
 GAUSSIAN = {"covariance": [[1, 0.5, -0.3], [0.5, 2, 0.4], [-0.3, 0.4, 1.5]], "range": 2, "scale": 1.5}
+COMPOSE = {
+    "delta": 1e-6,
+    "releases": [
+        {"noise": "laplace", "epsilon": "0.1", "times": 96},
+        {"noise": "gaussian", "sigma": "21.854", "times": 96},
+    ],
+    "group": 1,
+}
 STAY = [[0.9, 0.1], [0.1, 0.9]]
 TEMPORAL = {"backward": STAY, "forward": STAY, "epsilon": [0.1] * 5}
 W = {
@@ -84,6 +92,7 @@ def asked() -> dict[str, Asked]:
         "prior full": ("leakage prior --method full --json", PRIOR),
         "prior fast": ("leakage prior --method fast --keep 2 --json", PRIOR),
         "gaussian": ("leakage gaussian --json", GAUSSIAN),
+        "compose": ("leakage compose --json", COMPOSE),
         "temporal": ("leakage temporal --json", TEMPORAL),
         "stationary": ("leakage temporal --json", {"forward": STAY, "stationary": True, "epsilon": [0.1] * 5}),
         "backward": ("leakage temporal --json", {"backward": [[1, 0], [0.1, 0.9]], "epsilon": [0.2, 0.1]}),
@@ -132,6 +141,25 @@ def test_gaussian_has_the_form_of_prior(asked: Any) -> None:
     found = {(a["target"], tuple(a["knows"])): a["leakage"] for a in report["adversaries"]}
     assert found[0, (2,)] == report["leakage"] == pytest.approx(2.156028, abs=1e-6)
     assert found[1, (2,)] == pytest.approx(1.741784, abs=1e-6)
+
+
+def test_compose(asked: Any) -> None:
+    report = asked["compose"].answer
+    assert list(report) == ["epsilon", "delta"]
+    assert report["epsilon"] == {"pure": "inf", "approximate": pytest.approx(5.24, rel=0.005)}
+    assert report["delta"] == 1e-6
+
+
+def test_the_accountant_is_loaded_only_where_noises_are_mixed() -> None:
+    """It takes half a second, which no other verb, and no stream, waits for."""
+    source = (
+        "import sys, connectors.cli, connectors.commands.leakage, stream.pipeline\n"
+        "from stream.accounting.leakage.questions import compose\n"
+        "compose(delta=1e-6, releases=[{'noise': 'gaussian', 'sigma': 22, 'times': 96}])\n"
+        "sys.exit('dp_accounting' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_temporal(asked: Any) -> None:

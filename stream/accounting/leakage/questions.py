@@ -11,6 +11,7 @@ a float here and the string "inf" in JSON. A malformed model raises ``UsageError
 | prior    | a noisy sum, seen by adversaries who know some of the tuples                   | prior, chain           |
 | gaussian | the same for Gaussian tuples                                                   | prior                  |
 | temporal | a stream of releases, seen by one who knows how people move; epsilons for it   | temporal, mobility     |
+| compose  | what many noisy releases cost together, in (epsilon, delta)                    | composed, composition  |
 | optimise | epsilons of attributes for a target of information                             | information, optimiser |
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 from stream.accounting.leakage import optimiser
 from stream.accounting.leakage.chain_rule import fast_search, full_search
 from stream.accounting.leakage.collusion import pairwise_factors
+from stream.accounting.leakage.composed import compose
 from stream.accounting.leakage.dependence import factors, prior_odds
 from stream.accounting.leakage.entries import Floats, positive, shown, stochastic, vector, whole, wholes
 from stream.accounting.leakage.exclusion import posterior_odds
@@ -43,7 +45,7 @@ from stream.accounting.leakage.temporal import (
 )
 from stream.errors import UsageError
 
-__all__ = ["Answer", "gaussian", "optimise", "osdp", "prior", "temporal"]
+__all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
 
 Answer = dict[str, Any]
 

@@ -18,6 +18,14 @@ XOR = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}
 OSDP = {"joint": PAIR, "epsilon": [1, 0.5], "queries": [1, 1], "released": [0, 0]}
 PRIOR = {"domains": [[0, 1], [0, 1]], "joint": [[0.3, 0.2], [0.2, 0.3]], "scale": 1}
 GAUSSIAN = {"covariance": [[1, 0.5], [0.5, 2]], "range": 2, "scale": 1.5}
+COMPOSE = {
+    "delta": 1e-6,
+    "releases": [
+        {"noise": "laplace", "epsilon": "0.1", "times": 96},
+        {"noise": "gaussian", "sigma": "21.854", "times": 96},
+    ],
+    "group": 1,
+}
 TEMPORAL = {"forward": [[0.9, 0.1], [0.1, 0.9]], "stationary": True, "epsilon": [0.1] * 5}
 
 
@@ -76,6 +84,33 @@ def test_prior_labels_the_chain_rule_heuristic() -> None:
 def test_prior_takes_weights() -> None:
     found = answer(leakage, "prior", model=PRIOR | {"weights": [2, 0]})
     assert found["leakage"] == pytest.approx(2.0)
+
+
+def one_release(**fields: object) -> dict[str, Any]:
+    return COMPOSE | {"releases": [fields]}
+
+
+def test_compose_answers_pure_and_at_delta() -> None:
+    found = answer(leakage, "compose", model=COMPOSE)
+    assert list(found) == ["epsilon", "delta"]
+    assert found["epsilon"]["pure"] == "inf"
+    assert found["epsilon"]["approximate"] == pytest.approx(5.24, abs=0.01)
+    assert found["delta"] == 1e-6
+
+
+def test_compose_keeps_decimal_strings_to_the_last_digit_and_asks_for_one_device_once_by_default() -> None:
+    found = answer(
+        leakage, "compose", model=one_release(noise="laplace", epsilon="0.30000000000000000001") | {"group": 1}
+    )
+    assert found["epsilon"]["pure"] == "0.30000000000000000001"
+    plain = one_release(noise="pure", epsilon=0.1, times=3)
+    assert answer(leakage, "compose", model=plain)["epsilon"] == {"pure": "0.3", "approximate": 0.3}
+    assert answer(leakage, "compose", model=plain | {"group": 2})["epsilon"] == {"pure": "0.6", "approximate": 0.6}
+
+
+def test_compose_prices_a_day_of_windows_by_its_binomial_law() -> None:
+    found = answer(leakage, "compose", model=one_release(noise="laplace", epsilon="0.1", times=292))
+    assert found["epsilon"] == {"pure": "29.2", "approximate": pytest.approx(9.009, abs=5e-4)}
 
 
 def test_gaussian_has_the_form_of_prior() -> None:
@@ -181,6 +216,7 @@ def test_optimise_takes_objective_cap_queries_and_weights() -> None:
         (leakage, ("osdp",), OSDP),
         (leakage, ("prior",), PRIOR),
         (leakage, ("gaussian",), GAUSSIAN),
+        (leakage, ("compose",), COMPOSE),
         (leakage, ("temporal",), TEMPORAL),
         (leakage, ("temporal", "--target", "1", "--horizon", "2"), TEMPORAL),
         (optimise, ("--budget", "0.2"), {"joint": PAIR}),
@@ -215,6 +251,22 @@ def test_a_model_is_read_from_a_file(tmp_path: Path) -> None:
         (leakage, ("prior",), PRIOR | {"scale": True}, "scale"),
         (leakage, ("gaussian",), GAUSSIAN | {"range": -1}, "range"),
         (leakage, ("gaussian",), GAUSSIAN | {"covariance": [[1, 0.5], [0.6, 1]]}, "covariance[0][1]"),
+        (leakage, ("compose",), COMPOSE | {"delta": 0.5}, "delta must lie in [1e-10, 0.01], got 0.5"),
+        (leakage, ("compose",), COMPOSE | {"delta": "small"}, "delta must be a number or a decimal string"),
+        (leakage, ("compose",), COMPOSE | {"group": 0}, "group must be 1 to 100, got 0"),
+        (leakage, ("compose",), COMPOSE | {"releases": {}}, "releases must be a list"),
+        (leakage, ("compose",), COMPOSE | {"releases": ["laplace"]}, "releases[0] must be an object"),
+        (leakage, ("compose",), one_release(noise="cauchy"), "releases[0].noise must be laplace, gaussian, pure"),
+        (leakage, ("compose",), one_release(noise=["laplace"]), "releases[0].noise must be laplace, gaussian, pure"),
+        (leakage, ("compose",), one_release(noise="gaussian"), "releases[0].sigma must be given"),
+        (leakage, ("compose",), one_release(noise="laplace", epsilon="1", sigma="1"), "must not hold 'sigma'"),
+        (leakage, ("compose",), one_release(noise="laplace", epsilon="-1"), "releases[0].epsilon must be a number or"),
+        (leakage, ("compose",), one_release(noise="laplace", epsilon=True), "releases[0].epsilon must be a number"),
+        (leakage, ("compose",), one_release(noise="laplace", epsilon="0"), "releases[0]: epsilon must lie in"),
+        (leakage, ("compose",), one_release(noise="laplace", epsilon="1", times=0), "releases[0].times must be 1 to"),
+        (leakage, ("compose",), one_release(noise="gaussian", sigma="1e9"), "at most 200000"),
+        (leakage, ("compose",), COMPOSE | {"releases": [{}] * 10_001}, "releases must have at most 10000 entries"),
+        (leakage, ("compose",), {"releases": []}, '"delta" is missing'),
         (leakage, ("temporal",), TEMPORAL | {"forward": [[0.9, 0.1], [0.5, 0.6]]}, "forward[1]"),
         (leakage, ("temporal",), TEMPORAL | {"epsilon": [0.1, None]}, "epsilon[1]"),
         (leakage, ("temporal",), TEMPORAL | {"epsilon": []}, "epsilon"),
@@ -281,6 +333,8 @@ MOVES: dict[str, Any] = {"forward": [[0.95, 0.05], [0.05, 0.95]], "stationary": 
         ("prior", {"method": "full"}, PRIOR | {"weights": [1, -1]}),
         ("prior", {"method": "fast", "keep": 1}, PRIOR),
         ("gaussian", {}, GAUSSIAN),
+        ("compose", {}, COMPOSE),
+        ("compose", {}, {"delta": "1e-6", "releases": [{"noise": "pure", "epsilon": 0.3}]}),
         ("temporal", {}, TEMPORAL),
         ("temporal", {}, {"backward": [[1, 0], [0, 1]], "epsilon": [0.1]}),
         ("temporal", {"target": 1.0, "horizon": 4}, MOVES),
