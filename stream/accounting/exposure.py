@@ -30,7 +30,7 @@ from typing import Any
 
 from stream.accounting.attribute_model import DayModel, Value
 from stream.accounting.habit import HabitOf, Habits, add_day
-from stream.accounting.leakage.exclusion import exp_or_inf
+from stream.accounting.leakage.odds import exp_or_inf
 from stream.accounting.views import Readers
 from stream.records import AttributeCharge
 from stream.schemas import json_float

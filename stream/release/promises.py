@@ -20,7 +20,7 @@ from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.charged import coalition_cost
 from stream.accounting.device_day import whole_day
 from stream.accounting.knowledge import Knowledge
-from stream.accounting.leakage.exclusion import exp_or_inf
+from stream.accounting.leakage.odds import exp_or_inf
 from stream.accounting.units import DeviceCosts
 from stream.accounting.views import readers_of
 from stream.errors import PolicyError, UsageError

@@ -15,8 +15,6 @@ are looked at (r to plus and to minus infinity), since either can show more.
 | symbol       | here             | meaning                                                              |
 |--------------|------------------|----------------------------------------------------------------------|
 | d_ij|K       | ``edge_values``  | ln E[e^(x_j/lambda) given x_i, x_K] / E[... given x_i', x_K], (9), (10)|
-| d*           | ``edge_value``   | the element of (10) that makes the leakage largest                   |
-| k            | ``increment_ratio`` | lambda d* / Delta f_j, in [-1, 1], (13)                           |
 | m            | ``keep``         | nodes kept per layer in Algorithm 2                                  |
 """
 
@@ -123,19 +121,3 @@ def _log_moments(table: Floats, exponent: Floats) -> Floats:
     mass = table.sum(axis=2)
     moments = np.logaddexp.reduce(log(table) + exponent, axis=2)
     return np.where(mass > 0, moments - log(np.where(mass > 0, mass, 1.0)), np.nan)
-
-
-def edge_value(model: Tuples, target: int, removed: int, knows: tuple[int, ...] = ()) -> float:
-    """Return d*: the element of (10) that makes the leakage after forgetting x_removed largest.
-
-    Starts from Delta f_target / lambda, so it is the paper's edge for an adversary that knew all the rest.
-    """
-    edges = edge_values(model, target, removed, knows)
-    reached = np.abs(_first_layer(model, target) + edges)
-    return float(edges.flat[int(np.nanargmax(reached))])
-
-
-def increment_ratio(model: Tuples, target: int, removed: int, knows: tuple[int, ...] = ()) -> float:
-    """Return k = lambda d* / Delta f_removed, in [-1, 1] (Theorem 3); 0 where Delta f_removed is 0."""
-    width = float(np.ptp(model.values[removed])) / model.scale
-    return edge_value(model, target, removed, knows) / width if width else 0.0

@@ -8,7 +8,8 @@ large (copies). The exact factor is ``dependence.factors``.
 
 | symbol     | here                 | meaning                                                           |
 |------------|----------------------|-------------------------------------------------------------------|
-| f_1, f_2   |                      | Theorems 2 and 3, see ``stream.accounting.leakage.exclusion``             |
+| f_1        |                      | factor on the odds of X_j when r_i is withheld (Theorem 2, Corollary 1)|
+| f_2        |                      | factor on the odds of X_j when r_i is released (Theorem 3)         |
 | e^epsilon_j|                      | Theorem 1: r_j itself was withheld                                |
 | epsilon    | ``epsilon``          | per attribute, shape (k,)                                         |
 | n, u       | ``queries``, ``released`` | per attribute, how often asked and how many of those released|
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import deltas, log
 from stream.accounting.leakage.entries import Floats
-from stream.accounting.leakage.exclusion import (
+from stream.accounting.leakage.odds import (
     exp_or_inf,
     spent,
 )

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.accounting.leakage.entries import Floats
-from stream.accounting.leakage.exclusion import spent
+from stream.accounting.leakage.odds import spent
 from stream.errors import UsageError
 
 #: An attribute whose value is certain beforehand has odds 0 or infinity; nothing moves them: ln factor 0.

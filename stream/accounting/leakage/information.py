@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from stream.accounting.leakage.entries import Floats
-from stream.accounting.leakage.exclusion import spent
+from stream.accounting.leakage.odds import spent
 
 #: One nat in bits.
 BITS_PER_NAT = 1.0 / math.log(2.0)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import CERTAIN, exp, log
 from stream.accounting.leakage.entries import Floats
-from stream.accounting.leakage.exclusion import spent
+from stream.accounting.leakage.odds import spent
 
 
 def asked(epsilon: Floats, queries: NDArray[np.int64]) -> list[Floats]:

@@ -27,10 +27,10 @@ from stream.accounting.leakage.collusion import pairwise_factors
 from stream.accounting.leakage.composed import compose
 from stream.accounting.leakage.dependence import factors, prior_odds
 from stream.accounting.leakage.entries import Floats, positive, shown, stochastic, vector, whole, wholes
-from stream.accounting.leakage.exclusion import posterior_odds
 from stream.accounting.leakage.joint import declared
 from stream.accounting.leakage.mobility import reversed_in_time
 from stream.accounting.leakage.mobility import stationary as stationary_distribution
+from stream.accounting.leakage.odds import posterior_odds
 from stream.accounting.leakage.patterns import worst_factors
 from stream.accounting.leakage.prior import Adversary, exact_leakages, gaussian_leakages, tuples
 from stream.accounting.leakage.temporal import (

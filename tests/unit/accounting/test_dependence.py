@@ -11,13 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from stream.accounting.leakage.dependence import deltas, factors, implications, prior_odds
-from stream.accounting.leakage.exclusion import (
+from stream.accounting.leakage.joint import declared
+from stream.accounting.leakage.odds import posterior_odds
+from stream.errors import UsageError
+from tests.unit.accounting.closed_forms import (
     dependent_release_factor,
     dependent_suppression_factor,
     suppression_factor,
 )
-from stream.accounting.leakage.joint import declared
-from stream.errors import UsageError
 
 PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})
 TRIPLE = declared(
@@ -97,6 +98,34 @@ def test_theorems_1_to_4_and_corollary_1_are_the_case_of_two_attributes_on_2000_
 def test_worked_example_of_two_attributes(queries: list[int], released: list[int], factor: float) -> None:
     assert prior_odds(PAIR)[1] == pytest.approx(2 / 3)
     assert ask(PAIR, [1, 0.5], queries, released)[1] == pytest.approx(factor, abs=5e-10)
+
+
+def two(delta_1: float, delta_2: float) -> NDArray[Any]:
+    """Return a joint in which X_0 is sensitive with delta_1 where X_1 is, and with delta_2 where X_1 is not."""
+    return np.array([[delta_1, delta_2], [1 - delta_1, 1 - delta_2]]) / 2
+
+
+def test_withheld_queries_without_end_leave_the_ratio_of_the_conditionals() -> None:
+    assert ask(two(0.8, 0.2), [math.inf, 1], [1, 0], [0, 0])[1] == pytest.approx(4.0)
+    assert ask(two(0.8, 0.2), [2.0, 1], [100_000, 0], [0, 0])[1] == pytest.approx(4.0)
+    assert ask(two(0.8, 0.0), [math.inf, 1], [1, 0], [0, 0])[1] == math.inf
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("epsilon", [0.0, 0.7, 800.0, math.inf])
+def test_an_independent_attribute_says_nothing(delta: float, epsilon: float) -> None:
+    withheld = 0 if delta == 0.0 and epsilon == math.inf else 1  # never sensitive and always released: none is withheld
+    assert ask(two(delta, delta), [epsilon, 1], [withheld, 0], [0, 0])[1] == pytest.approx(1.0)
+
+
+def test_withholding_lowers_the_odds_where_delta_1_is_the_smaller() -> None:
+    lowered, raised = (ask(two(0.2, 0.6), [1.0, 1], [1, 0], [released, 0])[1] for released in (0, 1))
+    assert lowered < 1.0 < raised
+
+
+def test_certain_odds_stay_certain() -> None:
+    assert posterior_odds(0.0, math.inf) == 0.0
+    assert posterior_odds(math.inf, 0.0) == math.inf
 
 
 def test_worked_example_of_three_attributes() -> None:

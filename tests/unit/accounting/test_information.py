@@ -19,17 +19,13 @@ from stream.accounting.leakage.information import (
     mutual_information,
 )
 from stream.accounting.leakage.joint import declared
+from tests.unit.accounting.closed_forms import limit_information
 
 PAIR = declared({"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4})
 TRIPLE = declared(
     {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
 )
 ONES = np.array([1, 1, 1])
-
-
-def limit_information(joint: NDArray[Any]) -> NDArray[Any]:
-    """Return I_i at infinite epsilon, H(X_i) + sum_j I(X_i; X_j), in nats."""
-    return attribute_information(joint, np.full(joint.ndim, math.inf), np.ones(joint.ndim, dtype=np.int64))
 
 
 def entropy(weights: NDArray[Any]) -> float:

@@ -19,17 +19,13 @@ from stream.accounting.leakage.information import (
 from stream.accounting.leakage.joint import declared
 from stream.accounting.leakage.optimiser import Objective, optimise
 from stream.errors import UsageError
+from tests.unit.accounting.closed_forms import limit_information
 
 TRIPLE = declared(
     {"000": 0.20, "001": 0.05, "010": 0.08, "011": 0.07, "100": 0.06, "101": 0.09, "110": 0.05, "111": 0.40}
 )
 ONES, EVEN = np.array([1, 1, 1]), np.ones(3)
 OBJECTIVES: list[Objective] = ["releases", "epsilon"]
-
-
-def limit_information(joint: NDArray[Any]) -> NDArray[Any]:
-    """Return I_i at infinite epsilon, H(X_i) + sum_j I(X_i; X_j), in nats."""
-    return attribute_information(joint, np.full(joint.ndim, math.inf), np.ones(joint.ndim, dtype=np.int64))
 
 
 @pytest.mark.parametrize(
