@@ -27,6 +27,7 @@ from rich.progress import (
 from connectors import keyfile
 from connectors.commands.progress import Came, reporting
 from connectors.files.shortfall import NO_DROPS
+from connectors.kafka.hanging import BROKERS
 from connectors.snmp.admission import read_communities
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
@@ -236,7 +237,11 @@ def working(what: str) -> Iterator[None]:
 
 
 def bootstrap(settings: Settings, given: str | None) -> str:
-    """Return the bootstrap servers from the option or the environment; an empty variable is none."""
+    """Return the bootstrap servers from the option or the environment; an empty variable is none.
+
+    From now on the process waits for brokers as the settings say.
+    """
+    BROKERS.go_by(settings.session_timeout)
     servers = given or settings.kafka
     if not servers:
         msg = "--kafka: must be given, or TACET_KAFKA set"

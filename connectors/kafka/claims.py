@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+import stamina
 from aiokafka.errors import KafkaError
 
 from connectors.kafka.bounded import read_tail
@@ -39,6 +40,10 @@ class DisplacedError(TacetError):
 
 class ClockApartError(TacetError):
     """This machine's clock and the broker's disagree."""
+
+
+class _MayBeGoneError(UsageError):
+    """A source is another ingest's, which has given no sign of life since it was first asked after."""
 
 
 def wall() -> Micros:
@@ -69,19 +74,29 @@ class Claims:
         self._producer = producer_of(self._bootstrap)
         await connect(self._producer, self._bootstrap)
         newest = await self._newest(partitions)
-        seen: dict[str, Micros] | None = None
-        patience = time.monotonic() + SILENT / SECOND + 1
-        while True:
+        seen: dict[str, Micros] = {}
+        waiting = stamina.AsyncRetryingCaller(
+            attempts=None, timeout=SILENT / SECOND + 1, wait_initial=1.0, wait_max=1.0, wait_jitter=0.0
+        )
+
+        async def claimed() -> Micros:
             now = await self._beat()
             try:
                 return await self._claim(session, newest, now, take_over=take_over)
-            except UsageError:
-                beats = (await read(self._bootstrap)).beats
-                moved = seen is not None and any(beats.get(name, 0) > at for name, at in seen.items())
-                if moved or time.monotonic() > patience:
+            except UsageError as refusal:
+                if await self._lives(seen):
                     raise
-                seen = seen or {name: at for name, at in beats.items() if name != self._id}
-            await asyncio.sleep(1.0)
+                raise _MayBeGoneError(str(refusal)) from None
+
+        return await waiting(_MayBeGoneError, claimed)
+
+    async def _lives(self, seen: dict[str, Micros]) -> bool:
+        """Return whether another ingest has given a sign of life since it was first asked after."""
+        beats = (await read(self._bootstrap)).beats
+        moved = any(beats.get(name, 0) > at for name, at in seen.items())
+        if not seen:
+            seen.update((name, at) for name, at in beats.items() if name != self._id)
+        return moved
 
     async def _claim(self, session: Micros | None, newest: Micros, now: Micros, *, take_over: bool) -> Micros:
         """Claim all sources at once, or none."""

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
+from connectors.kafka.answering import answering
 from stream.errors import UsageError
 from stream.records import Heartbeat, ObservationBatch
 from stream.schemas import OBSERVATIONS, encode_message
@@ -26,8 +27,7 @@ MAX_MESSAGE = MAX_RECORD + (64 << 10)
 """The same with what Kafka puts around it."""
 BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
-ANSWER_MS = 10_000
-"""Milliseconds after which a request that no broker has answered is sent again, to whoever leads then."""
+PATIENCE_MS = int(BROKER_PATIENCE * 1000)
 LOG_APPEND_TIME = 1
 """Kafka's number for a timestamp that the broker gave."""
 
@@ -48,10 +48,9 @@ def partition_of(site: str, partitions: int) -> int:
 
 
 def producer_of(bootstrap: str, **options: Any) -> Any:
-    """Return a producer that asks again after ``ANSWER_MS`` and gives up after ``request_timeout_ms``."""
+    """Return a producer; what no broker takes for ``request_timeout_ms`` has failed."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **PRODUCER, **options)
-    # aiokafka takes one time for both: a leader that hangs would be waited for as long as a broker that is away.
-    producer.client._request_timeout_ms = ANSWER_MS  # noqa: SLF001
+    answering(producer.client)
     return producer
 
 
@@ -118,8 +117,9 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         isolation_level="read_committed" if committed else "read_uncommitted",
         max_partition_fetch_bytes=MAX_MESSAGE,
         fetch_max_wait_ms=100,
-        request_timeout_ms=ANSWER_MS,
+        request_timeout_ms=PATIENCE_MS,
     )
+    answering(reader._client)  # noqa: SLF001 - see there
     try:
         await connect(reader, bootstrap)
         yield reader

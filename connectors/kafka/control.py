@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
+
+import stamina
 
 from connectors.kafka.bounded import last_snapshot, partition_counts, read_keyed
 from connectors.kafka.client import BROKER_PATIENCE
@@ -21,6 +22,8 @@ from stream.schemas import CONTROL, OBSERVATIONS
 
 FENCE = "tacet-control"
 TRIES = 20
+FIRST_WAIT, LONGEST_WAIT = 0.1, 0.5
+"""Seconds between two attempts; chance adds up to the first, so that two that met do not meet again."""
 
 
 async def read(bootstrap: str) -> Control:
@@ -36,25 +39,30 @@ async def decide(bootstrap: str, rule: Callable[[Control], Records]) -> Control:
 
     Nobody else writes between reading and writing: who came later has fenced this one, which then reads again.
     """
-    for _ in range(TRIES):
-        producer = await _taken(bootstrap)
-        try:
-            control = await read(bootstrap)
-            records = rule(control)
-            if records:
-                async with transaction(producer):
-                    for key, value in records.items():
-                        await producer.send_and_wait(CONTROL, value, key=key.encode(), partition=0)
-            for key, value in records.items():
-                control.apply(key, value, 0)
-        except (FencedError, InterruptedWriteError):
-            await asyncio.sleep(random.uniform(0.05, 0.5))
-        else:
-            return control
-        finally:
-            await close(producer)
-    msg = "control topic: must be free to write to, but others were writing all the time"
-    raise TacetError(msg)
+    deciding = stamina.AsyncRetryingCaller(
+        attempts=TRIES, timeout=None, wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT, wait_jitter=FIRST_WAIT
+    )
+    try:
+        return await deciding((FencedError, InterruptedWriteError), _decided, bootstrap, rule)
+    except (FencedError, InterruptedWriteError):
+        msg = "control topic: must be free to write to, but others were writing all the time"
+        raise TacetError(msg) from None
+
+
+async def _decided(bootstrap: str, rule: Callable[[Control], Records]) -> Control:
+    producer = await _taken(bootstrap)
+    try:
+        control = await read(bootstrap)
+        records = rule(control)
+        if records:
+            async with transaction(producer):
+                for key, value in records.items():
+                    await producer.send_and_wait(CONTROL, value, key=key.encode(), partition=0)
+        for key, value in records.items():
+            control.apply(key, value, 0)
+        return control
+    finally:
+        await close(producer)
 
 
 async def _taken(bootstrap: str) -> Any:

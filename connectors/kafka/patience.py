@@ -28,13 +28,17 @@ async def patiently(ask: Callable[[], Awaitable[T]], *errors: type[Exception], s
     asking = stamina.AsyncRetryingCaller(
         attempts=None, timeout=None, wait_initial=FIRST_WAIT, wait_max=LONGEST_WAIT, wait_jitter=FIRST_WAIT
     )
-    async with asyncio.timeout(seconds):
-        return await asking(errors, ask)
+    try:
+        async with asyncio.timeout(seconds):
+            return await asking(errors, ask)
+    except TimeoutError:
+        msg = f"Kafka: must answer within {seconds:g} s; no answer came"
+        raise TimeoutError(msg) from None
 
 
 def _say(details: RetryDetails) -> None:
     """Name the kind of error, never its text."""
-    log.info("no answer from Kafka yet: %s", type(details.caused_by).__name__)
+    log.info("Kafka is asked again: %s", type(details.caused_by).__name__)
 
 
 set_on_retry_hooks([_say])

@@ -23,6 +23,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
 
+from connectors.kafka.answering import answering
 from connectors.kafka.client import LOG_APPEND_TIME
 from connectors.kafka.patience import patiently
 from stream.records import Micros
@@ -62,6 +63,7 @@ class StrictThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_worker_consumer(transport)
         # Faust fixes 1500 ms; seeks and questions about offsets wait behind a fetch for so long.
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS  # noqa: SLF001
+        answering(consumer._client)  # noqa: SLF001 - see there
         return consumer
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:

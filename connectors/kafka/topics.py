@@ -8,9 +8,11 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import KafkaConnectionError, NodeNotReadyError, RequestTimedOutError, for_code
 
-from connectors.kafka.client import ANSWER_MS, MAX_MESSAGE, connect
+from connectors.kafka.answering import answering
+from connectors.kafka.client import MAX_MESSAGE, PATIENCE_MS, connect
+from connectors.kafka.patience import patiently
 from stream.errors import UsageError
 from stream.policy.document import CountRelease, Policy, Release, audiences_of
 from stream.schemas import (
@@ -28,6 +30,8 @@ from stream.schemas import (
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 FOR_EVER = -1
+_NO_ANSWER = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
+"""What an administrator's question may end in, which goes to any one broker; asked again, it goes to another."""
 _RESTRICTED = {"retention.ms": str(DAY_MS), "segment.ms": str(60 * MINUTE_MS)}
 _BROKERS_TIME = {"message.timestamp.type": "LogAppendTime"}
 # A record's time is its window's end: a simulated or replayed day may lie anywhere.
@@ -123,12 +127,12 @@ async def create_topics(
     admin = _admin(bootstrap)
     try:
         await connect(admin, bootstrap)
-        brokers = len((await admin.describe_cluster())["brokers"])
+        brokers = len((await patiently(admin.describe_cluster, *_NO_ANSWER))["brokers"])
         copies = min(3, brokers) if replication is None else replication
         if not 1 <= copies <= brokers:
             msg = f"replication: must be in [1, {brokers}], the brokers there are, got {copies}"
             raise UsageError(msg)
-        existing = await _existing(admin, names)
+        existing = await patiently(lambda: _existing(admin, names), *_NO_ANSWER)
         _refuse_other_counts(existing, partitions)
         missing = [name for name in dict.fromkeys(names) if name not in existing]
         await _create(admin, missing, partitions, copies, private_retention_ms)
@@ -138,7 +142,9 @@ async def create_topics(
 
 
 def _admin(bootstrap: str) -> Any:
-    return AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=ANSWER_MS)
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PATIENCE_MS)
+    answering(admin._client)  # noqa: SLF001 - see there
+    return admin
 
 
 async def refuse_producers_time(bootstrap: str) -> None:
@@ -146,7 +152,8 @@ async def refuse_producers_time(bootstrap: str) -> None:
     admin = _admin(bootstrap)
     try:
         await connect(admin, bootstrap)
-        (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, OBSERVATIONS)])
+        asked = [ConfigResource(ConfigResourceType.TOPIC, OBSERVATIONS)]
+        (answer,) = await patiently(lambda: admin.describe_configs(asked), *_NO_ANSWER)
     finally:
         await admin.close()
     ((code, _, _, _, settings),) = answer.resources

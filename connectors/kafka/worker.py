@@ -25,6 +25,7 @@ from stream.errors import DataError, TacetError, UsageError
 from stream.runners.contract import Engine
 from stream.runners.faust_app import TacetApp, create_app
 from stream.runners.tenures import Tenures
+from stream.settings import SESSION_TIMEOUT
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class WorkerConfig:
     """Name under which the writers of a partition fence each other: one cluster's, and no other's."""
     group: str = "tacet-engine"
     topics: EngineTopics = field(default_factory=EngineTopics)
-    session_timeout: float = 10.0
+    session_timeout: float = SESSION_TIMEOUT
     """Seconds of silence after which a worker's partitions go to another."""
     checkpoint_every: float = 5.0
     """Seconds between checkpoints while no window closes."""

@@ -13,6 +13,7 @@ from typing import Any
 import faust
 
 from stream.runners.tenures import Tenures
+from stream.settings import SESSION_TIMEOUT
 
 
 class TacetApp(faust.App):  # type: ignore[misc]
@@ -36,7 +37,7 @@ def create_app(
     source: str,
     tenures: Tenures,
     transport: Callable[[Any, Any], Any],
-    session_timeout: float = 10.0,
+    session_timeout: float = SESSION_TIMEOUT,
 ) -> TacetApp:
     """Return the app: one agent on ``source`` that feeds each message to the tenure it was handed on for.
 
@@ -48,7 +49,7 @@ def create_app(
         broker=";".join(f"kafka://{broker.strip()}" for broker in brokers.split(",")),
         broker_session_timeout=session_timeout,
         broker_heartbeat_interval=session_timeout / 4,
-        broker_request_timeout=session_timeout + 5.0,  # a leader that hangs is not waited for much longer than a worker
+        broker_request_timeout=session_timeout + 5.0,  # longer than a join waits; who hangs is found out long before
         broker_commit_interval=1.0,
         consumer_max_fetch_size=16 << 20,
         consumer_auto_offset_reset="earliest",

@@ -27,6 +27,8 @@ from tests.integration.kafka_ground import Broker, clear_topics
 from tests.integration.storm import records
 
 PARTITIONS = 4
+SESSION = 6.0
+"""Seconds of the workers' session timeout."""
 SITES = ("east", "west")
 PRIVATE = private_topic("facilities", "occupancy")
 CHANGED = POLICY.replace('facilities = "2"', 'facilities = "3"')
@@ -45,7 +47,7 @@ class Ground:
         return ["--kafka", self.kafka.bootstrap, *files]
 
     def worker(self, *words: str, stop_at: str | None = None, log: str = "log") -> subprocess.Popen[bytes]:
-        env = os.environ | {"TACET_SESSION_TIMEOUT": "6", "TACET_LOG_LEVEL": "info"}
+        env = os.environ | {"TACET_SESSION_TIMEOUT": str(SESSION), "TACET_LOG_LEVEL": "info"}
         line = command(["worker", *words])
         if stop_at is not None:
             env |= {"STOP_AT": stop_at, "PYTHONPATH": str(ROOT)}

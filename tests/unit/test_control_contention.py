@@ -1,0 +1,67 @@
+"""Who is fenced while it decides what the control topic shall say reads again and decides anew; not for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.kafka import control
+from stream.errors import TacetError, UsageError
+from stream.runners.agreement import Control, Records
+from stream.runners.contract import FencedError, InterruptedWriteError
+
+
+class Contended:
+    """A control topic that others take from this one a number of times."""
+
+    def __init__(self) -> None:
+        self.taken, self.closed = 0, 0
+        self.losses: list[Exception] = []
+
+    async def take(self, _: str) -> object:
+        self.taken += 1
+        return object()
+
+    async def close(self, _: Any) -> None:
+        self.closed += 1
+
+    async def read(self, _: str) -> Control:
+        if self.losses:
+            raise self.losses.pop(0)
+        return Control()
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Contended:
+    """A topic between whose attempts there are short waits."""
+    made = Contended()
+    for name, double in (("_taken", made.take), ("close", made.close), ("read", made.read)):
+        monkeypatch.setattr(control, name, double)
+    for name in ("FIRST_WAIT", "LONGEST_WAIT"):
+        monkeypatch.setattr(control, name, 0.001)
+    return made
+
+
+def nothing(_: Control) -> Records:
+    return {}
+
+
+async def test_it_decides_anew_on_what_stands_then(topic: Contended) -> None:
+    topic.losses += [FencedError("another"), InterruptedWriteError("it is not known"), FencedError("another")]
+    assert (await control.decide("servers", nothing)).partitions is None
+    assert topic.taken == topic.closed == 4  # each time as a writer of its own
+
+
+async def test_after_so_many_attempts_it_says_that_others_write_all_the_time(topic: Contended) -> None:
+    topic.losses += [FencedError("another")] * (control.TRIES + 1)
+    with pytest.raises(TacetError, match="control topic: must be free to write to"):
+        await control.decide("servers", nothing)
+    assert len(topic.losses) == 1
+
+
+async def test_a_rule_that_refuses_is_asked_once(topic: Contended) -> None:
+    topic.losses += [UsageError("key: must be the cluster's")]
+    with pytest.raises(UsageError, match="must be the cluster's"):
+        await control.decide("servers", nothing)
+    assert topic.taken == topic.closed == 1
