@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from stream.errors import DataError
-from stream.records import EPOCH, Heartbeat, Micros, ObservationBatch, PrivacyDay, Rejected, Row
+from stream.records import EPOCH, Heartbeat, Micros, NoiseKind, ObservationBatch, PrivacyDay, Rejected, Row
 
 OBSERVATIONS = "tacet.observations.v1"
 PRESENCE = "tacet.presence.v1"
@@ -204,6 +204,10 @@ class CountRecord(_Record):
     released: bool
     reason: str | None
     mechanism: str
+    unit: str = "window"
+    """With ``noise`` and ``delta``: of releases that are paid by the day; others do not have these fields."""
+    noise: NoiseKind = "laplace"
+    delta: str = "0"
     epsilon: str
     spend: str
     noise_scale: dict[str, float]
@@ -213,6 +217,10 @@ class CountRecord(_Record):
     coverage: float
     policy_version: str
     laboratory: bool
+
+    def of_day(self, noise: NoiseKind, delta: str) -> CountRecord:
+        """Return the record of a release that is paid by the day: epsilon is a device's whole day's, at ``delta``."""
+        return self.model_copy(update={"unit": "device_day", "noise": noise, "delta": delta})
 
     def with_levels(self, levels: Levels | None, half_widths: Levels | None) -> CountRecord:
         """Return the record with floors and building, or with nulls for them."""

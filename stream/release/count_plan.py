@@ -113,11 +113,11 @@ class CountPlan:
 
     def record(
         self, head: Head, window: OccupancyWindow, audience: str, values: Values | None, reason: str | None,
-        price: Fraction,
+        spend: Fraction,
     ) -> CountRecord:  # fmt: skip
         """Return the record of a release, or of a denial in the same shape: without values, and with its reason.
 
-        ``price`` is what the audience is charged for it.
+        ``spend`` is what the audience is charged for it.
         """
         release, n, epsilon = self.release, len(self.names), self.release.epsilon[audience]
         mechanism = self.mechanisms[epsilon]
@@ -133,7 +133,7 @@ class CountPlan:
             reason=reason,
             mechanism=release.mechanism,
             epsilon=decimal_string(epsilon),
-            spend=decimal_string(price),
+            spend=decimal_string(spend),
             noise_scale=self.by_name(self.scales(mechanism, values)),
             half_width_95=None if values is None else self.by_name([float(w) for w in values.half_width[:n]]),
             half_width_kind=mechanism.half_width_kind,
@@ -141,6 +141,9 @@ class CountPlan:
             policy_version=head.policy_version,
             laboratory=head.laboratory,
         )
+        if self.days is not None:
+            price = self.days.prices[audience]
+            record = record.of_day(price.noise, decimal_string(price.delta))
         return record if len(release.levels) == 1 else record.with_levels(*self._levels(mechanism, values))
 
     def _levels(self, mechanism: CountMechanism, values: Values | None) -> tuple[Levels | None, Levels | None]:
