@@ -1,0 +1,213 @@
+"""Every figure in the documents is made: by the code it is about, by a test that is named, or by ``make bench``.
+
+A number that is neither has to be listed as no figure, with the reason; any other fails here, so that none slips in.
+Code is not looked at: its blocks are run (``test_commands.py``, ``test_extending.py``), but for what the README shows
+of the demo, which ``tests/acceptance/test_demo.py`` compares. Defaults in tables are ``test_policy_reference.py``'s.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from connectors.files.row_sort import RUN_ROWS
+from connectors.files.shortfall import MANY
+from connectors.files.stretches import LEAP
+from connectors.kafka.client import MAX_RECORD
+from connectors.kafka.topics import topic_config
+from connectors.snmp.ingest import GRID, OUTAGE
+from connectors.snmp.receiver import Room
+from stream.accounting.device_day import whole_day
+from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
+from stream.local_time import MONTH_DAYS
+from stream.policy.count_release import LONGEST_REFRESH
+from stream.policy.mechanisms import CHAIN_AND_GROUPER
+from stream.policy.privacy import Privacy
+from stream.policy.privacy_day import EARLY
+from stream.policy.sites import Site
+from stream.records import DAY, HOUR, MINUTE, SECOND
+from stream.schemas import OBSERVATIONS, QUARANTINE, SNAPSHOT
+from stream.sensing.contribution import EMPTY_TICKS
+from stream.simulator.events import SimulatorConfig
+from tests.documents import DOCUMENTS, ROOT
+
+NUMBER = re.compile(r"(?<![\w.,])\d[\d.,]*\d|\d|\b(?:five|six|seven|eight|nine|ten|twelve|hundreds|thousands)\b")
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
+WORDS = {5: "five", 6: "six", 7: "seven", 10: "ten"}
+
+
+def default(name: str) -> int:
+    """Return a default of a site."""
+    return int(Site.model_fields[name].default)
+
+
+def kept(topic: str, unit: int) -> int:
+    """Return how long a topic keeps a record, in units of so many microseconds."""
+    return int(topic_config(topic)["retention.ms"]) * 1000 // unit
+
+
+TICK, VALIDITY = default("tick"), default("validity")
+REACH = -(-VALIDITY // TICK)
+DAY_CELLS = sum(whole_day(TICK, REACH))
+PERSON = Privacy().devices_per_person
+SHARED, OWN = (float(part) for part in CHAIN_AND_GROUPER)
+PYTHON = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+
+MADE = [
+    ("README.md", f"Python {PYTHON} or newer"),
+    ("README.md", f"per zone every {WORDS[TICK // MINUTE]} minutes"),
+    ("README.md", f"A building of {SimulatorConfig().zones} access points"),
+    ("docs/architecture.md", f"off unless the policy asks | engine | {kept(OBSERVATIONS, HOUR)} h |"),
+    ("docs/architecture.md", f"heartbeats | engine | {kept(OBSERVATIONS, HOUR)} h |"),
+    ("docs/architecture.md", f"the last one, {kept(SNAPSHOT, DAY)} d |"),
+    ("docs/architecture.md", f"operators | {kept(QUARANTINE, DAY)} d |"),
+    ("docs/architecture.md", f"heartbeats, every {GRID // SECOND} s whether"),
+    ("docs/architecture.md", f"*t* + {VALIDITY // MINUTE} min)"),
+    ("docs/architecture.md", f"At each tick, every {TICK // MINUTE} minutes"),
+    ("docs/architecture.md", f"stands still for {OUTAGE // SECOND} s"),
+    ("docs/decisions/1-sites-as-unit.md", f"simulated building of {SimulatorConfig().zones} access points"),
+    ("docs/decisions/2-snapshot-as-position.md", f"one record ({MAX_RECORD >> 20} MiB)"),
+    ("docs/decisions/3-one-noise-chain.md", f"max {SHARED} ε + Σ {OWN} ε"),
+    ("docs/operations.md", f"restricted topics | {kept(OBSERVATIONS, HOUR)} hours"),
+    ("docs/operations.md", f"snapshots | the last of each partition, for {WORDS[kept(SNAPSHOT, DAY)]} days"),
+    ("docs/operations.md", f"quarantine | {WORDS[kept(QUARANTINE, DAY)]} days"),
+    ("docs/operations.md", f"snapshot record of {MAX_RECORD >> 20} MiB"),
+    ("docs/privacy.md", f"devices ({PERSON} unless the"),
+    ("docs/privacy.md", f"| one trap | {2 * REACH} ε:"),
+    ("docs/privacy.md", f"one UTC day | {DAY_CELLS} ε: {DAY // TICK} ticks"),
+    ("docs/privacy.md", f"| {PERSON} × {DAY_CELLS} ε |"),
+    ("docs/privacy.md", f"max {SHARED} ε + Σ {OWN} ε"),
+    ("docs/privacy.md", f"a whole day costs {'hundreds' if 200 <= DAY_CELLS < 1000 else DAY_CELLS} of ε"),
+    ("docs/privacy.md", f"queue ({Room().queue:,} traps)"),
+    ("docs/reference/commands.md", f"more than one row in {WORDS[MANY]} was late"),
+    ("docs/reference/commands.md", f"between {SMALLEST:.0e} and {LARGEST:.0e} in magnitude".replace("e+", "e")),
+    ("docs/reference/commands.md", f"whole numbers at most 10{'⁰¹²³⁴⁵⁶⁷⁸⁹'[len(str(MOST)) - 1]}"),
+    ("docs/reference/commands.md", f"Up to {RUN_ROWS:,} rows are sorted in memory"),
+    ("docs/reference/commands.md", f"more than {LEAP // DAY} days between them"),
+    ("docs/reference/policy.md", f"at most {LONGEST_REFRESH // DAY}, the daily budget"),
+    ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),
+    ("docs/reference/policy.md", f"absent at {WORDS[EMPTY_TICKS]} ticks in a row"),
+    ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
+]
+"""(document, passage) made of the constants that the code goes by."""
+
+ENDS = "tests/unit/test_command_line.py::test_an_error_ends_the_program_with_one_line_and_a_code"
+BAD_ROWS = "tests/unit/test_observation_files.py::test_bad_rows_end_the_command_with_code_3_after_the_rest_was_done"
+STOPPED = "tests/acceptance/test_cli.py::test_a_service_that_is_told_to_stop_while_it_starts_exits_0"
+OTHERS = "tests/integration/test_kafka_worker.py::test_another_policy_or_key_is_exit_code_2_and_one_line"
+MALFORMED = "tests/acceptance/test_leakage_cli.py::test_a_malformed_model_exits_with_2_and_names_the_entry"
+IN_TIME = "tests/acceptance/test_ingest_verb.py::test_ingest_ends_although_the_broker_does_not_answer"
+DEMO = "tests/acceptance/test_demo.py::test_the_day_that_the_readme_shows_is_such_a_day"
+OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_only"
+KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
+COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
+HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
+PORT = "tests/docs/test_compose.py::test_only_ingest_publishes_a_port_and_it_is_the_trap_port"
+STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
+UPGRADE = "tests/integration/test_kafka_upgrade.py::"
+UPGRADED = f"{UPGRADE}test_the_documented_steps_take_up_a_cluster_of_release_0_1_0_and_its_windows_and_books_go_on"
+
+TESTED = [
+    ("docs/architecture.md", "(0600 in a 0700 folder)", OWNERS),
+    ("docs/decisions/1-sites-as-unit.md", "52,126 traps in a day, less than one a second", DEMO),
+    ("docs/decisions/2-snapshot-as-position.md", "hundreds of killed and paused workers", STORM),
+    ("docs/extending.md", "what was asked, exit code 2; ` for what was read, exit code 3", ENDS),
+    ("docs/operations.md", "key file | beside nothing else, 0600", KEY_FILE),
+    ("docs/operations.md", "store | a folder of its own, 0700", OWNERS),
+    ("docs/operations.md", "communities | beside the ingest, 0600", COMMUNITIES),
+    ("docs/operations.md", "A cluster of 0.1.0 lets its producers stamp observations", UPGRADED),
+    ("docs/operations.md", "0 done, also when told to stop;", STOPPED),
+    ("docs/operations.md", "2 wrong usage, policy or key, or state made under another;", OTHERS),
+    ("docs/operations.md", "3 bad data, the rest was processed; 1 anything else", BAD_ROWS),
+    ("docs/operations.md", "UDP port 162 of the host", PORT),
+    ("docs/reference/commands.md", "new key file, mode 0600", OWNERS),
+    ("docs/reference/commands.md", "one a line, mode 0600", COMMUNITIES),
+    ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),
+    ("docs/reference/commands.md", "Exit codes: 0 done (what a budget denied is in the summary);", STOPPED),
+    ("docs/reference/commands.md", "2 wrong usage, policy or key; 3 bad data", ENDS),
+    ("docs/reference/commands.md", "the policy does not have); 1 anything else", ENDS),
+    ("docs/reference/commands.md", "policy or key is not its state's ends with 2", OTHERS),
+    ("docs/reference/commands.md", "ends within ten seconds with 1", IN_TIME),
+    ("docs/reference/policy.md", "| 10 × capacity + 20 |", LARGEST_COUNT),
+    ("docs/reference/records.md", "half width of a 95 % interval", HALF_WIDTH),
+]
+"""(document, passage, the test that shows it)."""
+
+MEASURED = [
+    (
+        "docs/operations.md",
+        "1,000 zones of capacity 1 to 220 need 14 MB for two epsilons of 1 and .1, more for smaller ones "
+        "(printed by ` )",
+    ),
+]
+"""(document, passage) of what ``make bench`` prints, and says so."""
+
+NO_FIGURE = {
+    "a number of a document, a title or a list": r"(?:^# |\[|## |### )\d\. |\[4 `",
+    "a name or a version of something else": r"Catalyst 9800|9800: `|H3C|SNMP v[123]|v2c|SHA-256|SHAKE-256|Java 17|"
+    r"License 2\.0|RFC 3339|Theorem 1",
+    "a paper's year or number": r"\(Mironov 2012\)|(?:CCS|ICDE|VLDB|NeurIPS|Irvine,|Analysis\.\*) 20\d\d|arXiv [\d.]+",
+    "what a field, a class or a factor says": r"(?:says|them:|value,|else) [01]\b|−1 where|saying 0|sensitive: 1 says|"
+    r"coverage 0|version of the format, 1|version 1,|up to 1;|at least 0;|shown, 1 where|withheld, 0 where|new, 0 that|"
+    r"` 0, and a half width|Numbers are 0 or|format, 1 |after 1 and not after 2",
+    "a time of day in an example": r"17:00|10:0[01]",
+    "the day from which key days are counted": r"since 1970",
+    "what other systems have": r"UDP port 162 or another|port 162 of the loopback|ports below 1024|take 1162",
+    "a way to try, as in the block after it": r"Try for ten seconds",
+}
+"""What such a number is -> pattern."""
+
+
+def prose(document: str) -> str:
+    """Return a document's text with one space between words; code and link targets are one backquote each."""
+    return " ".join(CODE.sub(" ` ", DOCUMENTS[document]).split())
+
+
+def unclaimed(document: str) -> Iterator[str]:
+    """Yield each number that nobody claims, with what stands around it."""
+    text = prose(document)
+    claims = [re.escape(passage) for name, passage, *_ in (*MADE, *TESTED, *MEASURED) if name == document]
+    covered = {
+        place for pattern in (*claims, *NO_FIGURE.values())
+        for found in re.finditer(pattern, text) for place in range(*found.span())
+    }  # fmt: skip
+    for number in NUMBER.finditer(text):
+        if not covered.issuperset(range(*number.span())):
+            yield text[max(0, number.start() - 40) : number.end() + 40]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_number_in_a_document_is_made_by_something(document: str) -> None:
+    assert list(unclaimed(document)) == []
+
+
+@pytest.mark.parametrize(("document", "text"), MADE + [claim[:2] for claim in TESTED] + MEASURED)
+def test_what_is_claimed_stands_in_its_document_as_it_is_made(document: str, text: str) -> None:
+    assert text in prose(document)
+
+
+@pytest.mark.parametrize("node", sorted({claim[2] for claim in TESTED}))
+def test_a_test_that_is_named_is_there(node: str) -> None:
+    path, _, name = node.partition("::")
+    assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("document", "text"), MEASURED)
+def test_what_was_measured_says_that_make_bench_prints_it(document: str, text: str) -> None:
+    printed = text.removesuffix("` )") + "`make bench`)"
+    assert printed in " ".join(DOCUMENTS[document].split())
+
+
+def test_a_new_number_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, "README.md", DOCUMENTS["README.md"] + "\nA worker takes 70,000 rows a second.\n")
+    (found,) = unclaimed("README.md")
+    assert "70,000" in found
+
+
+@pytest.mark.parametrize("reason", NO_FIGURE)
+def test_a_pattern_of_no_figures_is_of_use(reason: str) -> None:
+    assert any(re.search(NO_FIGURE[reason], prose(document)) for document in DOCUMENTS)
