@@ -22,6 +22,19 @@ async def stop_signals() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
+async def first_to_end(*works: Coroutine[Any, Any, object]) -> None:
+    """Do several things at once until one of them ends, raise what ended it, and break off the others."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
 async def within(seconds: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
     """Do the work; from the stop signal on wait no longer than ``seconds``. Return whether it was done."""
     doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())

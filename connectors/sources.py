@@ -15,6 +15,7 @@ import structlog
 
 from connectors import keyfile
 from connectors.files.observations import ObservationFile
+from connectors.signals import first_to_end
 from connectors.sink import Sink
 from connectors.snmp.admission import AllowList, Senders
 from connectors.snmp.clock import AnchoredClock, wall_clock
@@ -131,11 +132,4 @@ def check_uptime_clock(policy: Policy, key_file: Path) -> None:
 
 async def until_stopped(made: Receiver, stop: asyncio.Event) -> None:
     """Wait for a stop signal, or raise what ended the receiver."""
-    waiting = [asyncio.create_task(made.wait()), asyncio.create_task(stop.wait())]
-    try:
-        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in waiting:
-            task.cancel()
+    await first_to_end(made.wait(), stop.wait())

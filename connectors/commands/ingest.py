@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
@@ -30,7 +29,7 @@ from connectors.files.shortfall import shortfall
 from connectors.kafka.claims import Claims
 from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
-from connectors.signals import stop_signals, within
+from connectors.signals import first_to_end, stop_signals, within
 from connectors.snmp.ingest import Ingest
 from connectors.snmp.receiver import Receiver
 from connectors.sources import FileSource, Source, UdpSource, feed_file, receiver, until_stopped
@@ -111,7 +110,8 @@ class _Pouring:
     async def pour(self, stop: asyncio.Event) -> None:
         """Send until ``stop`` or the file's end, and disconnect."""
         try:
-            await _while_held(self._claims, self._send(stop))
+            # for as long as the sources are this ingest's
+            await first_to_end(self._send(stop), self._claims.keep())
         finally:
             await self._sink.stop()
             await self._claims.stop()
@@ -140,19 +140,6 @@ async def _ingest(pouring: _Pouring, *, take_over: bool, as_json: bool) -> None:
         if not await within(LAST_DRAIN, pouring.pour(stop), stop):
             pouring.report(as_json=as_json)
             _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, informs unanswered")
-
-
-async def _while_held(claims: Claims, sending: Coroutine[Any, Any, None]) -> None:
-    """Send for as long as the sources are this ingest's; raise what ended that."""
-    tasks = [asyncio.create_task(sending), asyncio.create_task(claims.keep())]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 def _give_up(message: str) -> NoReturn:

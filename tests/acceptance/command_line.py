@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -104,13 +105,21 @@ class Done(NamedTuple):
     out: str
     problem: str
 
+    @property
+    def answer(self) -> Any:
+        """What a command with ``--json`` has printed, on one line."""
+        assert self.code == 0, self.problem
+        assert self.out.count("\n") == 1
+        return json.loads(self.out)
 
-def run(*arguments: str | Path) -> Done:
-    """Run the command's ``main`` here: what it prints, and its exit code."""
+
+def run(*arguments: str | Path, given: str = "") -> Done:
+    """Run the command's ``main`` here, ``given`` on its standard input: what it prints, and its exit code."""
     out, problem = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     code = 0
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(problem):
         patch.setattr(sys, "argv", ["tacet", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode()), encoding="utf-8"))
         try:
             main()
         except SystemExit as ended:

@@ -6,32 +6,18 @@ takes milliseconds; three start a process.
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from connectors.cli import main
-from tests.acceptance.command_line import TIMEOUT, command
+from tests.acceptance.command_line import TIMEOUT, Done, command, run
+from tests.leakage_models import COMPOSE, OSDP, PAIR, PRIOR, XOR
 
-PAIR = {"00": 0.3, "01": 0.2, "10": 0.1, "11": 0.4}
-XOR = {"000": 0.25, "011": 0.25, "101": 0.25, "110": 0.25}
-OSDP = {"joint": PAIR, "epsilon": [1, 0.5], "queries": [1, 1], "released": [0, 0]}
-PRIOR = {"domains": [[0, 1], [0, 1]], "joint": [[0.3, 0.2], [0.2, 0.3]], "scale": 1}
 GAUSSIAN = {"covariance": [[1, 0.5, -0.3], [0.5, 2, 0.4], [-0.3, 0.4, 1.5]], "range": 2, "scale": 1.5}
-COMPOSE = {
-    "delta": 1e-6,
-    "releases": [
-        {"noise": "laplace", "epsilon": "0.1", "times": 96},
-        {"noise": "gaussian", "sigma": "21.854", "times": 96},
-    ],
-    "group": 1,
-}
 STAY = [[0.9, 0.1], [0.1, 0.9]]
 TEMPORAL = {"backward": STAY, "forward": STAY, "epsilon": [0.1] * 5}
 W = {
@@ -39,42 +25,16 @@ W = {
 }  # fmt: skip
 
 
-class Asked(NamedTuple):
-    code: int
-    out: str
-    problem: str
-
-    @property
-    def answer(self) -> Any:
-        assert self.code == 0, self.problem
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
-
-def started(words: str, text: str | None) -> Asked:
+def started(words: str, text: str | None) -> Done:
     """Ask in a process of its own."""
     arguments = [*words.split(), "-"]
     done = subprocess.run(command(arguments), input=text, capture_output=True, text=True, timeout=TIMEOUT, check=False)
-    return Asked(done.returncode, done.stdout, done.stderr)
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
-def ask(words: str, text: str | None, path: Path | None = None) -> Asked:
-    """Ask the command's ``main`` here: arguments, standard input and output, exit code."""
-    out, problem = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
-    given = io.TextIOWrapper(io.BytesIO((text or "").encode()), encoding="utf-8")
-    code = 0
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(problem):
-        patch.setattr(sys, "argv", ["tacet", *words.split(), "-" if path is None else str(path)])
-        patch.setattr(sys, "stdin", given)
-        try:
-            main()
-        except SystemExit as ended:
-            code = int(ended.code or 0)
-    printed = []
-    for stream in (out, problem):
-        stream.seek(0)
-        printed.append(stream.read())
-    return Asked(code, *printed)
+def ask(words: str, text: str | None, path: Path | None = None) -> Done:
+    """Ask in this process, on standard input or in a file."""
+    return run(*words.split(), "-" if path is None else path, given=text or "")
 
 
 def together(questions: Any) -> Any:
@@ -82,7 +42,7 @@ def together(questions: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def asked() -> dict[str, Asked]:
+def asked() -> dict[str, Done]:
     """Ask every question once, on standard input, as JSON."""
     questions = {
         "osdp": ("leakage osdp --json", OSDP),
