@@ -43,7 +43,7 @@ class _Open(NamedTuple):
     """Rows that wait for a batch to be full."""
 
     epoch: PrivacyDay | None
-    """The privacy day of all of them, where names are by such days."""
+    """The privacy day of all of them, where names are by such days: it turns at a tick, at which no batch goes on."""
     rows: list[Row]
 
 
@@ -83,8 +83,6 @@ class Playback:
         radio, site = self._points[place]
         names, seen = self._names[site], self._seen[site]
         epoch, day = names.epoch(time), names.day(time)
-        if site in self._open and self._open[site].epoch != day:
-            yield from self._flush(site)
         rows = self._open.setdefault(site, _Open(day, [])).rows
         before = seen.get(device)
         if before is not None and before.epoch < epoch and time - before.time <= self._policy.site[site].validity:

@@ -1,0 +1,294 @@
+"""One device's privacy day: how many bounded counts it can change, whatever happens around it.
+
+Random histories go through the parts that a recording goes through: names by privacy day, rows that end earlier
+names, the stage that counts. In each one device walks about, lives across midnight and across the start of its day,
+was there the day before or was not; the engine is restarted in between, zones come and go, and the contribution is
+changed. What is claimed is proved, so no test can alarm falsely; that the bound is reached shows that the
+histories are wild enough to find a breach, and the variants at the end show that they do find one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pytest
+
+from connectors.files.playback import Playback, Range
+from stream.pipeline import Pipeline
+from stream.policy.document import Policy
+from stream.policy.privacy_day import PrivacyDays
+from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay, Rejected
+from stream.schemas import parse_time
+from stream.sensing.contribution import BoundedCounts, Tally
+from stream.sensing.occupancy import Sense
+from stream.sensing.pseudonyms import Pseudonyms
+from tests.core_ground import SITE, building, laboratory
+
+TICK = 30 * MINUTE
+VALIDITY = 70 * MINUTE
+K = 5
+KEY = bytes(32)
+POINTS = "abcd"
+"""Zones in which devices walk about, each with one access point."""
+
+Sighting = tuple[Micros, str]
+"""Time and zone of one device."""
+Walks = Sequence[Sequence[Sighting]]
+"""The sightings of each device."""
+Cells = dict[tuple[Micros, str], int]
+"""(window, zone) -> bounded count; without the windows that have none."""
+
+
+class Ground(NamedTuple):
+    """A site and the privacy day of which the histories are."""
+
+    policy: Policy
+    stages: tuple[Sense, ...]
+    """Under the site's policy; with other zones; with a smaller contribution."""
+    day: PrivacyDay
+
+
+def ground(day_starts: str, date: str, residents: str) -> Ground:
+    site = f'day_starts = "{day_starts}"\ncontribution = "150min"\nresidents = "{residents}"'
+    text = building(releases=PLAIN, site=site, tick="30min")
+    policy = text.model_copy(update={"site": {SITE: text.site[SITE].model_copy(update={"validity": VALIDITY})}})
+    site_now = policy.site[SITE]
+    fewer = site_now.model_copy(update={"zones": tuple(zone for zone in reversed(site_now.zones) if zone.id != "c")})
+    shorter = site_now.model_copy(update={"contribution": 3 * TICK})
+    stages = tuple(stage(policy.model_copy(update={"site": {SITE: each}})) for each in (site_now, fewer, shorter))
+    days = PrivacyDays(day_starts, "America/Los_Angeles")
+    return Ground(policy, stages, days.at(parse_time(f"{date}T{day_starts}:00-07:00") + 3 * HOUR))
+
+
+PLAIN = """
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "laplace"
+epsilon = { public = "1" }
+"""
+
+
+def stage(policy: Policy) -> Sense:
+    return Pipeline(policy, SITE, laboratory()).table.sense
+
+
+def drawn(rng: random.Random, day: PrivacyDay) -> list[Sighting]:
+    """Return where a device was seen, from a few hours before the day until a few hours after it."""
+    edges = [day.start, day.end, day.start + 24 * HOUR, (day.start + day.end) // 2]
+    times = {
+        rng.choice(edges) + rng.choice([-VALIDITY, -TICK, 0, TICK, VALIDITY]) + rng.randrange(-1, 2)
+        for _ in range(rng.randrange(6))
+    }
+    for _ in range(rng.randrange(1, 5)):  # stays, short and long, some of them over an edge
+        begin = rng.choice([*edges, rng.randrange(day.start, day.end)]) - rng.randrange(3 * HOUR)
+        times |= set(range(begin, begin + rng.randrange(8 * HOUR), rng.choice([20, 35, 65]) * MINUTE))
+    zone, walk = "a", []
+    for time in sorted(times):
+        zone = rng.choice(POINTS) if rng.random() < 0.4 else zone
+        walk.append((time, zone))
+    if rng.random() < 0.4:
+        walk = [each for each in walk if each[0] > day.start]
+    return walk
+
+
+# ---- the way of a history ------------------------------------------------------------------------------
+
+
+def events(rng: random.Random) -> dict[int, int]:
+    """Return after which heartbeats the engine starts again, and under which of the policies."""
+    if rng.random() < 0.3:
+        return {}
+    return {rng.randrange(90): rng.choice([0, 0, 0, 1, 1, 2]) for _ in range(rng.randrange(1, 5))}
+
+
+def messages(held: Ground, walks: Walks) -> list[ObservationBatch | Heartbeat]:
+    """Return what a recording of these walks says, from five hours before the day until five hours after it."""
+    policy, day = held.policy, held.day
+    site = policy.site[SITE]
+    places = {zone.id: number for number, zone in enumerate(site.zones)}
+    names = Pseudonyms.by_privacy_day(KEY, SITE, PrivacyDays(site.day_starts or "", site.timezone))
+    rows = []
+    for device, walk in enumerate(walks):
+        address = device.to_bytes(6, "big")
+        for line, (time, zone) in enumerate(walk):
+            name = bytes.fromhex(names.name(address, names.epoch(time)))
+            rows.append((time, places[zone], name, line, device))
+    since, until = day.start - 5 * HOUR, day.end + 5 * HOUR
+    points = [(zone.radios[0], SITE) for zone in site.zones]
+    playback = Playback(policy, {SITE: names}, points, Range(since, until), since)
+    log: list[ObservationBatch | Heartbeat] = [*playback.begin()]
+    for row in sorted(row for row in rows if since < row[0] <= until):
+        log += [*playback.advance(row[0]), *playback.take(row)]
+    return [*log, *playback.finish(until)]
+
+
+def cells(held: Ground, walks: Walks, restarts: dict[int, int]) -> Cells:
+    """Return the bounded counts of a history; each restart goes through the state's byte form."""
+    sense, beats = held.stages[0], 0
+    found: Cells = {}
+    state = sense.initial()
+    for message in messages(held, walks):
+        state, out = sense.step(state, message)
+        for window in out:
+            assert not isinstance(window, Rejected) or window.reason == "unknown_access_point"
+            if isinstance(window, OccupancyWindow) and window.bounded is not None:
+                found |= {(window.window_end, zone): n for zone, n in zip(sense.zones, window.bounded, strict=True)}
+        if isinstance(message, Heartbeat):
+            if beats in restarts:
+                data, sense = sense.encode(state), held.stages[restarts[beats]]
+                state = sense.regrid(sense.decode(data))
+            beats += 1
+    return found
+
+
+def changed(one: Cells, other: Cells) -> list[tuple[Micros, str]]:
+    """Return the cells that differ, each as often as it differs; which windows have counts never does."""
+    assert one.keys() == other.keys()
+    return [cell for cell in one for _ in range(abs(one[cell] - other[cell]))]
+
+
+def within(day: PrivacyDay, walk: Sequence[Sighting], *, inside: bool) -> list[Sighting]:
+    return [each for each in walk if (day.start < each[0] <= day.end) is inside]
+
+
+# ---- the law -------------------------------------------------------------------------------------------
+
+GROUNDS = [
+    ("04:00", "2026-03-04", "ignore"),
+    ("04:00", "2026-03-04", "count"),
+    ("04:00", "2026-03-07", "ignore"),
+    ("00:00", "2026-03-08", "count"),
+    ("04:00", "2026-10-31", "count"),
+    ("00:00", "2026-11-01", "ignore"),
+    ("16:30", "2026-03-04", "count"),
+    ("23:30", "2026-03-07", "ignore"),
+]
+"""Days of 24, 23 and 25 hours, that begin at midnight, before, after, and near midnight UTC."""
+HISTORIES = 250
+IDS = [f"{day_starts} on {date}, residents {residents}" for day_starts, date, residents in GROUNDS]
+
+
+def test_the_days_have_24_23_and_25_hours() -> None:
+    hours = {(ground(*each).day.end - ground(*each).day.start) // HOUR for each in GROUNDS}
+    assert hours == {23, 24, 25}
+
+
+@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+def test_a_devices_day_changes_at_most_k_counts_all_of_that_day_and_one_at_a_tick(at: int) -> None:
+    rng, held, most = random.Random(at), ground(*GROUNDS[at]), 0
+    for _ in range(HISTORIES):
+        mine, other, restarts = drawn(rng, held.day), drawn(rng, held.day), events(rng)
+        without = within(held.day, mine, inside=False)
+        found = changed(cells(held, [mine, other], restarts), cells(held, [without, other], restarts))
+        assert len(found) <= K
+        assert len({tick for tick, _ in found}) == len(found)
+        assert all(held.day.start < tick <= held.day.end for tick, _ in found)
+        most = max(most, len(found))
+    assert most == K
+
+
+@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+def test_a_part_of_the_day_that_changes_changes_at_most_2k_counts_of_that_day(at: int) -> None:
+    rng, held = random.Random(100 + at), ground(*GROUNDS[at])
+    most = {"one": 0, "half": 0}
+    for _ in range(HISTORIES):
+        mine, restarts = drawn(rng, held.day), events(rng)
+        before = cells(held, [mine], restarts)
+        for part, other in (("one", one_changed(rng, held.day, mine)), ("half", half_replaced(rng, held.day, mine))):
+            found = changed(before, cells(held, [other], restarts))
+            assert len(found) <= 2 * K
+            assert all(held.day.start < tick <= held.day.end for tick, _ in found)
+            most[part] = max(most[part], len(found))
+    assert most["half"] == 2 * K
+    assert most["one"] > 2
+
+
+def one_changed(rng: random.Random, day: PrivacyDay, walk: Sequence[Sighting]) -> list[Sighting]:
+    """Return the walk with one sighting of the day more or less, or elsewhere."""
+    inside = within(day, walk, inside=True)
+    left = [each for each in walk if each != (rng.choice(inside) if inside else None)]
+    new = (rng.choice([day.start + 1, day.start + TICK, rng.randrange(day.start + 1, day.end)]), rng.choice(POINTS))
+    return sorted(rng.choice([left, [*walk, new], [*left, new]]))
+
+
+def half_replaced(rng: random.Random, day: PrivacyDay, walk: Sequence[Sighting]) -> list[Sighting]:
+    """Return the walk with another half of the day, earlier or later, than it had."""
+    middle = (day.start + day.end) // 2
+    low, high = rng.choice([(day.start, middle), (middle, day.end)])
+    other = rng.choice([[], [(time, rng.choice(POINTS)) for time, _ in drawn(rng, day)]])
+    kept = [each for each in walk if not low < each[0] <= high]
+    return sorted([*kept, *(each for each in other if low < each[0] <= high)])
+
+
+@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+def test_what_a_device_adds_is_the_same_whoever_else_is_there(at: int) -> None:
+    """The counts of several are the sums of the counts of each alone."""
+    rng, held = random.Random(200 + at), ground(*GROUNDS[at])
+    for _ in range(HISTORIES // 5):
+        walks, restarts = [drawn(rng, held.day) for _ in range(3)], events(rng)
+        alone = [cells(held, [*[[]] * place, walk], restarts) for place, walk in enumerate(walks)]
+        assert cells(held, walks, restarts) == {cell: sum(each[cell] for each in alone) for cell in alone[0]}
+
+
+@pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
+def test_restarts_and_other_zones_change_no_count_of_a_zone_that_stays(at: int) -> None:
+    rng, held = random.Random(300 + at), ground(*GROUNDS[at])
+    for _ in range(HISTORIES // 5):
+        walk = [(time, "abd"["abcd".index(zone) % 3]) for time, zone in drawn(rng, held.day)]
+        restarts = {beat: policy % 2 for beat, policy in events(rng).items()}
+        found = cells(held, [walk], restarts)
+        assert changed({cell: n for cell, n in cells(held, [walk], {}).items() if cell in found}, found) == []
+
+
+# ---- what must be found --------------------------------------------------------------------------------
+
+
+class Uncut(BoundedCounts):
+    """Lets what was seen before the day reach into it."""
+
+    def count(
+        self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
+    ) -> tuple[int, ...] | None:
+        start = self.days.at(tick).start
+        moved = {device: (zone, max(time, start + 1)) for device, (zone, time) in present.items()}
+        return super().count(tally, tick, moved, zones)
+
+
+class Forgetful(BoundedCounts):
+    """Begins to count anew within the day, now and then."""
+
+    def count(
+        self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
+    ) -> tuple[int, ...] | None:
+        if tick % (12 * TICK) == 0:
+            tally.counted = {}
+        return super().count(tally, tick, present, zones)
+
+
+class Crowded(BoundedCounts):
+    """Lets all devices together have one contribution."""
+
+    def count(
+        self, tally: Tally, tick: Micros, present: Mapping[str, tuple[int, Micros]], zones: int
+    ) -> tuple[int, ...] | None:
+        found = super().count(tally, tick, present, zones)
+        tally.counted = dict.fromkeys(tally.counted, max(tally.counted.values(), default=0))
+        return found
+
+
+@pytest.mark.parametrize("variant", [Uncut, Forgetful, Crowded])
+def test_the_histories_find_what_breaks_the_bound(variant: type[BoundedCounts]) -> None:
+    rng, held = random.Random(400), ground(*GROUNDS[1])
+    for each in held.stages:
+        assert each.by_day is not None
+        object.__setattr__(each, "_day_counts", variant(each.by_day))
+    most = 0
+    for _ in range(HISTORIES):
+        mine, other, restarts = drawn(rng, held.day), drawn(rng, held.day), events(rng)
+        without = within(held.day, mine, inside=False)
+        found = changed(cells(held, [mine, other], restarts), cells(held, [without, other], restarts))
+        most = max(most, len(found))
+    assert most > K
