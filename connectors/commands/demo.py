@@ -40,6 +40,8 @@ SPEED = 1900
 """Times real time: a day in about 45 seconds."""
 AHEAD = 128
 """Traps under way at most; the smallest receive buffer in use holds twice as many."""
+WAITING = 10_000
+"""Traps in the receiver's queue at which the controller waits: half of what the queue holds."""
 BREATH = 0.005
 STALLED = 10.0
 """Seconds after which a receiver that takes nothing has failed."""
@@ -115,20 +117,26 @@ async def _send(traps: TrapSchedule, listening: Receiver, speed: float, tick: Ca
     A controller would not wait. Here a day passes in seconds, and a busy machine must not lose part of it.
     """
     loop = asyncio.get_running_loop()
-    begun, heard, taken, sent = loop.time(), loop.time(), 0, 0
+    begun, heard, taken, sent = loop.time(), loop.time(), (0, 0), 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
         for trap in traps:
             due = begun + (trap.time - traps.simulation.start) / SECOND / speed
-            while loop.time() < due - BREATH or sent - listening.counters.datagrams >= AHEAD:
+            while loop.time() < due - BREATH or _behind(listening.counters, sent):
                 await asyncio.sleep(BREATH)
                 tick()
-                if listening.counters.datagrams > taken or loop.time() < due:
-                    heard, taken = loop.time(), listening.counters.datagrams
+                moved = listening.counters.datagrams, listening.counters.waiting
+                if moved != taken or loop.time() < due:
+                    heard, taken = loop.time(), moved
                 elif loop.time() - heard > STALLED:
                     return sent
             controller.sendto(trap.data, listening.address)
             sent += 1
     return sent
+
+
+def _behind(counters: Counters, sent: int) -> bool:
+    """Whether too many traps are under way to the receiver, or in its queue."""
+    return sent - counters.datagrams >= AHEAD or counters.waiting >= WAITING
 
 
 def outcome(made: Demo) -> dict[str, Any]:

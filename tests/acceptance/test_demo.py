@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from connectors.commands.units import unit_words
 from tests.acceptance.command_line import tacet
 from tests.documents import DOCUMENTS
 
@@ -61,14 +62,29 @@ def test_what_the_demo_publishes_is_nearer_to_the_truth_than_0(demo: Shown) -> N
         assert not row["worse_than_zero"]
 
 
+def test_no_part_of_the_day_is_lost_however_busy_the_machine_is(demo: Shown) -> None:
+    assert set(demo.report["traps"]["dropped"]) <= {"collapsed"}
+
+
 def test_the_day_that_the_readme_shows_is_such_a_day(demo: Shown) -> None:
-    readme = DOCUMENTS["README.md"]
-    assert f"{demo.report['traps']['sent']:,} sent" in readme
+    readme, traps = DOCUMENTS["README.md"], demo.report["traps"]
+    sent, dropped = traps["sent"], traps["dropped"]["collapsed"]
+    assert f"{sent:,} sent, {traps['received']:,} received, {traps['observations']:,} accepted" in readme
+    assert f"{dropped} collapsed; lost by the kernel: {traps['kernel_drops']}" in readme
+    assert f"Windows   {demo.report['windows']} of five minutes" in readme
+    assert f"sends {sent:,} traps in a day" in " ".join(DOCUMENTS["docs/decisions/1-sites-as-unit.md"].split())
     for audience, row in demo.report["counts"].items():
         (shown,) = re.findall(rf"^ {audience} +[a-z]+ +\d+ +\d+ +([\d.]+) +([\d.]+) ", readme, flags=re.MULTILINE)
         assert float(shown[0]) == pytest.approx(row["mean_count"], rel=0.01)
         assert float(shown[1]) == pytest.approx(row["mean_error"], rel=0.3), "noise of another key"
-    assert re.search(r"^ one device at one tick +1 +0\.1 +1\.1$", readme, flags=re.MULTILINE)
+    (site,) = demo.report["account"].values()
+    readers = [*site["last"]["audiences"].values(), site["last"]["coalition"]]
+    for unit in ("presence_tuple", "observation", "device_total", "person_total"):
+        spent = " +".join(re.escape(reader[unit]) for reader in readers)
+        assert re.search(rf"^ {unit_words(unit)} +{spent}$", readme, flags=re.MULTILINE)
+    offices = sum(demo.report["attributes"]["public"]["arrival"].values())
+    shown = re.findall(r"^ (?:facilities|public) +[a-z_]+ +(\d+) +(\d+)$", readme, flags=re.MULTILINE)
+    assert [int(yes) + int(no) for yes, no in shown] == [offices] * 5
 
 
 def test_attributes_are_shown_or_not_for_every_office(demo: Shown) -> None:

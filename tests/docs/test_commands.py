@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.documents import DOCUMENTS, ROOT, Block, blocks
 from tests.integration.kafka_ground import Broker, clear_topics
@@ -155,14 +156,32 @@ def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broke
         assert process.wait(timeout=max(1.0, deadline - time.monotonic())) in well, line
 
 
-def test_what_needs_an_engine_is_what_try_compose_does() -> None:
+COMPOSE_USER = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["worker"]["user"]
+COMPOSE = [line for block in blocks("sh") if block.ground == "compose" for line in block.text.splitlines()]
+
+
+def test_what_compose_mounts_is_given_to_the_images_user_by_the_command_of_the_document(after_guide: Path) -> None:
+    """Run as it stands where this is root; else with this user's own ids, and without sudo."""
+    (line,) = [line for line in COMPOSE if "chown" in line]
+    uid, gid = map(int, COMPOSE_USER.split(":")) if os.getuid() == 0 else (os.getuid(), os.getgid())
+    (sudo := after_guide / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+    sudo.chmod(0o700)
+    beside = [block.text for block in blocks("sh", "docs/operations.md") if "deploy/secrets" in block.text]
+    run("\n".join([beside[0], 'PATH="$PWD:$PATH"', line.replace(COMPOSE_USER, f"{uid}:{gid}")]), after_guide)
+    given = [after_guide / "deploy/secrets" / name for name in ("ingest/key", "ingest/communities", "worker/key")]
+    assert [(path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o777) for path in given] == [
+        (uid, gid, 0o600)
+    ] * 3
+    assert f"chown -R {COMPOSE_USER} " in line
+
+
+def test_compose_is_brought_up_by_try_compose_as_the_document_says() -> None:
+    """``tests/acceptance/test_compose_up.py`` runs it where an engine is at hand."""
     tried = (ROOT / "deploy" / "try-compose").read_text()
-    for block in blocks("sh"):
-        if block.ground == "compose":
-            assert "compose up" in block.text
-            assert "compose up" in tried
-            assert "chown -R 10001:10001 " in block.text
-            assert "chown -R 10001:10001 " in tried
+    assert [line for line in COMPOSE if "chown" not in line] == ["docker compose up --build"]
+    assert "compose build" in tried
+    assert "compose up --detach --no-build" in tried
+    assert f"chown -R {COMPOSE_USER} ingest worker" in tried
 
 
 # --- names ------------------------------------------------------------------------------------------------------
