@@ -23,7 +23,7 @@ from stream.release.stage import MECHANISMS
 from stream.runners.agreement import Control
 from stream.runners.contract import LossError
 from stream.runners.partition import Partition
-from stream.runners.snapshot import open_snapshot
+from stream.runners.snapshot import BEFORE, open_snapshot
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
 from stream.sensing.sense_state import standing
 
@@ -169,7 +169,7 @@ async def _of_partition(
     found = [_closed(site) for site in shut]
     if head["audit"] and not entries:
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))
-    found += begun_by_another(name, snapshot, entries)
+    found += list(begun_by_another(name, snapshot, entries)) or made_by_version_before(name, snapshot)
     if head["next"] > end:
         what = f"{name}: offset {head['next']} of the observations is next, but they end at {end}; they were made anew"
         found.append(Finding(what, (ACCEPT_LOSS,)))
@@ -203,6 +203,17 @@ def begun_by_another(partition: str, snapshot: bytes, entries: Iterable[bytes]) 
             ),
         ),
     )
+
+
+def made_by_version_before(partition: str, snapshot: bytes) -> list[Finding]:
+    """Return what is to be said of a state that the mechanism version before has made."""
+    if open_snapshot(snapshot)[0]["mechanisms"] != BEFORE:
+        return []
+    accept = Way(
+        "stop all workers of that version, then 'tacet worker --accept-policy'",
+        "groups, filters and the local day at hand begin anew; that day's attributes are not published",
+    )
+    return [Finding(f"{partition}: its state was made by mechanism version {BEFORE}, this is {MECHANISMS}", (accept,))]
 
 
 def _without_snapshot(*, has_audit: bool) -> tuple[Way, ...]:

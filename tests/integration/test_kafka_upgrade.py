@@ -21,6 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from connectors.kafka.topics import topic_config, topic_names
 from connectors.private_file import replace
 from stream.policy.document import load_policy
+from stream.release.stage import MECHANISMS
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import tacet
@@ -136,6 +137,16 @@ def test_what_a_cluster_of_release_0_1_0_lacks_is_named_with_the_way_out(old: Gr
     tacet("topics", "create", "--kafka", old.kafka.bootstrap, "--policy", old.folder / "policy.toml")
     refused = tacet("worker", *old.words(), code=2).stderr
     assert "message.timestamp.type=LogAppendTime" in refused
-    (finding,) = findings(old)
+    finding = findings(old)[0]
     assert finding["what"] in refused
     assert "kafka-configs.sh" in finding["ways"][0]["do"]
+
+
+def test_states_of_the_version_before_are_named_until_they_are_accepted(old: Ground) -> None:
+    run(old, BEFORE)
+    found = findings(old)
+    assert [finding["what"].partition(": ")[2] for finding in found] == [
+        f"its state was made by mechanism version 1, this is {MECHANISMS}"
+    ] * len(SITES)
+    assert all("--accept-policy" in finding["ways"][0]["do"] for finding in found)
+    assert "mechanism version: must be 1" in tacet("worker", *old.words(), code=2).stderr
