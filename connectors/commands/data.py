@@ -28,6 +28,7 @@ from connectors.commands.options import (
     windows_options,
     working,
 )
+from connectors.commands.pricing import Price, noise_of_table
 from connectors.files.counts import TableRelease, release_file
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay as run_replay
@@ -39,9 +40,8 @@ from connectors.simulation.send import send_schedule
 from connectors.simulation.traps import trap_schedule
 from stream.errors import UsageError
 from stream.pipeline import Options
-from stream.policy.document import decimal_string, parse_epsilon
 from stream.policy.mechanisms import MECHANISMS
-from stream.records import Micros
+from stream.records import Micros, NoiseKind
 from stream.simulator.events import SimulatorConfig
 from stream.simulator.events import simulate as run_simulation
 
@@ -173,7 +173,17 @@ def replay(
     "--smoother", type=click.Choice(["average", "median", "james-stein"]), default="median", show_default=True
 )
 @click.option("--calendar/--no-calendar", default=True, show_default=True, help="The filter's calendar.")
-@click.option("--epsilon", required=True, help="Per row and zone, a decimal such as 0.1.")
+@click.option("--epsilon", required=True, help="Of what --unit says, a decimal such as 0.1.")
+@click.option("--noise", type=click.Choice(["laplace", "gaussian"]), default="laplace", show_default=True)
+@click.option(
+    "--unit",
+    type=click.Choice(["window", "device_day"]),
+    default="window",
+    show_default=True,
+    help="What epsilon pays for: one time and zone, or all of a device's day.",
+)
+@click.option("--ticks", type=click.IntRange(1, 10_000), help="Times of a day at which one device counts, at most.")
+@click.option("--delta", help="With which epsilon holds, with gaussian noise.  [default: 1e-6]")
 @click.option(
     "--max-count",
     type=click.IntRange(1, 1_000_000),
@@ -184,28 +194,27 @@ def replay(
 @click.option("--out", type=NEW_FILE, required=True)
 @json_option
 def release(
-    counts: Path, *, mechanism: str, smoother: str, calendar: bool, epsilon: str, max_count: int | None,
-    timezone: str, key_file: Path, out: Path, as_json: bool,
+    counts: Path, *, mechanism: str, smoother: str, calendar: bool, epsilon: str, noise: NoiseKind, unit: str,
+    ticks: int | None, delta: str | None, max_count: int | None, timezone: str, key_file: Path, out: Path,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width).
 
-    For research on recorded counts: takes a laboratory key only, and keeps no ledger.
+    For research on recorded counts: takes a laboratory key only, and keeps no ledger. With --unit device_day the counts
+    must be such that one device is in at most --ticks of them a day: nothing here can bound that.
+
+    \b
+    tacet release counts.csv --mechanism filter --noise gaussian --unit device_day --ticks 96 \\
+        --epsilon 2 --delta 1e-6 --key-file lab.key --out private.csv
     """
-    try:
-        exact = parse_epsilon(epsilon)
-    except ValueError as error:
-        msg = f"--epsilon: {error}, got {epsilon!r}"
-        raise UsageError(msg) from None
-    least = MECHANISMS[mechanism].smallest
-    if exact < least:
-        msg = f"--epsilon: must be at least {decimal_string(least)} with {mechanism}, got {epsilon!r}"
-        raise UsageError(msg)
+    law = noise_of_table(Price(mechanism, epsilon, noise, unit, ticks, delta))
     keys = keyfile.laboratory_keys(key_file)
     with progress("rows released") as tick:
-        how = TableRelease(mechanism, exact, smoother, calendar, max_count, timezone)
+        how = TableRelease(mechanism, law, smoother, calendar, max_count, timezone)
         made = release_file(counts, out, keys, how, tick)
     if as_json:
-        report = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
+        report: dict[str, Any] = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
+        report |= {"noise": law.kind, "noise_scale": law.scale}
         print_json(report | {"left_out": made.left_out, "laboratory": True})
     else:
         click.echo(f"{made.windows:,} windows of {made.zones} zone(s) → {out}")

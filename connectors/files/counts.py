@@ -10,7 +10,6 @@ import csv
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -21,9 +20,11 @@ from connectors.files.text_rows import Tally, csv_rows, instants, lines_of, name
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
-from stream.mechanisms.counts import Naming, count_mechanism, release_counts
+from stream.mechanisms.contract import Parameters
+from stream.mechanisms.counts import Naming, mechanism_of, release_counts
 from stream.mechanisms.filter import LARGEST_CAPACITY
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.parameter import NoiseParameter
 from stream.policy.mechanisms import mechanism_named
 from stream.records import MINUTE, Micros
 from stream.schemas import rfc3339
@@ -70,8 +71,8 @@ class TableRelease:
     """How a table is released."""
 
     mechanism: str
-    epsilon: Fraction
-    """Per time."""
+    noise: NoiseParameter
+    """Of each time."""
     smoother: str
     """Of a grouper."""
     calendar: bool
@@ -95,23 +96,19 @@ def release_file(
         slot=lambda instant: slot_of(instant, zone), window=window,
     )  # fmt: skip
     if how.max_count is None and mechanism_named(mechanism).largest_count is not None:
-        largest = _largest(naming, table, how.epsilon)
+        largest = _largest(naming, table, how.noise)
     else:
         largest = [how.max_count or 1] * len(table.zones)
-    stage = count_mechanism(
-        mechanism, epsilon=how.epsilon, max_counts=largest, smoother=how.smoother, calendar=how.calendar
-    )  # fmt: skip
+    stage = mechanism_of(mechanism, Parameters(how.noise, tuple(largest), how.smoother, how.calendar))
     values, widths = release_counts(stage, naming, table.times, table.counts, progress)
     _write(out, table, values, widths)
     return Made(table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table))
 
 
-def _largest(naming: Naming, table: Table, epsilon: Fraction) -> list[int]:
+def _largest(naming: Naming, table: Table, noise: NoiseParameter) -> list[int]:
     """Return where each zone's grid ends: at its largest noisy count, released as by ``laplace``."""
-    noisy, _ = release_counts(
-        count_mechanism("laplace", epsilon=epsilon, max_counts=[1] * len(table.zones)),
-        naming, table.times, table.counts,
-    )  # fmt: skip
+    plain = mechanism_of("laplace", Parameters(noise, (1,) * len(table.zones)))
+    noisy, _ = release_counts(plain, naming, table.times, table.counts)
     largest = [max(20, int(column.max())) for column in noisy.T]
     if max(largest) > LARGEST_CAPACITY:
         msg = f"give --max-count: the noisy counts reach beyond {LARGEST_CAPACITY:,}, where the filter's grid must end"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from stream.policy.fields import (
     NANO,
@@ -21,7 +21,7 @@ from stream.policy.fields import (
     decimal_string,
     refuse_repeats,
 )
-from stream.policy.mechanisms import MECHANISMS, SMALLEST_PART, Mechanism, names_where
+from stream.policy.mechanisms import ALIASES, MECHANISMS, SMALLEST_PART, Mechanism, names_where
 from stream.policy.selection import Selection
 from stream.records import DAY
 
@@ -76,7 +76,7 @@ class CountRelease(Frozen):
 
     name: Name
     query: Literal["count"]
-    mechanism: MechanismName
+    mechanism: Annotated[MechanismName, BeforeValidator(lambda name: ALIASES.get(name, name))]
     smoother: Literal["average", "median", "james-stein"] = "median"
     calendar: bool = True
     noise: Literal["laplace", "gaussian"] = "laplace"

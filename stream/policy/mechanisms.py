@@ -179,6 +179,9 @@ MECHANISMS: dict[str, Mechanism] = {
 }
 """Name in the policy -> declaration, in the order in which messages name them."""
 
+ALIASES = {"plain": "laplace"}
+"""Another name that a policy may use -> the one that records have: with gaussian noise it is not Laplace's."""
+
 
 def mechanism_named(name: str) -> Mechanism:
     """Return what the mechanism of this name declares; UsageError where there is none of it."""
