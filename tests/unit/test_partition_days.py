@@ -1,0 +1,122 @@
+"""Counters of the privacy day in a partition: what they live through, what ends their run, and what is quarantined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from stream.policy.document import Policy
+from stream.records import MINUTE, ObservationBatch
+from stream.runners.emitted import Emitted
+from stream.runners.partition import Partition
+from stream.schemas import QUARANTINE, encode_message
+from stream.sensing.contribution import Tally
+from tests.core_ground import SITE, building, days_of, laboratory, messages, people
+
+DAILY = 'day_starts = "04:00"\ncontribution = "1h"\nresidents = "ignore"'
+PLAIN = """
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "laplace"
+epsilon = { board = "1" }
+"""
+
+
+def policy(site: str = DAILY, releases: str = PLAIN, **changes: Any) -> Policy:
+    return building(site=site, releases=releases, **changes)
+
+
+POLICY = policy()
+ITEMS = list(messages(people(hours=30)[:1500], POLICY))
+LOG = [encode_message(item) for item in ITEMS]
+CUT = len(LOG) * 2 // 3
+"""In the middle of a day."""
+
+
+def fed(partition: Partition, first: int, last: int = len(LOG)) -> list[Emitted]:
+    return [out for offset in range(first, last) for out in partition.feed(offset, None, LOG[offset])]
+
+
+def tally(partition: Partition) -> Tally:
+    found = partition.sites.sensing()[SITE].tally
+    assert found is not None
+    return found
+
+
+def at_the_cut() -> Partition:
+    partition = Partition(POLICY, laboratory())
+    fed(partition, 0, CUT)
+    assert len(tally(partition).counted) > 10
+    return partition
+
+
+def restored(partition: Partition, wanted: Policy) -> Partition:
+    other = Partition(wanted, laboratory(), accept_policy=True)
+    assert other.restore(partition.snapshot(CUT, 0)) == CUT
+    return other
+
+
+def test_a_takeover_goes_on_with_the_counters_of_the_day() -> None:
+    straight = Partition(POLICY, laboratory())
+    fed(straight, 0)
+    taken = restored(at_the_cut(), POLICY)
+    fed(taken, CUT)
+    assert tally(taken) == tally(straight)
+    assert max(tally(taken).counted.values()) == 4
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"releases": PLAIN.replace('"1"', '"2"')}, {"site": f"{DAILY}\nmax_devices = 500"}],
+    ids=["epsilon", "max_devices"],
+)
+def test_a_policy_that_changes_something_else_goes_on_with_them(changed: dict[str, str]) -> None:
+    before = at_the_cut()
+    assert tally(restored(before, policy(**changed))) == tally(before)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"site": DAILY.replace("1h", "2h")}, {"site": DAILY.replace("ignore", "count")}, {"tick": "5min"}],
+    ids=["contribution", "residents", "tick"],
+)
+def test_a_policy_that_changes_what_is_counted_waits_for_the_next_day(changed: dict[str, str]) -> None:
+    before = at_the_cut()
+    day, after = tally(before).day, tally(restored(before, policy(**changed)))
+    assert day is not None
+    assert (after.counted, after.residents, after.resumes) == ({}, {}, day.end)
+
+
+def test_a_loss_waits_for_the_next_day() -> None:
+    partition = at_the_cut()
+    day = tally(partition).day
+    assert day is not None
+    partition.resume_after_loss(CUT + 5)
+    assert (tally(partition).counted, tally(partition).resumes) == ({}, day.end)
+
+
+def test_a_site_that_a_policy_brings_back_goes_on_with_its_counters() -> None:
+    before = at_the_cut()
+    elsewhere = building(sites=("ics",), releases=PLAIN)
+    back = restored(restored(before, elsewhere), POLICY)
+    assert tally(back) == tally(before)
+
+
+def test_a_batch_of_another_epoch_goes_to_quarantine_without_what_it_says() -> None:
+    days = days_of(POLICY)
+    place, batch = next((n, each) for n, each in enumerate(ITEMS) if isinstance(each, ObservationBatch))
+    assert days is not None
+    assert batch.epoch == days.at(batch.rows[0].time)
+    partition = Partition(POLICY, laboratory())
+    fed(partition, 0, place)
+    for epoch in (None, batch.epoch._replace(start=batch.epoch.start - 5 * MINUTE)):
+        [out] = partition.feed(place, None, encode_message(replace(batch, epoch=epoch)))
+        assert out.topic == QUARANTINE
+        record = orjson.loads(out.value)
+        assert (record["reason"], record["place"]) == ("epoch", "epoch")
+        assert batch.rows[0].device.encode() not in out.value
+    assert partition.sites.sensing()[SITE].counters["accepted"] == 0
