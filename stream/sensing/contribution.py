@@ -132,9 +132,14 @@ class BoundedCounts:
         return tuple(counts)
 
     def _turn(self, tally: Tally, tick: Micros) -> PrivacyDay:
-        """Return the day of a tick; where it is not that of the tally, begin it with nobody in it."""
+        """Return the day of a tick; where it is not that of the tally, begin it with nobody in it.
+
+        Under newer data of the time zone it may share ticks with the one before; then that has to be over first.
+        """
         day = self.days.at(tick)
         if day != tally.day:
+            if tally.day is not None and day.start < tally.day.end:
+                tally.break_off(tally.day.end)
             tally.day, tally.counted, tally.residents = day, {}, {}
             if tally.resumes is not None and day.start >= tally.resumes:
                 tally.resumes = None

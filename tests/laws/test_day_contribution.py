@@ -1,7 +1,7 @@
 """One device's privacy day: how many bounded counts it can change, whatever happens around it.
 
-Random histories go through the parts that a recording goes through: names by privacy day, rows that end earlier
-names, the stage that counts. In each one device walks about, lives across midnight and across the start of its day,
+Random histories go through an ingest or a recording, which name by privacy day and end earlier names, and through the
+stage that counts. In each one device walks about, lives across midnight and across the start of its day,
 was there the day before or was not; the engine is restarted in between, zones come and go, and the contribution is
 changed. What is claimed is proved, so no test can alarm falsely; that the bound is reached shows that the
 histories are wild enough to find a breach, and the variants at the end show that they do find one.
@@ -10,12 +10,15 @@ histories are wild enough to find a breach, and the variants at the end show tha
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
 
 from connectors.files.playback import Playback, Range
+from connectors.snmp.ingest import Ingest
+from connectors.snmp.profiles import Kind
+from connectors.snmp.traps import Trap
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.policy.privacy_day import PrivacyDays
@@ -23,8 +26,8 @@ from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, Oc
 from stream.schemas import parse_time
 from stream.sensing.contribution import BoundedCounts, Tally
 from stream.sensing.occupancy import Sense
-from stream.sensing.pseudonyms import Pseudonyms
-from tests.core_ground import SITE, building, laboratory
+from stream.sensing.pseudonyms import names_by_site
+from tests.core_ground import SITE, SOURCES, access_point, building, laboratory
 
 TICK = 30 * MINUTE
 VALIDITY = 70 * MINUTE
@@ -97,48 +100,87 @@ def drawn(rng: random.Random, day: PrivacyDay) -> list[Sighting]:
 # ---- the way of a history ------------------------------------------------------------------------------
 
 
-def events(rng: random.Random) -> dict[int, int]:
-    """Return after which heartbeats the engine starts again, and under which of the policies."""
+class Course(NamedTuple):
+    """What happens besides the walks."""
+
+    source: Callable[[Ground, Walks, Micros, Micros], Log]
+    restarts: dict[int, int]
+    """After which heartbeats the engine starts again, and under which of the policies."""
+
+
+def drawn_course(rng: random.Random) -> Course:
+    return Course(rng.choice([recorded, heard]), drawn_restarts(rng))
+
+
+def drawn_restarts(rng: random.Random) -> dict[int, int]:
     if rng.random() < 0.3:
         return {}
     return {rng.randrange(90): rng.choice([0, 0, 0, 1, 1, 2]) for _ in range(rng.randrange(1, 5))}
 
 
-def messages(held: Ground, walks: Walks) -> list[ObservationBatch | Heartbeat]:
-    """Return what a recording of these walks says, from five hours before the day until five hours after it."""
-    policy, day = held.policy, held.day
-    site = policy.site[SITE]
+Log = list[ObservationBatch | Heartbeat]
+
+
+def recorded(held: Ground, walks: Walks, since: Micros, until: Micros) -> Log:
+    """Return what a recording of these walks says."""
+    site = held.policy.site[SITE]
     places = {zone.id: number for number, zone in enumerate(site.zones)}
-    names = Pseudonyms.by_privacy_day(KEY, SITE, PrivacyDays(site.day_starts or "", site.timezone))
+    names = names_by_site(held.policy, KEY)
     rows = []
     for device, walk in enumerate(walks):
-        address = device.to_bytes(6, "big")
         for line, (time, zone) in enumerate(walk):
-            name = bytes.fromhex(names.name(address, names.epoch(time)))
+            name = bytes.fromhex(names[SITE].name(address(device), names[SITE].epoch(time)))
             rows.append((time, places[zone], name, line, device))
-    since, until = day.start - 5 * HOUR, day.end + 5 * HOUR
     points = [(zone.radios[0], SITE) for zone in site.zones]
-    playback = Playback(policy, {SITE: names}, points, Range(since, until), since)
-    log: list[ObservationBatch | Heartbeat] = [*playback.begin()]
+    playback = Playback(held.policy, names, points, Range(since, until), since)
+    log: Log = [*playback.begin()]
     for row in sorted(row for row in rows if since < row[0] <= until):
         log += [*playback.advance(row[0]), *playback.take(row)]
     return [*log, *playback.finish(until)]
 
 
-def cells(held: Ground, walks: Walks, restarts: dict[int, int]) -> Cells:
-    """Return the bounded counts of a history; each restart goes through the state's byte form."""
+def heard(held: Ground, walks: Walks, since: Micros, until: Micros) -> Log:
+    """Return what an ingest sends that hears these walks; of its heartbeats those at ticks."""
+    core = Ingest.of_policy(held.policy, KEY)
+    state = core.initial(since)
+    sightings = sorted((time, zone, address(device)) for device, walk in enumerate(walks) for time, zone in walk)
+    log: Log = []
+    for tick in range(since, until + 2 * TICK, TICK):
+        for time, zone, client in (each for each in sightings if tick - TICK < each[0] <= tick and since < each[0]):
+            core.observe(state, time, SOURCES[0], SOURCES[0], trap(client, zone))
+        log += core.drain(state)
+        log += [Heartbeat(SITE, source, state.session, tick, since) for source in SOURCES]
+    return log
+
+
+def address(device: int) -> bytes:
+    return (0xA4 << 40 | device).to_bytes(6, "big")
+
+
+def trap(client: bytes, zone: str) -> Trap:
+    return Trap(
+        kind=Kind.ASSOCIATE, vendor="cisco-aireos", reason="", client=client, name=b"", at_sender=False, uptime=0,
+        access_point=bytes.fromhex(access_point(zone).replace(":", "")), version=2, inform=False, request_id=1,
+    )  # fmt: skip
+
+
+def cells(held: Ground, walks: Walks, course: Course) -> Cells:
+    """Return the bounded counts of a history, from five hours before the day until five hours after it.
+
+    Each restart goes through the state's byte form.
+    """
     sense, beats = held.stages[0], 0
     found: Cells = {}
     state = sense.initial()
-    for message in messages(held, walks):
+    for message in course.source(held, walks, held.day.start - 5 * HOUR, held.day.end + 5 * HOUR):
         state, out = sense.step(state, message)
         for window in out:
             assert not isinstance(window, Rejected) or window.reason == "unknown_access_point"
             if isinstance(window, OccupancyWindow) and window.bounded is not None:
                 found |= {(window.window_end, zone): n for zone, n in zip(sense.zones, window.bounded, strict=True)}
         if isinstance(message, Heartbeat):
-            if beats in restarts:
-                data, sense = sense.encode(state), held.stages[restarts[beats]]
+            if beats in course.restarts:
+                data, sense = sense.encode(state), held.stages[course.restarts[beats]]
                 state = sense.regrid(sense.decode(data))
             beats += 1
     return found
@@ -180,9 +222,9 @@ def test_the_days_have_24_23_and_25_hours() -> None:
 def test_a_devices_day_changes_at_most_k_counts_all_of_that_day_and_one_at_a_tick(at: int) -> None:
     rng, held, most = random.Random(at), ground(*GROUNDS[at]), 0
     for _ in range(HISTORIES):
-        mine, other, restarts = drawn(rng, held.day), drawn(rng, held.day), events(rng)
+        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng)
         without = within(held.day, mine, inside=False)
-        found = changed(cells(held, [mine, other], restarts), cells(held, [without, other], restarts))
+        found = changed(cells(held, [mine, other], course), cells(held, [without, other], course))
         assert len(found) <= K
         assert len({tick for tick, _ in found}) == len(found)
         assert all(held.day.start < tick <= held.day.end for tick, _ in found)
@@ -195,10 +237,10 @@ def test_a_part_of_the_day_that_changes_changes_at_most_2k_counts_of_that_day(at
     rng, held = random.Random(100 + at), ground(*GROUNDS[at])
     most = {"one": 0, "half": 0}
     for _ in range(HISTORIES):
-        mine, restarts = drawn(rng, held.day), events(rng)
-        before = cells(held, [mine], restarts)
+        mine, course = drawn(rng, held.day), drawn_course(rng)
+        before = cells(held, [mine], course)
         for part, other in (("one", one_changed(rng, held.day, mine)), ("half", half_replaced(rng, held.day, mine))):
-            found = changed(before, cells(held, [other], restarts))
+            found = changed(before, cells(held, [other], course))
             assert len(found) <= 2 * K
             assert all(held.day.start < tick <= held.day.end for tick, _ in found)
             most[part] = max(most[part], len(found))
@@ -228,19 +270,19 @@ def test_what_a_device_adds_is_the_same_whoever_else_is_there(at: int) -> None:
     """The counts of several are the sums of the counts of each alone."""
     rng, held = random.Random(200 + at), ground(*GROUNDS[at])
     for _ in range(HISTORIES // 5):
-        walks, restarts = [drawn(rng, held.day) for _ in range(3)], events(rng)
-        alone = [cells(held, [*[[]] * place, walk], restarts) for place, walk in enumerate(walks)]
-        assert cells(held, walks, restarts) == {cell: sum(each[cell] for each in alone) for cell in alone[0]}
+        walks, course = [drawn(rng, held.day) for _ in range(3)], drawn_course(rng)
+        alone = [cells(held, [*[[]] * place, walk], course) for place, walk in enumerate(walks)]
+        assert cells(held, walks, course) == {cell: sum(each[cell] for each in alone) for cell in alone[0]}
 
 
 @pytest.mark.parametrize("at", range(len(GROUNDS)), ids=IDS)
-def test_restarts_and_other_zones_change_no_count_of_a_zone_that_stays(at: int) -> None:
+def test_an_ingest_counts_as_a_recording_does_over_restarts_and_other_zones(at: int) -> None:
     rng, held = random.Random(300 + at), ground(*GROUNDS[at])
     for _ in range(HISTORIES // 5):
         walk = [(time, "abd"["abcd".index(zone) % 3]) for time, zone in drawn(rng, held.day)]
-        restarts = {beat: policy % 2 for beat, policy in events(rng).items()}
-        found = cells(held, [walk], restarts)
-        assert changed({cell: n for cell, n in cells(held, [walk], {}).items() if cell in found}, found) == []
+        course = Course(recorded, {beat: policy % 2 for beat, policy in drawn_restarts(rng).items()})
+        found, straight = cells(held, [walk], course), cells(held, [walk], Course(heard, {}))
+        assert changed({cell: n for cell, n in straight.items() if cell in found}, found) == []
 
 
 # ---- what must be found --------------------------------------------------------------------------------
@@ -287,8 +329,8 @@ def test_the_histories_find_what_breaks_the_bound(variant: type[BoundedCounts]) 
         object.__setattr__(each, "_day_counts", variant(each.by_day))
     most = 0
     for _ in range(HISTORIES):
-        mine, other, restarts = drawn(rng, held.day), drawn(rng, held.day), events(rng)
+        mine, other, course = drawn(rng, held.day), drawn(rng, held.day), drawn_course(rng)
         without = within(held.day, mine, inside=False)
-        found = changed(cells(held, [mine, other], restarts), cells(held, [without, other], restarts))
+        found = changed(cells(held, [mine, other], course), cells(held, [without, other], course))
         most = max(most, len(found))
     assert most > K

@@ -231,6 +231,15 @@ def test_observations_named_by_another_day_count_in_no_day_of_this_one() -> None
     assert resumes(adopted(tally, other, began), other, BEGINS + DAY + 2 * TICK) == BEGINS + 2 * DAY + 2 * TICK
 
 
+@pytest.mark.parametrize("moved", [{"start": BEGINS - HOUR}, {"start": BEGINS + HOUR}, {"end": BEGINS + DAY + HOUR}])
+def test_days_that_newer_data_of_the_time_zone_move_do_not_begin_a_second_run(moved: dict[str, Micros]) -> None:
+    tally = noon()
+    assert tally.day is not None
+    tally.day = tally.day._replace(**moved)
+    first = BEGINS + 2 * DAY if tally.day.end > BEGINS + DAY else BEGINS + DAY
+    assert resumes(tally, PLAIN) == first + TICK
+
+
 def test_broken_off_counters_forget_everybody_and_wait_for_the_latest_end() -> None:
     tally = noon()
     tally.break_off(BEGINS + DAY)
