@@ -35,9 +35,12 @@ from stream.settings import SHORTEST_SESSION, Settings
 from stream.simulator.events import SimulatorConfig
 from tests.documents import DOCUMENTS, ROOT
 
-NUMBER = re.compile(r"(?<![\w.,])\d[\d.,]*\d|\d|\b(?:five|six|seven|eight|nine|ten|twelve|hundreds|thousands)\b")
+NUMBER = re.compile(
+    r"(?<![\w.,])\d[\d.,]*\d|\d|"
+    r"\b(?:half (?:of|as)|[Tt]hree|[Ff]our|five|six|seven|eight|nine|ten|twelve|hundreds|thousands)\b"
+)
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
-WORDS = {5: "five", 6: "six", 7: "seven", 10: "ten"}
+WORDS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 10: "ten"}
 
 
 def default(name: str) -> int:
@@ -62,12 +65,15 @@ PYTHON = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requir
 MADE = [
     ("README.md", f"Python {PYTHON} or newer"),
     ("README.md", f"per zone every {WORDS[TICK // MINUTE]} minutes"),
+    ("README.md", f"counts as {WORDS[PERSON]} devices"),
     ("README.md", f"A building of {SimulatorConfig().zones} access points"),
     ("docs/architecture.md", f"off unless the policy asks | engine | {kept(OBSERVATIONS, HOUR)} h |"),
     ("docs/architecture.md", f"heartbeats | engine | {kept(OBSERVATIONS, HOUR)} h |"),
     ("docs/architecture.md", f"the last one, {kept(SNAPSHOT, DAY)} d |"),
     ("docs/architecture.md", f"operators | {kept(QUARANTINE, DAY)} d |"),
     ("docs/architecture.md", f"heartbeats, every {GRID // SECOND} s whether"),
+    ("docs/architecture.md", f"one observation changes at most {WORDS[2 * REACH]} counts"),
+    ("docs/architecture.md", f"more or less changes at most {WORDS[2 * REACH]} counts"),
     ("docs/architecture.md", f"*t* + {VALIDITY // MINUTE} min)"),
     ("docs/architecture.md", f"At each tick, every {TICK // MINUTE} minutes"),
     ("docs/architecture.md", f"stands still for {OUTAGE // SECOND} s"),
@@ -113,6 +119,8 @@ HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_1
 PORT = "tests/docs/test_compose.py::test_only_ingest_publishes_a_port_and_it_is_the_trap_port"
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
 UPGRADE = "tests/integration/test_kafka_upgrade.py::"
+PARTS = "tests/unit/test_hanging.py::test_every_wait_is_a_part_of_the_one_session_timeout"
+FACTORS = "tests/docs/test_reference.py::test_fields_units_and_factors_of_the_account_are_exactly_those_listed"
 HANGS = (
     "tests/integration/test_three_brokers.py::"
     "test_a_leader_that_hangs_holds_up_nobody_for_longer_than_its_replacement_and_a_session"
@@ -133,6 +141,9 @@ TESTED = [
     ("docs/operations.md", "3 bad data, the rest was processed; 1 anything else", BAD_ROWS),
     ("docs/operations.md", "UDP port 162 of the host", PORT),
     ("docs/operations.md", "9 s unless it is set, and some 3 s where it led the controllers too", HANGS),
+    ("docs/operations.md", "finds out in half of that", PARTS),
+    ("docs/reference/account.md", "four odds factors for each reader", FACTORS),
+    ("docs/reference/commands.md", "half as long is a broker waited for", PARTS),
     ("docs/reference/commands.md", "new key file, mode 0600", OWNERS),
     ("docs/reference/commands.md", "one a line, mode 0600", COMMUNITIES),
     ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),
@@ -163,6 +174,7 @@ NO_FIGURE = {
     "what a field, a class or a factor says": r"(?:says|them:|value,|else) [01]\b|−1 where|saying 0|sensitive: 1 says|"
     r"coverage 0|version of the format, 1|version 1,|up to 1;|at least 0;|shown, 1 where|withheld, 0 where|new, 0 that|"
     r"` 0, and a half width|Numbers are 0 or|format, 1 |after 1 and not after 2",
+    "how many of what is beside it": r"Three ways|Four chains|all three add|three brokers;|by more than three",
     "a time of day in an example": r"17:00|10:0[01]",
     "the day from which key days are counted": r"since 1970",
     "what other systems have": r"UDP port 162 or another|port 162 of the loopback|ports below 1024|take 1162",
