@@ -11,7 +11,8 @@ from connectors.commands.reading import one_of
 from connectors.embedded.runner import embedded
 from connectors.reports.kafka_recovery import kafka_findings
 from connectors.reports.mark_repair import rebuild_mark
-from connectors.reports.recovery import Finding, store_findings
+from connectors.reports.recovery import store_findings
+from connectors.reports.ways import Finding
 from connectors.snmp.clock import wall_clock
 from stream.policy.document import Policy
 from stream.settings import Settings

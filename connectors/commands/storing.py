@@ -24,7 +24,8 @@ def upgrade(folder: Path, *, as_json: bool) -> None:
     """Let the present version go on with a store that the version before has made.
 
     What was released stays as it is, books and budgets go on; groups, filters and the local day at hand begin
-    anew with the next window, as under an accepted change of policy. Done a second time it changes nothing.
+    anew with the next window, as under an accepted change of policy. Until that is released the version before can
+    still go on with the store. Done a second time it changes nothing.
     """
     require_store(folder)
     held = SqliteStore(folder)

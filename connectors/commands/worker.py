@@ -20,7 +20,8 @@ from connectors.commands.options import (
 )
 from connectors.kafka.bounded import topic_names
 from connectors.kafka.client import partition_of
-from connectors.kafka.control import checked, join, read
+from connectors.kafka.control import checked, read
+from connectors.kafka.joining import FENCE, join
 from connectors.kafka.key_retirement import forget_past_key_days
 from connectors.kafka.topics import refuse_missing, refuse_producers_time, result_topics
 from connectors.kafka.worker import WorkerConfig, run_worker
@@ -35,9 +36,6 @@ from stream.runners.agreement import refuse_superseded
 from stream.runners.partition import Partition, ShutSites
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
-
-FENCE = "tacet-engine"
-"""Whoever takes a partition fences every earlier owner, also one that knows another identity of the cluster."""
 
 
 @click.command()
@@ -103,9 +101,9 @@ def worker(
             msg = f"topic {OBSERVATIONS}: must have {partitions} partitions like the whole cluster, has more"
             raise UsageError(msg)
         present = await read(servers)
-        refuse_superseded(present, policy)
+        refuse_superseded(present, policy, MECHANISMS)
         return Partition(
-            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(),
+            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(), versions=present.versions,
             owns=lambda site: partition_of(site, partitions) == partition,
             shut_sites=ShutSites(report_shut, frozenset(reopened)),
         )  # fmt: skip

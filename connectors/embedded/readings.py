@@ -67,6 +67,13 @@ def read_identity(folder: Path) -> str:
     return str(name)
 
 
+def read_upgrade(folder: Path) -> str | None:
+    """Return the mechanism version that may go on with a state of the one before, None where that was not agreed to."""
+    with _reading(require_store(folder)) as connection:
+        row = connection.execute("SELECT value FROM meta WHERE name = 'upgrade'").fetchone()
+    return None if row is None else str(row[0])
+
+
 def read_policies(folder: Path) -> list[bytes]:
     """Return the documents of the policies under which the store has released; none of a store of format 1."""
     with _reading(require_store(folder)) as connection:

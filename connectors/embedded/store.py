@@ -22,6 +22,7 @@ from connectors.private_folder import private_folder
 from stream.envelope import Kind, seal, unseal
 from stream.errors import UsageError
 from stream.records import Micros
+from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted
 from stream.runners.snapshot import is_current, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
@@ -88,10 +89,20 @@ class SqliteStore:
         return int(cursor.lastrowid or 0) - 1
 
     def snapshot(self) -> bytes | None:
-        """Return the last committed state."""
+        """Return the last committed state, upgraded where that was agreed to."""
+        held = self._held()
+        return upgraded(held) if held is not None and self._upgrade() == MECHANISMS else held
+
+    def _held(self) -> bytes | None:
         with naming_errors(self._path):
             row = self._db.execute("SELECT value FROM state").fetchone()
         return None if row is None else bytes(row[0])
+
+    def _upgrade(self) -> str | None:
+        """Return the mechanism version that may go on with a state of the one before."""
+        with naming_errors(self._path):
+            row = self._db.execute("SELECT value FROM meta WHERE name = 'upgrade'").fetchone()
+        return None if row is None else str(row[0])
 
     def waiting(self, start: int) -> Iterator[tuple[int, bytes, Micros | None]]:
         """Return the messages kept at ``start`` and later, with their receive times."""
@@ -123,13 +134,17 @@ class SqliteStore:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
 
     def upgrade(self) -> bool:
-        """Bring state and store to the present form and mechanism version; False where they have them."""
-        held = self.snapshot()
-        if held is None or is_current(held):
+        """Let the present mechanism version go on with the state; False where it may already.
+
+        The state stays as it is until the next run has released something: what the version before has to finish,
+        which shows when the mark is at hand, it still can.
+        """
+        held = self._held()
+        if held is None or is_current(held) or self._upgrade() == MECHANISMS:
             return False
+        upgraded(held)  # refused here where it cannot be
         with naming_errors(self._path), transaction(self._db):
-            self._db.execute("UPDATE state SET value = ?", (upgraded(held),))
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('format', ?)", (FORMAT,))
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('upgrade', ?)", (MECHANISMS,))
         return True
 
     def _expire(self, now_ms: int) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import stamina
 
-from connectors.kafka.bounded import last_snapshot, partition_counts, read_keyed
+from connectors.kafka.bounded import partition_counts, read_keyed
 from connectors.kafka.client import BROKER_PATIENCE
 from connectors.kafka.writers import close, transaction, transactional
 from stream.errors import TacetError, UsageError
-from stream.policy.document import Policy
-from stream.runners.agreement import Control, Records, admit, found, refuse_other_counts
-from stream.runners.contract import FencedError, InterruptedWriteError, LossError
-from stream.runners.snapshot import open_snapshot
+from stream.runners.agreement import Control, Records, found, refuse_other_counts
+from stream.runners.contract import FencedError, InterruptedWriteError
 from stream.schemas import CONTROL, OBSERVATIONS
 
 FENCE = "tacet-control"
@@ -111,28 +108,3 @@ async def refuse_grown(bootstrap: str, topics: Iterable[str]) -> None:
 async def engine_counts(bootstrap: str) -> Mapping[str, int]:
     """Return the number of partitions of every topic of ours that can be seen."""
     return {name: count for name, count in (await partition_counts(bootstrap)).items() if name.startswith("tacet.")}
-
-
-async def join(
-    bootstrap: str, policy: Policy, key: str, mechanisms: str, *, accept_policy: bool, again: int | None = None
-) -> Control:
-    """Let a worker begin on this cluster; UsageError when its key, policy or topics are not the cluster's."""
-    control = await checked(bootstrap)
-    if control.key is None:
-        await _refuse_others_state(bootstrap, control.partitions or 0, key)
-    return await decide(
-        bootstrap, lambda control: admit(control, policy, key, mechanisms, accept=accept_policy, again=again)
-    )
-
-
-async def _refuse_others_state(bootstrap: str, partitions: int, key: str) -> None:
-    """Raise UsageError where snapshots were made with another key: a new control topic must not name it the cluster's.
-
-    A snapshot that is gone is for who takes its partition to speak of.
-    """
-    for partition in range(partitions):
-        with suppress(LossError):
-            snapshot = await last_snapshot(bootstrap, partition)
-            if snapshot is not None and open_snapshot(snapshot)[0]["key"] != key:
-                msg = f"key: must be the one the state of partition {partition} was made with; the control topic is new"
-                raise UsageError(msg)

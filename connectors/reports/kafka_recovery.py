@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import orjson
-
 from connectors import keyfile
-from connectors.audit_chains import heads_of
 from connectors.kafka.bounded import begin_offsets, end_offsets, first_used, last_snapshot, read_one, read_range
 from connectors.kafka.control import engine_counts, read
 from connectors.kafka.topics import refuse_producers_time, result_topics
 from connectors.reports.kafka_books import kafka_books
-from connectors.reports.recovery import Finding, Way
-from stream.accounting.audit import Link
+from connectors.reports.ways import Finding, Way
 from stream.errors import AuditError, DataError, UsageError
 from stream.keys import fingerprint
 from stream.policy.document import Policy
@@ -23,7 +19,8 @@ from stream.release.stage import MECHANISMS
 from stream.runners.agreement import Control
 from stream.runners.contract import LossError
 from stream.runners.partition import Partition
-from stream.runners.snapshot import BEFORE, open_snapshot
+from stream.runners.replay_guard import entries_beyond
+from stream.runners.snapshot import BEFORE, chains, is_known, open_snapshot
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
 from stream.sensing.sense_state import standing
 
@@ -133,6 +130,14 @@ def _of_binding(control: Control, cluster: str | None) -> Iterator[Finding]:
 def _of_control(control: Control, keys: keyfile.FileKeys | None, policy: Policy | None) -> Iterator[Finding]:
     if keys is not None and control.key not in (None, fingerprint(keys)):
         yield Finding("the key is not the one this cluster was begun with", (Way("give that key", "none"), NEW_LEDGER))
+    if control.announced is not None:
+        yield Finding(
+            f"mechanism version {control.announced} was announced and has not begun; until then no partition is taken",
+            (
+                Way(f"'tacet worker --accept-policy' of version {control.announced}", "none"),
+                Way(f"'tacet worker' of version {control.mechanisms}, which takes the announcement back", "none"),
+            ),
+        )
     current = control.current()
     if policy is not None and current is not None and current != policy.version:
         again = f" --again {control.policies[current].order}" if policy.version in control.policies else ""
@@ -160,7 +165,9 @@ async def _of_partition(
     entries, _ = await read_range(servers, AUDIT, partition, 0, committed=False)
     used = await first_used(servers, results, partition)
     if snapshot is None:
-        if used is None or entries:
+        if entries:
+            return list(of_entries_alone(name, given[2].versions))
+        if used is None:
             return []
         what = f"{name}: {used} holds records, but audit and snapshot hold none"
         return [Finding(what, (COPY, NEW_LEDGER))]
@@ -169,7 +176,8 @@ async def _of_partition(
     found = [_closed(site) for site in shut]
     if head["audit"] and not entries:
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))
-    found += list(begun_by_another(name, snapshot, entries)) or made_by_version_before(name, snapshot)
+    known = {site for policy in given[2].accepted() for site in policy.site}
+    found += list(of_version(name, snapshot, entries, known)) or made_by_version_before(name, snapshot)
     if head["next"] > end:
         what = f"{name}: offset {head['next']} of the observations is next, but they end at {end}; they were made anew"
         found.append(Finding(what, (ACCEPT_LOSS,)))
@@ -179,30 +187,46 @@ async def _of_partition(
     return found
 
 
-def begun_by_another(partition: str, snapshot: bytes, entries: Iterable[bytes]) -> Iterator[Finding]:
-    """Entries beyond a state that another mechanism version made: who began those windows is to finish them."""
-    head, _ = open_snapshot(snapshot)
-    version, known = head["mechanisms"], heads_of(snapshot)
-    charged = {(entry["site"], entry["sequence"]) for entry in map(orjson.loads, entries)}
-    beyond = sum(sequence >= known.get(site, Link()).sequence for site, sequence in charged)
-    if version == MECHANISMS or not beyond:
-        return
-    yield Finding(
-        f"{partition}: {beyond} ledger entries lie beyond its state, which mechanism version {version} made; the "
-        "version that began these windows has to finish them",
-        (
-            Way(
-                f"stop the workers, start mechanism version {version} once more under the same policy and key, with "
-                "--accept-policy if it asks for it, until it has finished its window; then 'tacet worker "
-                "--accept-policy' of this version",
-                f"the windows until then are released under version {version}; none is released twice",
+def of_version(partition: str, snapshot: bytes, entries: Iterable[bytes], sites: Collection[str]) -> Iterator[Finding]:
+    """A state that another mechanism version made, where this one may not go on from it."""
+    version = open_snapshot(snapshot)[0]["mechanisms"]
+    beyond = entries_beyond(entries, chains(snapshot), sites)
+    if not is_known(version):
+        yield Finding(
+            f"{partition}: its state was made by mechanism version {version}, and this is {MECHANISMS}, which goes on "
+            f"from {BEFORE} and its own only",
+            (
+                Way(
+                    f"'tacet worker' of mechanism version {version}; if that is the older one, then of each version "
+                    "between, with --accept-policy, until every partition's state is its own",
+                    "groups, filters and the local day at hand begin anew with each change; budgets and account go on",
+                ),
+                NEW_LEDGER,
             ),
-            Way(
-                "if this version has begun them: 'tacet worker --accept-policy'",
-                "none: anything that would come out differently stops the worker",
+        )
+    elif version != MECHANISMS and beyond:
+        yield Finding(
+            f"{partition}: {beyond} ledger entries lie beyond its state, which mechanism version {version} made; that "
+            "version has to finish the windows that they begin",
+            (
+                Way(
+                    f"start mechanism version {version} once more, under the same policy and key, until it has "
+                    "released these windows and saved its state; then 'tacet worker --accept-policy' of this version",
+                    f"the windows until then are released under version {version}; none is released twice",
+                ),
+                NEW_LEDGER,
             ),
-        ),
-    )
+        )
+
+
+def of_entries_alone(partition: str, versions: Sequence[str]) -> Iterator[Finding]:
+    """Entries without a state, where more than one mechanism version may have made them."""
+    if any(version != MECHANISMS for version in versions):
+        yield Finding(
+            f"{partition}: there are ledger entries and no state, and mechanism versions {', '.join(versions)} have "
+            "worked here, so that nobody can say which made them",
+            (COPY, NEW_LEDGER),
+        )
 
 
 def made_by_version_before(partition: str, snapshot: bytes) -> list[Finding]:
@@ -230,7 +254,8 @@ async def _same_log(
 ) -> bool:
     """Return whether the log holds the message that the state read last; True where that is not known."""
     keys, policy, control = given
-    if keys is None or policy is None or control.key not in (None, fingerprint(keys)):
+    usable = is_known(open_snapshot(snapshot)[0]["mechanisms"])
+    if keys is None or policy is None or not usable or control.key not in (None, fingerprint(keys)):
         return True
     engine = Partition(policy, keys, accept_policy=True, accepted=control.accepted())
     engine.restore(snapshot)

@@ -12,6 +12,8 @@ from connectors.embedded.rollback_mark import bind_again
 from connectors.embedded.store import SqliteStore
 from stream.accounting.audit import Link
 from stream.errors import DataError, UsageError
+from stream.release.stage import MECHANISMS
+from stream.runners.snapshot import made_by, open_snapshot
 
 
 def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
@@ -31,7 +33,8 @@ def rebuild_mark(folder: Path, key_file: Path, heads_file: Path) -> Heads:
             raise UsageError(msg)
         states = {site: link for site, link in known.items() if link.sequence}
         heads = audit_of([states], noted, keyfile.FileKeys(key_file).audit).chains(parse_entries(store.entries()))
-        bind_again(key_file, store.id, heads)
+        snapshot = store.snapshot()
+        bind_again(key_file, store.id, heads, MECHANISMS if snapshot is None else made_by(open_snapshot(snapshot)[0]))
     finally:
         store.close()
     return heads

@@ -8,7 +8,6 @@ good, the way out is a new ledger.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -22,11 +21,13 @@ from connectors.embedded.readings import (
     read_outbox,
     read_policies,
     read_snapshot,
+    read_upgrade,
 )
-from connectors.embedded.rollback_mark import DamagedMarkError, mark_path, read_marks
+from connectors.embedded.rollback_mark import DamagedMarkError, mark_path, read_marks, read_versions
 from connectors.embedded.sqlite_file import StoreError
 from connectors.private_folder import refuse_open
 from connectors.reports.books import store_books
+from connectors.reports.ways import COPY_OF_STORE, KEY_COPY, NEW_LEDGER, SAME_OBSERVATIONS, Finding, Way
 from connectors.snmp.clock import CLOCK_STEP
 from stream.accounting.audit import Link
 from stream.errors import AuditError, KeyFileError, UsageError
@@ -34,47 +35,9 @@ from stream.keys import key_day_of
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
-from stream.runners.snapshot import open_snapshot
+from stream.runners.snapshot import BEFORE, is_known, made_by, open_snapshot
 from stream.schemas import rfc3339
 from stream.sensing.sense_state import standing
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """One way out."""
-
-    do: str
-    price: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong, and the ways out of it, cheapest first."""
-
-    what: str
-    ways: tuple[Way, ...]
-
-
-NEW_LEDGER = Way(
-    "begin a new store with a new key ('tacet key create'), with --from behind the last window that was released; "
-    "keep the old store for its account",
-    "budgets begin anew, and what was released so far is in the old account only: whoever reads both adds them up; "
-    "audiences begin with new outboxes",
-)
-COPY_OF_STORE = Way(
-    "put back the newest whole copy of the store, as new as the mark or newer", "none: nothing is released twice"
-)
-SAME_OBSERVATIONS = Way(
-    "'tacet run --observations' with the recording from which the missing windows were made, under the same policy "
-    "and key: the same observations make the same entries again",
-    "none: anything that would come out differently stops the run",
-)
-
-
-KEY_COPY = Way(
-    "put a copy of the key file back, readable by its owner only, beside its .mark",
-    "none: a copy from before its last step forward steps forward with the next release",
-)
 
 
 def store_findings(
@@ -175,7 +138,9 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
     for site, stages in sorted(sites.items()):
         if standing(stages["sense"]).shut:
             yield _closed(site)
-    if head["mechanisms"] != MECHANISMS:
+    if not is_known(head["mechanisms"]):
+        yield _made_by_another(folder, head["mechanisms"])
+    elif head["mechanisms"] != MECHANISMS and read_upgrade(folder) != MECHANISMS:
         yield Finding(
             f"{folder}: was made by mechanism version {head['mechanisms']}, this is {MECHANISMS}",
             (
@@ -197,6 +162,21 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
                 ),
             ),
         )
+
+
+def _made_by_another(folder: Path, version: str) -> Finding:
+    return Finding(
+        f"{folder}: was made by mechanism version {version}, and this is {MECHANISMS}, which goes on from {BEFORE} and "
+        "its own only",
+        (
+            Way(
+                f"'tacet run' of mechanism version {version}; if that is the older one, 'tacet store upgrade' and "
+                "'tacet run' of each version between",
+                "groups, filters and the local day at hand begin anew with each change; budgets and account go on",
+            ),
+            NEW_LEDGER,
+        ),
+    )
 
 
 def _closed(site: str) -> Finding:
@@ -275,13 +255,13 @@ def _without_mark(key_file: Path, how: str) -> Finding:
 
 def _against_mark(folder: Path, key_file: Path, mark: dict[str, tuple[int, str]]) -> Iterator[Finding]:
     snapshot, _ = read_snapshot(folder)
-    held = heads_of(snapshot)
+    held, published = heads_of(snapshot), read_versions(key_file).get(read_identity(folder))
     for site, (entries, _) in sorted(mark.items()):
         known = held.get(site, Link()).sequence
         if known < entries:
             yield Finding(
                 f"site {site}: the store was set back; it knows of {known} ledger entries, the mark of {entries}",
-                (COPY_OF_STORE, *_again(snapshot, key_file), NEW_LEDGER),
+                (COPY_OF_STORE, *_again(snapshot, key_file, published), NEW_LEDGER),
             )
     try:
         books = store_books(folder)
@@ -291,9 +271,19 @@ def _against_mark(folder: Path, key_file: Path, mark: dict[str, tuple[int, str]]
         yield Finding(f"{problem}: the store is not the one that released", (COPY_OF_STORE, NEW_LEDGER))
 
 
-def _again(snapshot: bytes | None, key_file: Path) -> tuple[Way, ...]:
-    """Return the way of the same observations, where the key has not let go of the days that they need."""
-    sites = {} if snapshot is None else open_snapshot(snapshot)[1]
+def _again(snapshot: bytes | None, key_file: Path, published: str | None) -> tuple[Way, ...]:
+    """Return the way of the same observations, where it is open.
+
+    The key must not have let go of the days that they need, and one mechanism version must have made the state and all
+    that was ``published`` since.
+    """
+    head, sites = ({}, {}) if snapshot is None else open_snapshot(snapshot)
     due = [orjson.loads(stages["sense"])["ticks"][0] for stages in sites.values()]
     held = all(keyfile.has_key_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
-    return (SAME_OBSERVATIONS,) if held else ()
+    versions = {made_by(head) if head else None, published} - {None}
+    if not held or len(versions) > 1:
+        return ()
+    if versions <= {MECHANISMS}:
+        return (SAME_OBSERVATIONS,)
+    (version,) = versions
+    return (Way(f"with mechanism version {version}, which made them: {SAME_OBSERVATIONS.do}", SAME_OBSERVATIONS.price),)

@@ -1,7 +1,8 @@
 """What a whole cluster agrees on, as records of one compacted topic, and who may change it.
 
     cluster                   {id, partitions}          written once, before anything else
-    engine                    {key, mechanisms}         by the first worker: whose ledger, which released bytes
+    engine                    {key, mechanisms,         by the first worker: whose ledger, which released bytes;
+                               versions, announced}     all versions so far, and one that is about to begin
     policy/VERSION            {order, document}         every accepted policy; the highest order is the present one
     source/SITE/SOURCE        {ingest, session}         which ingest sends for a source
     ingest/ID                 {}                        that it lives: the time is the record's own
@@ -12,7 +13,7 @@ life is its own alone. The rules here are pure: they say what to write, or why n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -59,6 +60,10 @@ class Control:
     key: str | None = None
     """Fingerprint of the key file."""
     mechanisms: str | None = None
+    versions: tuple[str, ...] = ()
+    """All mechanism versions under which it has worked, the present one last."""
+    announced: str | None = None
+    """The mechanism version that is about to begin: meanwhile no partition is taken to work under another."""
     policies: dict[str, Accepted] = field(default_factory=dict)
     claims: dict[Pair, Claim] = field(default_factory=dict)
     beats: dict[str, Micros] = field(default_factory=dict)
@@ -81,6 +86,8 @@ class Control:
                 self.id, self.partitions = (None, None) if body is None else (body["id"], body["partitions"])
             case "engine":
                 self.key, self.mechanisms = (None, None) if body is None else (body["key"], body["mechanisms"])
+                self.versions = () if body is None else tuple(body.get("versions", (self.mechanisms,)))
+                self.announced = None if body is None else body.get("announced")
             case "policy":
                 accepted = None if body is None else Accepted(body["order"], orjson.dumps(body["document"]))
                 _put(self.policies, name, accepted)
@@ -155,20 +162,14 @@ def admit(
     Raises:
         UsageError: another key or mechanism version, or another policy that was not accepted, or was replaced.
     """
-    records: dict[str, bytes | None] = {}
-    if control.key is None:
-        records["engine"] = _record(key=key, mechanisms=mechanisms)
-    elif control.key != key:
+    if control.key not in (None, key):
         msg = "key: must be the one this cluster was begun with; another key would break its promises"
         raise UsageError(msg)
-    elif control.mechanisms != mechanisms:
-        if not accept:
-            msg = (
-                f"mechanism version: must be {control.mechanisms}, under which this cluster works, got {mechanisms}; "
-                "--accept-policy lets it begin with the next window"
-            )
-            raise UsageError(msg)
-        records["engine"] = _record(key=key, mechanisms=mechanisms)
+    records: dict[str, bytes | None] = {}
+    if control.mechanisms not in (None, mechanisms):
+        _refuse_unannounced(control, mechanisms, accept=accept)
+    if control.mechanisms != mechanisms or control.announced is not None:
+        records["engine"] = _engine(key, [*(each for each in control.versions if each != mechanisms), mechanisms])
     current = control.current()
     if current is not None and current != policy.version and not accept:
         msg = (
@@ -188,8 +189,47 @@ def admit(
     return records
 
 
-def refuse_superseded(control: Control, policy: Policy) -> None:
-    """Raise UsageError when another policy has been accepted since a worker began."""
+def _engine(key: str | None, versions: Sequence[str], **announced: str) -> bytes:
+    return _record(key=key, mechanisms=versions[-1], versions=versions, **announced)
+
+
+def _refuse_unannounced(control: Control, mechanisms: str, *, accept: bool) -> None:
+    if not accept:
+        msg = (
+            f"mechanism version: must be {control.mechanisms}, under which this cluster works, got {mechanisms}; "
+            "--accept-policy lets it begin with the next window"
+        )
+        raise UsageError(msg)
+    if control.announced != mechanisms:
+        msg = (
+            f"mechanism version: must be {control.mechanisms}, of which another worker has begun meanwhile, got "
+            f"{mechanisms}; stop all workers of that version first"
+        )
+        raise UsageError(msg)
+
+
+def announce(control: Control, key: str, mechanisms: str) -> Records:
+    """Say that a mechanism version is about to begin: whoever takes a partition under another one now gives it back.
+
+    Until then windows may be begun under the version before, which alone can finish them. The announcement ends with
+    ``admit`` of either version, or with ``withdraw``.
+    """
+    if control.key != key or control.mechanisms in (None, mechanisms):
+        return {}
+    return {"engine": _engine(key, control.versions, announced=mechanisms)}
+
+
+def withdraw(control: Control, mechanisms: str) -> Records:
+    """Take an announcement back."""
+    return {"engine": _engine(control.key, control.versions)} if control.announced == mechanisms else {}
+
+
+def refuse_superseded(control: Control, policy: Policy, mechanisms: str) -> None:
+    """Raise UsageError when another policy or mechanism version was accepted, or announced, since a worker began."""
+    present = control.announced or control.mechanisms
+    if present not in (None, mechanisms):
+        msg = f"mechanism version: must be {present}, which has been accepted meanwhile, got {mechanisms}"
+        raise UsageError(msg)
     current = control.current()
     if current is not None and current != policy.version:
         msg = f"policy: must be version {current}, which has been accepted meanwhile, got {policy.version}"

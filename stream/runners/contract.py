@@ -58,6 +58,9 @@ class Output(Protocol):
 class Engine(Protocol):
     """Everything of one partition of the observations: its sites' state, and what follows from a message."""
 
+    unsaved: bool
+    """Whether the restored state must be saved before anything is published that follows from it."""
+
     def restore(self, snapshot: bytes | None) -> int | None:
         """Forget all, take a snapshot's state; return the next offset, None when nothing was read yet."""
 

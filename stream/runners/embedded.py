@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from stream.errors import FinalityError
+from stream.errors import FinalityError, UsageError
 from stream.records import Heartbeat, Micros, ObservationBatch
+from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
 from stream.schemas import AUDIT, encode_message, parse_record
@@ -53,6 +54,9 @@ class Mark(Protocol):
     def read(self) -> Chains:
         """Return the mark; empty at first."""
 
+    def made_by(self) -> str | None:
+        """Return the mechanism version that published last; None where that is not known."""
+
     def advance(self, chains: Chains) -> None:
         """Move the mark forward."""
 
@@ -88,13 +92,15 @@ class Embedded:
         """Take up where the last committed transaction left off.
 
         Raises:
-            UsageError: the state belongs to another policy, mechanism version or key.
+            UsageError: the state belongs to another policy, mechanism version or key, or another version has
+                published what lies beyond it.
             FinalityError: a site's hash chain contradicts the mark.
         """
         position = self.partition.restore(self._store.snapshot())
         self._position = position or 0
-        self._store.keep_policy(self.partition.policy.version, self.partition.policy.document())
         self._compare_with_mark()
+        self._refuse_other_version()
+        self._store.keep_policy(self.partition.policy.version, self.partition.policy.document())
         if not self._unreached:
             self._give_out()
         for offset, value, stamp in self._store.waiting(self._position):
@@ -186,6 +192,16 @@ class Embedded:
                 self._unreached[site] = (entries, head)
             elif entries and self._store.chain_hash(site, entries - 1) != head:
                 raise _contradiction(site, entries)
+
+    def _refuse_other_version(self) -> None:
+        """Let no other mechanism version repeat what was published: a hash chain says nothing of the noise."""
+        others = {self.partition.made_by, self._mark.made_by()} - {None, MECHANISMS}
+        if self._unreached and others:
+            msg = (
+                f"mechanism version: must be {min(map(str, others))}, which had a part in what was published beyond "
+                f"this store, got {MECHANISMS}; the store was set back, 'tacet recover' says what can be done"
+            )
+            raise UsageError(msg)
 
     def _compare_outputs(self, outputs: Sequence[Emitted]) -> None:
         for output in outputs:

@@ -4,15 +4,16 @@
 site together with the next offset, so that state and position can never disagree. What was published after
 that snapshot is known from the audit log (``published``): while such entries are outstanding, what comes
 out again must be the same to the byte, or nothing comes out at all. A window begun under a policy is finished
-under it: another policy begins when no entry of the one before is outstanding any more.
+under it: another policy begins when no entry of the one before is outstanding any more. So is a window begun under
+a mechanism version, but only that version can: no other one takes the partition over before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from stream.errors import FinalityError, UsageError
+from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import DEFAULTS, Options, Output
 from stream.policy.document import Policy
@@ -21,7 +22,16 @@ from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted, in_order, quarantined
 from stream.runners.replay_guard import ReplayGuard
 from stream.runners.sites import Sites
-from stream.runners.snapshot import BEFORE, open_site, open_snapshot, refuse_differences, seal_snapshot, upgraded
+from stream.runners.snapshot import (
+    BEFORE,
+    begun_by_another,
+    made_by,
+    open_site,
+    open_snapshot,
+    refuse_differences,
+    seal_snapshot,
+    upgraded,
+)
 from stream.schemas import AUDIT, decode_message
 from stream.sensing.stamp import bounded
 
@@ -64,12 +74,14 @@ class Partition:
         *,
         accept_policy: bool = False,
         accepted: Iterable[Policy] = (),
+        versions: Collection[str] = (MECHANISMS,),
         owns: Callable[[str], bool] | None = None,
         shut_sites: ShutSites = STAY_SHUT,
     ) -> None:
         """Take the policy to go on with, and all accepted ones in their order where they are kept.
 
-        ``owns`` says whether a site belongs to this partition: a message of any other is not folded in.
+        ``versions`` are the mechanism versions under which the partition may have been worked on. ``owns`` says whether
+        a site belongs to this partition: a message of any other is not folded in.
         """
         self.sites = Sites(policy, keys, options, shut_sites.alarm)
         self.counters = Counters()
@@ -81,8 +93,13 @@ class Partition:
         self._accept_policy = accept_policy
         self._guard = ReplayGuard(keys.audit)
         self._audit_offset = 0
-        self._mechanisms = MECHANISMS
-        """The mechanism version that made the state it was restored from."""
+        self._versions = tuple(versions)
+        self.made_by: str | None = None
+        """The mechanism version that made the state it was restored from; None where it began without one."""
+        self.unsaved = True
+        """Whether no state of this mechanism version is saved yet, so that nothing may be published before one is.
+
+        Then the entries beyond a saved state are those of the version that made it."""
         self._adopted = False
 
     @property
@@ -99,13 +116,14 @@ class Partition:
         version or another key.
         """
         self.sites.load(self._wanted, {}, same_policy=True)
-        self._guard, self._audit_offset, self._mechanisms = ReplayGuard(self._keys.audit), 0, MECHANISMS
-        self._adopted = False
+        self._guard, self._audit_offset, self._adopted = ReplayGuard(self._keys.audit), 0, False
+        self.made_by, self.unsaved = None, True
         if snapshot is None:
             return None
         head, sites = open_snapshot(snapshot)
-        self._mechanisms = head["mechanisms"]
-        self._adopted = (head["mechanisms"], head["policy"]) != (MECHANISMS, self._wanted.version)
+        self.made_by = made_by(head)
+        self.unsaved = self.made_by != MECHANISMS
+        self._adopted = self.unsaved or head["policy"] != self._wanted.version
         if self._accept_policy and head["mechanisms"] == BEFORE:
             head, sites = open_snapshot(upgraded(snapshot))
         refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
@@ -155,16 +173,33 @@ class Partition:
         self.sites.lose()
 
     def published(self, entries: Iterable[bytes]) -> None:
-        """Take the audit entries already in the log beyond the state; they must come out again equal."""
+        """Take the audit entries already in the log beyond the state; they must come out again equal.
+
+        UsageError when another mechanism version, or nobody knows which, has made them: an entry says nothing of the
+        noise, so that it might come out equal and its release not.
+        """
         chains = self.sites.chains()
         for value in entries:
             self._guard.add(value, chains)
         self._guard.keep_to(frozenset(chains).union(*(policy.site for policy in self._accepted.values())))
+        if self._guard:
+            self._refuse_other_version()
         self._follow_policy()
 
     def has_unreplayed_entries(self) -> bool:
         """Whether some of what was published has not come out again yet."""
         return bool(self._guard)
+
+    def _refuse_other_version(self) -> None:
+        if self.made_by not in (None, MECHANISMS):
+            raise begun_by_another(self._guard.count(), self.made_by)
+        if self.made_by is None and any(version != MECHANISMS for version in self._versions):
+            msg = (
+                f"ledger: {self._guard.count()} entries were published and there is no state, while mechanism versions "
+                f"{', '.join(self._versions)} have worked here: nobody can say which made them; "
+                "'tacet recover --kafka' says what can be done"
+            )
+            raise UsageError(msg)
 
     def _follow_policy(self) -> None:
         """Go on under the policy of the entries that must come out next; where there are none, the one wanted.
@@ -177,7 +212,8 @@ class Partition:
         if unknown := sorted(begun - self._accepted.keys()):
             msg = (
                 f"policy: {unknown[0]} must be known, a window was begun under it; start a worker with that policy "
-                "and --accept-policy, and with the new one when it has finished the window"
+                "and --accept-policy, and when it has finished the window with the present one, --accept-policy and "
+                "--again N, N as its refusal says"
             )
             raise UsageError(msg)
         due = next((policy for version, policy in self._accepted.items() if version in begun), self._wanted)
@@ -189,8 +225,7 @@ class Partition:
     def feed(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None = None) -> list[Emitted]:
         """Fold one message in; return what to publish, audit entries first within each step of ``fold``.
 
-        FinalityError when a released window would come out differently, UsageError where another mechanism version
-        may have begun it.
+        FinalityError when a released window would come out differently.
         """
         return [emitted for part, _ in self.fold(offset, key, value, stamp) for emitted in part]
 
@@ -231,21 +266,8 @@ class Partition:
         for outputs, last in self.sites.steps(message):
             for output in outputs:
                 if isinstance(output, Published) and output.topic == AUDIT:
-                    self._compare(message.site, output.value)
+                    self._guard.compare(message.site, output.value)
             yield outputs, last
-
-    def _compare(self, site: str, value: bytes) -> None:
-        """Let an entry stand for its copy; where they differ, with the way out if the version may be why."""
-        try:
-            self._guard.compare(site, value)
-        except FinalityError as differs:
-            if self._mechanisms == MECHANISMS:
-                raise
-            msg = (
-                f"{differs}; if mechanism version {self._mechanisms} began that window, start that version once more "
-                "until it has finished it, then this one with --accept-policy"
-            )
-            raise UsageError(msg) from None
 
     def _emit(self, outputs: list[Output], value: bytes) -> list[Emitted]:
         published = [output for output in outputs if isinstance(output, Published)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import orjson
 
@@ -17,6 +17,19 @@ from stream.accounting.ledger import refuse_other
 
 Mark = tuple[int, str]
 """Offset and keyed digest of a message: distinguishes it from any other without revealing what it holds."""
+
+
+def entries_beyond(entries: Iterable[bytes], chains: Mapping[str, tuple[int, str]], sites: Collection[str]) -> int:
+    """Return how many ledger entries, copies aside, lie beyond where each site's hash chain stands.
+
+    Args:
+        entries: in any order.
+        chains: of each site how many entries a state knows, and the hash of the last.
+        sites: those that some policy has; entries of others, which no state knows, can be made by nobody.
+    """
+    read = (orjson.loads(value) for value in entries)
+    numbers = {(entry["site"], entry["sequence"]) for entry in read if entry["site"] in {*chains, *sites}}
+    return sum(sequence >= chains.get(site, (0, ""))[0] for site, sequence in numbers)
 
 
 class ReplayGuard:
@@ -54,6 +67,10 @@ class ReplayGuard:
     def keep_to(self, sites: frozenset[str]) -> None:
         """Forget the entries of all other sites, which nothing can make again."""
         self._sites = {site: entries for site, entries in self._sites.items() if site in sites}
+
+    def count(self) -> int:
+        """Return how many entries have not come out again yet."""
+        return sum(map(len, self._sites.values()))
 
     def policies(self) -> frozenset[str]:
         """Return the policy versions under which the sites' next entries were made."""

@@ -56,6 +56,11 @@ def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, Stages]]:
     return head, {site: open_site(data) for site, data in sites.items()}
 
 
+def made_by(head: Mapping[str, Any]) -> str:
+    """Return the mechanism version that made what a snapshot holds, also where another one is to go on from it."""
+    return str(head.get("before", BEFORE) if head.get("adopt", False) else head["mechanisms"])
+
+
 def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
     """Return of each site how many ledger entries the state knows, and the hash of the last."""
     _, sites = open_snapshot(snapshot)
@@ -83,6 +88,7 @@ def refuse_differences(
     if head["key"] != fingerprint(keys):
         msg = "key: must be the one this state was made with; another key would break its promises"
         raise UsageError(msg)
+    refuse_made_by(head["mechanisms"])
     if head["mechanisms"] != MECHANISMS:
         msg = (
             f"mechanism version: must be {head['mechanisms']}, under which this state was made, got {MECHANISMS}; "
@@ -95,6 +101,31 @@ def refuse_differences(
             f"{wanted.version}; --accept-policy lets the new one begin with the next window"
         )
         raise UsageError(msg)
+
+
+def is_known(version: str) -> bool:
+    """Whether one can go on from the states of a mechanism version."""
+    return version in {BEFORE, MECHANISMS}
+
+
+def refuse_made_by(version: str) -> None:
+    """Raise UsageError where a state was made by a mechanism version that one cannot go on from."""
+    if not is_known(version):
+        msg = (
+            f"mechanism version: must be {BEFORE} or {MECHANISMS} to go on from, got {version}; 'tacet recover' says "
+            "what can be done"
+        )
+        raise UsageError(msg)
+
+
+def begun_by_another(entries: int, version: str) -> UsageError:
+    """Return why one may not go on where ledger entries lie beyond a state that another mechanism version made."""
+    return UsageError(
+        f"mechanism version: must be {version}, under which {entries} ledger entries beyond the saved state were "
+        f"published, got {MECHANISMS}; start version {version} once more, under the same policy and key, until it has "
+        "released their windows and saved its state, then this one with --accept-policy; 'tacet recover' says what "
+        "else can be done"
+    )
 
 
 def is_current(snapshot: bytes) -> bool:
@@ -112,11 +143,9 @@ def upgraded(snapshot: bytes) -> bytes:
     if is_current(snapshot):
         return snapshot
     head, sites = open_snapshot(snapshot)
-    if head["mechanisms"] not in {BEFORE, MECHANISMS}:
-        msg = f"mechanism version: must be {BEFORE} or {MECHANISMS} to go on from, got {head['mechanisms']}"
-        raise UsageError(msg)
+    refuse_made_by(head["mechanisms"])
     head = {name: value for name, value in head.items() if name != "v"}
     if head["mechanisms"] != MECHANISMS:
-        head |= {"mechanisms": MECHANISMS, "adopt": True}
+        head |= {"before": head["mechanisms"], "mechanisms": MECHANISMS, "adopt": True}
     stages_of = upgraded_stages if version_of(snapshot) == 1 else dict
     return seal_snapshot(head, {site: seal_site(stages_of(stages)) for site, stages in sites.items()})

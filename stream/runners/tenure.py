@@ -57,6 +57,8 @@ class Tenure:
         self._audit_topic = audit_topic
         self._audit_end = audit_end
         self._audit_known = engine.audit_offset()
+        self._first = engine.snapshot(position, self._audit_known) if engine.unsaved else None
+        """The state that must be saved before anything is published."""
         self._pending: list[Output] = []
         # consent that was given to a start is saved though nothing comes; not while another's window is unfinished
         self._unsaved = engine.adopted() and not engine.has_unreplayed_entries()
@@ -141,10 +143,20 @@ class Tenure:
             outputs, self._pending = self._pending, []
             self._unsaved = False
             outputs.sort(key=lambda output: output.topic != self._audit_topic)
+            await self._save_first(outputs)
             audit_end = await self._writer.commit(outputs, snapshot)
             self._audit_end = self._audit_end if audit_end is None else audit_end
             self.acknowledged = position
             self._rest()
+
+    async def _save_first(self, outputs: Sequence[Output]) -> None:
+        """Save the state from which outputs follow, in a transaction of its own, where that has to be.
+
+        A crash amid the next one then leaves entries of which that state says who made them.
+        """
+        first, self._first = self._first, None
+        if first is not None and outputs:
+            await self._writer.commit([], first)
 
     def _snapshot(self) -> bytes:
         if not self._engine.has_unreplayed_entries():  # what has yet to come out again must be read by the next owner

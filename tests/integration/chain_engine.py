@@ -51,8 +51,10 @@ def chain(site: str, numbers: Iterable[int]) -> list[tuple[str, bytes]]:
 
 
 class ChainEngine:
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, *, unsaved: bool = False) -> None:
         self._topics = topics
+        self.unsaved = unsaved
+        """Whether what it is restored from must be saved before anything is published."""
         self._sites: dict[str, tuple[int, bytes]] = {}
         self._audit = 0
         self._outstanding: dict[str, bytes] = {}

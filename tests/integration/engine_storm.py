@@ -164,6 +164,9 @@ class MemoryMark:
     def read(self) -> Chains:
         return {}
 
+    def made_by(self) -> str | None:
+        return None
+
     def advance(self, chains: Chains) -> None:
         pass
 

@@ -46,9 +46,15 @@ class Ground:
         files = ["--policy", str(self.folder / f"{policy}.toml"), "--key-file", str(self.folder / key)]
         return ["--kafka", self.kafka.bootstrap, *files]
 
-    def worker(self, *words: str, stop_at: str | None = None, log: str = "log") -> subprocess.Popen[bytes]:
+    def worker(
+        self, *words: str, stop_at: str | None = None, later: bool = False, log: str = "log"
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker that stops itself before a record, or is of the mechanism version to come."""
         env = os.environ | {"TACET_SESSION_TIMEOUT": str(SESSION), "TACET_LOG_LEVEL": "info"}
         line = command(["worker", *words])
+        if later:
+            env |= {"PYTHONPATH": str(ROOT)}
+            line = [sys.executable, "-m", "tests.later_version", "worker", *words]
         if stop_at is not None:
             env |= {"STOP_AT": stop_at, "PYTHONPATH": str(ROOT)}
             line = [sys.executable, "-m", "tests.integration.stopping_worker", "worker", *words]

@@ -20,6 +20,7 @@ LINES, METHODS, PARAMETERS = 60, 12, 7
 MODULE = 300
 FUNCTIONS, FILES = 12, 6
 EXCEPTIONS = {
+    "stream/runners/partition.py Partition.__init__": "six of eight are choices of a start, by keyword",
     "connectors/subscriber.py subscribe": "the public function: home, key, topic and place to begin, by keyword",
 }
 """Where the limits do not hold, and why."""

@@ -12,12 +12,14 @@ from stream.runners.agreement import (
     Control,
     Records,
     admit,
+    announce,
     claim,
     displaced,
     found,
     refuse_other_counts,
     refuse_superseded,
     sign_of_life,
+    withdraw,
 )
 from tests.core_ground import building, policy_text
 
@@ -64,16 +66,69 @@ def test_the_first_key_and_the_first_policy_are_the_clusters() -> None:
         admit(control, OLD, "key", "3", accept=False)
 
 
+def changed(control: Control) -> Control:
+    """Return the records of a cluster that has gone on to version 3, in the two steps of a change."""
+    report(control, announce(control, "key", "3"))
+    return report(control, admit(control, OLD, "key", "3", accept=True))
+
+
+def test_a_mechanism_version_begins_only_where_it_was_announced() -> None:
+    """Between the two somebody looks whether a window of the version before is unfinished."""
+    control = begun()
+    with pytest.raises(UsageError, match="must be 2, of which another worker has begun meanwhile, got 3; stop all"):
+        admit(control, OLD, "key", "3", accept=True)
+    assert (changed(control).mechanisms, control.announced) == ("3", None)
+    assert control.versions == ("2", "3")
+
+
+def test_while_a_version_is_announced_no_partition_is_taken_to_work_under_another() -> None:
+    control = begun()
+    refuse_superseded(control, OLD, "2")
+    report(control, announce(control, "key", "3"))
+    assert (control.mechanisms, control.versions) == ("2", ("2",))
+    with pytest.raises(UsageError, match="mechanism version: must be 3, which has been accepted meanwhile, got 2"):
+        refuse_superseded(control, OLD, "2")
+    changed(control)
+    with pytest.raises(UsageError, match="mechanism version: must be 3"):
+        refuse_superseded(control, OLD, "2")
+    refuse_superseded(control, OLD, "3")
+
+
+def test_an_announcement_ends_when_it_is_withdrawn_or_a_worker_of_the_version_before_begins() -> None:
+    announced = announce(begun(), "key", "3")
+    for end in (
+        withdraw(report(begun(), announced), "3"),
+        admit(report(begun(), announced), OLD, "key", "2", accept=False),
+    ):
+        assert report(report(begun(), announced), end) == begun()
+    assert withdraw(begun(), "3") == {}
+
+
+def test_nothing_is_announced_by_who_has_another_key_or_the_present_version() -> None:
+    assert announce(begun(), "other", "3") == {}
+    assert announce(begun(), "key", "2") == {}
+    assert announce(Control(), "key", "2") == {}
+
+
+def test_a_control_record_from_before_there_were_announcements_is_read_as_it_is() -> None:
+    control = Control()
+    control.apply("engine", b'{"v":1,"key":"key","mechanisms":"1"}', 0)
+    assert (control.mechanisms, control.versions, control.announced) == ("1", ("1",), None)
+    report(control, announce(control, "key", "2"))
+    report(control, admit(control, OLD, "key", "2", accept=True))
+    assert control.versions == ("1", "2")
+
+
 def test_every_accepted_policy_is_kept_and_the_last_one_accepted_is_the_present_one() -> None:
     control = begun()
     report(control, admit(control, NEW, "key", "2", accept=True))
     assert control.current() == NEW.version
     assert control.accepted() == [OLD, NEW]
     with pytest.raises(UsageError, match=f"must be version {NEW.version}, which has been accepted meanwhile"):
-        refuse_superseded(control, OLD)
+        refuse_superseded(control, OLD, "2")
     report(control, admit(control, OLD, "key", "2", accept=True, again=2))  # and back
     assert control.accepted() == [NEW, OLD]
-    refuse_superseded(control, OLD)
+    refuse_superseded(control, OLD, "2")
 
 
 def test_consent_to_a_policy_is_given_once_so_that_two_never_displace_each_other_for_ever() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from connectors.reports.kafka_recovery import begun_by_another
+from connectors.reports.kafka_recovery import of_entries_alone
+from connectors.reports.kafka_recovery import of_version as of_version_found
+from connectors.reports.ways import Finding
 from stream.errors import FinalityError, UsageError
 from stream.policy.document import Policy, load_policy
 from stream.runners.emitted import Emitted
@@ -107,7 +109,9 @@ def test_windows_begun_under_two_policies_are_finished_under_each_in_turn() -> N
 
 
 def test_a_window_begun_under_a_policy_that_nobody_kept_stops_with_the_way_out() -> None:
-    with pytest.raises(UsageError, match=f"policy: {OLD.version} must be known, .*start a worker with that policy"):
+    with pytest.raises(
+        UsageError, match=f"policy: {OLD.version} must be known, .*start a worker with that policy .*--again N"
+    ):
         Partition(NEW, laboratory(), accept_policy=True).published(GROUND.begun)
 
 
@@ -120,40 +124,51 @@ def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> 
 # --- which mechanism version began a window ---------------------------------------------------------------
 
 
-def of_version_1() -> bytes:
+def of_version(version: str) -> bytes:
     head, sites = open_snapshot(GROUND.snapshot)
-    return seal_snapshot(head | {"mechanisms": "1"}, {name: seal_site(stages) for name, stages in sites.items()})
+    return seal_snapshot(head | {"mechanisms": version}, {name: seal_site(stages) for name, stages in sites.items()})
 
 
-def upgraded(published: list[bytes]) -> Partition:
+def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_made_again() -> None:
+    """Also where its entries would come out equal: they say nothing of the noise."""
     partition = Partition(OLD, laboratory(), accept_policy=True)
-    partition.restore(of_version_1())
-    partition.published(published)
-    return partition
-
-
-def test_a_window_that_another_mechanism_version_began_stops_with_the_way_out() -> None:
-    forged = [GROUND.begun[0].replace(b'"nano":', b'"nano":1')]
+    partition.restore(of_version("1"))
+    partition.published(GROUND.committed)
     with pytest.raises(
-        UsageError, match=r"if mechanism version 1 began that window, start that version once more .* --accept-policy"
+        UsageError, match=r"must be 1, under which 6 ledger entries .*start version 1 once more.*--accept-policy"
     ):
-        fed(upgraded(GROUND.committed + forged), CUT, len(LOG))
+        partition.published(GROUND.begun)
 
 
-def test_a_window_that_this_version_began_from_a_state_of_the_one_before_comes_out_again() -> None:
-    own = entries(fed(upgraded(GROUND.committed), CUT, len(LOG)))
-    assert entries(fed(upgraded(GROUND.committed + own[:4]), CUT, len(LOG))) == own
+def found(snapshot: bytes, *entries: bytes) -> list[Finding]:
+    return list(of_version_found("partition 0", snapshot, entries, OLD.site))
 
 
-def test_recover_names_a_window_that_another_mechanism_version_may_have_begun() -> None:
-    assert list(begun_by_another("partition 0", of_version_1(), GROUND.committed)) == []
-    assert list(begun_by_another("partition 0", GROUND.snapshot, GROUND.committed + GROUND.begun)) == []
-    (found,) = begun_by_another("partition 0", of_version_1(), GROUND.committed + GROUND.begun)
-    assert found.what.startswith("partition 0: 6 ledger entries lie beyond its state, which mechanism version 1 made")
-    finish, own = found.ways
+def test_recover_names_a_window_that_another_mechanism_version_began() -> None:
+    assert found(of_version("1"), *GROUND.committed) == []
+    assert found(GROUND.snapshot, *GROUND.committed, *GROUND.begun) == []
+    (begun,) = found(of_version("1"), *GROUND.committed, *GROUND.begun, *GROUND.begun)
+    assert begun.what.startswith("partition 0: 6 ledger entries lie beyond its state, which mechanism version 1 made")
+    finish, anew = begun.ways
     assert "start mechanism version 1 once more" in finish.do
     assert "released under version 1" in finish.price
-    assert "'tacet worker --accept-policy'" in own.do
+    assert "begin a new ledger" in anew.do
+
+
+def test_recover_names_a_state_of_a_version_that_nobody_can_go_on_from() -> None:
+    (later,) = found(of_version("9"), *GROUND.committed)
+    assert later.what.startswith("partition 0: its state was made by mechanism version 9, and this is 2")
+    assert [way.do.split(",")[0].split(";")[0] for way in later.ways] == [
+        "'tacet worker' of mechanism version 9",
+        "begin a new ledger: keep copies of the audit and private topics for their account",
+    ]
+
+
+def test_recover_names_entries_of_which_nobody_can_say_which_version_made_them() -> None:
+    assert list(of_entries_alone("partition 0", ("2",))) == []
+    (alone,) = of_entries_alone("partition 0", ("1", "2"))
+    assert "mechanism versions 1, 2 have worked here" in alone.what
+    assert "from a mirror" in alone.ways[0].do
 
 
 # --- whose a message is -----------------------------------------------------------------------------------

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from connectors import keyfile
 from connectors.embedded.readings import read_outbox, read_policies, read_snapshot, read_topic
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import SqliteStore
 from connectors.private_file import replace
 from connectors.private_folder import private_folder
 from connectors.reports.books import store_books, verify
+from connectors.reports.recovery import store_findings
 from connectors.reports.status import describe
 from stream.errors import UsageError
 from stream.policy.document import load_policy
@@ -22,7 +25,8 @@ from stream.runners.embedded import Embedded
 from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.chains import verify_chain
-from tests.core_ground import messages, people
+from tests.core_ground import COUNTS, building, messages, people
+from tests.later_version import LATER, NOW, later
 
 FIXTURE: dict[str, Any] = json.loads((Path(__file__).parents[1] / "fixtures" / "store_1.json").read_text())
 POLICY = load_policy(FIXTURE["policy"])
@@ -153,3 +157,98 @@ def test_a_store_of_a_version_to_come_is_refused(old: Any) -> None:
     connection.close()
     with pytest.raises(UsageError, match="store must be of format 1 or 2, got 3"):
         upgrade(old)
+
+
+# --- from the present version to the next -----------------------------------------------------------------
+
+WALK = building(releases=COUNTS)
+WALKED = list(messages(people(hours=4, devices=3), WALK))
+HALF = len(WALKED) // 2
+
+
+def work(folder: Path, part: list[Any]) -> None:
+    with embedded(WALK, folder.parent / "key", folder) as runner:
+        for message in part:
+            runner.take(message, durable=False)
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> Path:
+    """Return a store of the present version that has released half of a recording."""
+    keyfile.create(tmp_path / "key", laboratory=False)
+    work(tmp_path / "store", WALKED[:HALF])
+    return tmp_path / "store"
+
+
+def records(folder: Path) -> dict[str, bytes]:
+    """Return all records by their ids, of which none may come twice."""
+    values = [value for audience in ("facilities", "public", "board") for _, value in read_outbox(folder, audience, 0)]
+    held = {parse_record(value)["release_id"]: value for value in values}
+    assert len(held) == len(values)
+    return held
+
+
+def ways(folder: Path) -> list[str]:
+    return [way.do for finding in store_findings(folder, folder.parent / "key", WALK) for way in finding.ways]
+
+
+def test_a_store_of_the_present_version_is_gone_on_with_by_the_next(half: Path) -> None:
+    before = records(half)
+    with later():
+        assert "'tacet store upgrade --store'" in ways(half)
+        assert upgrade(half)
+        assert ways(half) == []
+        work(half, WALKED[HALF:])
+        assert verify(store_books(half, records=True), half, half.parent / "key")["ok"]
+        assert not upgrade(half)
+    assert records(half).items() > before.items()
+    with pytest.raises(UsageError, match=f"to go on from, got {LATER}; 'tacet recover' says"):
+        work(half, [])
+    assert [way.split()[0] for way in ways(half)] == ["'tacet", "begin"]
+
+
+def test_until_the_next_version_has_released_something_the_present_one_can_still_go_on(half: Path) -> None:
+    with later():
+        assert upgrade(half)
+    work(half, WALKED[HALF:])
+    assert verify(store_books(half, records=True), half, half.parent / "key")["ok"]
+
+
+def test_what_was_published_beyond_a_store_that_was_set_back_is_repeated_by_no_other_version(half: Path) -> None:
+    """Its audit entries would come out equal, and its records not: an outbox that was set back too would not notice."""
+    shutil.copytree(half, half.parent / "copy")
+    work(half, WALKED[HALF:])
+    published = records(half)
+    put_back(half)
+    with later():
+        assert upgrade(half)
+        with pytest.raises(
+            UsageError, match=f"must be {NOW}, which had a part in what was published beyond this store"
+        ):
+            work(half, WALKED[HALF:])
+        assert [way.split(":")[0] for way in ways(half)][1] == f"with mechanism version {NOW}, which made them"
+    work(half, WALKED[HALF:])
+    assert records(half) == published
+    with later():
+        work(half, [])
+
+
+def test_what_two_versions_have_published_beyond_a_copy_is_repeated_by_neither(half: Path) -> None:
+    shutil.copytree(half, half.parent / "copy")
+    with later():
+        upgrade(half)
+        work(half, WALKED[HALF:])
+    put_back(half)
+    with pytest.raises(UsageError, match=f"must be {LATER}, which had a part .* got {NOW}; .* 'tacet recover' says"):
+        work(half, WALKED[HALF:])
+    assert [way.split()[0] for way in ways(half)] == ["put", "begin"]
+    with later():
+        upgrade(half)
+        with pytest.raises(UsageError, match=f"must be {NOW}, which had a part .* got {LATER}"):
+            work(half, WALKED[HALF:])
+        assert [way.split()[0] for way in ways(half)] == ["put", "begin"]
+
+
+def put_back(folder: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(folder.parent / "copy", folder)

@@ -1,0 +1,41 @@
+"""What is wrong and the ways out of it, as ``tacet recover`` names them; of a store those that findings share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way out."""
+
+    do: str
+    price: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, and the ways out of it, cheapest first."""
+
+    what: str
+    ways: tuple[Way, ...]
+
+
+NEW_LEDGER = Way(
+    "begin a new store with a new key ('tacet key create'), with --from behind the last window that was released; "
+    "keep the old store for its account",
+    "budgets begin anew, and what was released so far is in the old account only: whoever reads both adds them up; "
+    "audiences begin with new outboxes",
+)
+COPY_OF_STORE = Way(
+    "put back the newest whole copy of the store, as new as the mark or newer", "none: nothing is released twice"
+)
+SAME_OBSERVATIONS = Way(
+    "'tacet run --observations' with the recording from which the missing windows were made, under the same policy "
+    "and key: the same observations make the same entries again",
+    "none: anything that would come out differently stops the run",
+)
+KEY_COPY = Way(
+    "put a copy of the key file back, readable by its owner only, beside its .mark",
+    "none: a copy from before its last step forward steps forward with the next release",
+)
