@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,8 @@ from connectors.reports.plan import plan as plan_of
 from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import AttributeRelease, CountRelease, Policy, decimal_string
-from stream.release.promises import attribute_promises, count_promises
+from stream.release.count_promises import CountPromise, count_promises
+from stream.release.promises import attribute_promises
 from stream.schemas import json_float
 
 
@@ -171,8 +173,9 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
                 "site": p.site, "release": p.release, "reader": p.reader, "mechanism": p.mechanism,
                 "zones": p.zones, "epsilon": {unit: decimal_string(e) for unit, e in p.units.items()},
                 "temporal": json_float(knowledge.temporal(float(p.units["presence_tuple"]))),
-                "meeting": knowledge.meeting(float(p.units["presence_tuple"])),
+                "meeting": json_float(knowledge.meeting(float(p.units["presence_tuple"]))),
             }
+            | _of_day(p)
             for p in count_promises(policy)
         ],
         "attributes": [
@@ -203,6 +206,19 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
         },
         "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
         "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
+    }  # fmt: skip
+
+
+def _of_day(promise: CountPromise) -> dict[str, Any]:
+    """Return what a promise for a whole day says besides: its noise, and epsilon at delta in each unit."""
+    terms = promise.terms
+    if terms is None:
+        return {}
+    delta = float(promise.delta)
+    return {
+        "unit": "device_day", "noise": terms.noise, "ticks": terms.ticks, "delta": decimal_string(promise.delta),
+        "noise_scale": [math.sqrt(e) if terms.noise == "gaussian" else float(1 / e) for e in terms.parameters],
+        "tight": {unit: {"epsilon": round(e, 6), "delta": delta} for unit, e in promise.tight.items()},
     }  # fmt: skip
 
 

@@ -15,8 +15,10 @@ from connectors.commands.units import unit_words, worse_than_zero
 from connectors.reports.plan import Qualities
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.accounting.knowledge import Knowledge
-from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
-from stream.release.promises import AttributePromise, attribute_promises, count_promises
+from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
+from stream.records import HOUR
+from stream.release.count_promises import CountPromise, count_promises
+from stream.release.promises import AttributePromise, attribute_promises
 
 MOST_ROWS = 16
 """Patterns of a joint distribution that are printed; --json has all."""
@@ -61,7 +63,7 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
     if any(isinstance(release, CountRelease) for release in policy.release):
         console.print(_COUNTS)
-        for made in (*_counts(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):
+        for made in (*_counts(policy), *_days(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):
             console.print(made)
     _print_attributes(console, policy)
     for line in _rest(policy):
@@ -74,13 +76,54 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
 def _counts(policy: Policy) -> Iterator[Table]:
     """Yield, per site, what each reader's counts cost in each unit."""
     names = tuple(fill(unit_words(unit), _HEADS) for unit in _SHOWN)
-    for site, promises in groupby(count_promises(policy), lambda p: p.site):
+    by_window = [promise for promise in count_promises(policy) if promise.terms is None]
+    for site, promises in groupby(by_window, lambda p: p.site):
         made = table(f"Site {site}: epsilons of counts; w is {policy.privacy.w} windows", ("release", "reader"), names)
         for column in made.columns[:2]:
             column.min_width = 10  # names before numbers, where the terminal is narrow
         for p in promises:
             made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in _SHOWN))
         yield made
+
+
+def _days(policy: Policy) -> Iterator[Table | str]:
+    """Yield what is paid by the day: how much noise that leaves, and what to sign."""
+    by_day = [promise for promise in count_promises(policy) if promise.terms is not None]
+    columns = ("sigma, or\nepsilon", "one device,\nits day", "any part of\nit changed", "one person,\none day")
+    for site, promises in groupby(by_day, lambda p: p.site):
+        made = table(f"Site {site}: epsilons of whole days", ("release", "reader"), columns)
+        held = list(promises)
+        for p in held:
+            tight = (p.tight[unit] for unit in ("device_day", "device_day_moved", "person_day"))
+            made.add_row(f"{p.release}, {p.mechanism}", p.reader, _noise(p), *(f"{epsilon:.3g}" for epsilon in tight))
+        yield made
+        yield from (_signed(policy, p) for p in held if p.reader != EVERYBODY)
+    if any(p.delta for p in by_day) and policy.privacy.factor_delta is not None:
+        yield (
+            f"max_factor holds beside gaussian counts except with probability {float(policy.privacy.factor_delta):.2g} "
+            "for each paid day of each release (factor_delta).\n"
+        )
+
+
+def _noise(promise: CountPromise) -> str:
+    """Return the scale of the noise of each level, leaves first."""
+    assert promise.terms is not None  # noqa: S101
+    gaussian = promise.terms.noise == "gaussian"
+    scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
+    return ", ".join(f"{scale:.4g}" for scale in scales)
+
+
+def _signed(policy: Policy, promise: CountPromise) -> str:
+    """Return what a privacy officer can sign."""
+    site, day = policy.site[promise.site], policy.site[promise.site].contribution
+    hours = f"{(day or 0) / HOUR:g} h"
+    at = f" (delta {float(promise.delta):.2g} per device and day)" if promise.delta else ""
+    return (
+        f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
+        f"{site.day_starts} to {site.day_starts}, of which it counts for at most {hours}, costs epsilon "
+        f"{promise.tight['device_day']:.3g} where that day is added or removed, "
+        f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}.\n"
+    )
 
 
 def _worse(qualities: Qualities) -> Iterator[str]:
@@ -99,6 +142,8 @@ def _budgets(policy: Policy) -> Iterator[Table | str]:
     made = table("Budgets: a window that they cannot pay is denied", ("release", "audience"), columns)
     for release in releases:
         for audience in audiences_of(release):
+            if release.by_day:
+                continue
             daily, w = release.daily_budget.get(audience), release.w_budget.get(audience)
             days = "each day" if release.refresh_days == 1 else f"every {release.refresh_days} days"
             made.add_row(

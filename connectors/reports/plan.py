@@ -8,7 +8,7 @@ next that is no office.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count
@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
+from stream.accounting.day_units import Epsilon
 from stream.accounting.device_day import whole_day
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
@@ -26,7 +27,8 @@ from stream.policy.document import EVERYBODY, CountRelease, Policy, Zone, audien
 from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, Row
 from stream.release.budgets import companions
 from stream.release.count_plan import CountPlan
-from stream.release.promises import attribute_promises, count_promises
+from stream.release.count_promises import CountPromise, count_promises
+from stream.release.promises import attribute_promises
 from stream.schemas import json_float
 from stream.sensing.occupancy import Sense
 from stream.simulator.building import OFFICE
@@ -40,7 +42,7 @@ def plan(policy: Policy) -> dict[str, Any]:
     """Return, per site, release and audience: epsilons, costs per unit, releases that fit, expected error."""
     promises = {(p.site, p.release, p.reader): p for p in count_promises(policy)}
     counts = [
-        _count_row(policy, site, release, audience, promises[site, release.name, audience].units)
+        _count_row(policy, site, release, audience, promises[site, release.name, audience])
         for site in policy.site
         for release in policy.release
         if isinstance(release, CountRelease) and policy.zones_of(release, site)
@@ -67,24 +69,13 @@ def plan(policy: Policy) -> dict[str, Any]:
 
 
 def _count_row(
-    policy: Policy, site: str, release: CountRelease, audience: str, units: dict[str, Fraction]
+    policy: Policy, site: str, release: CountRelease, audience: str, promise: CountPromise
 ) -> dict[str, Any]:
-    epsilon, charge = release.epsilon[audience], release.charge(audience)
+    epsilon = release.epsilon[audience]
     windows = DAY // policy.site[site].tick
-    fit = releases_that_fit(release, audience, windows, policy.privacy.w)
+    fit = windows if release.by_day else releases_that_fit(release, audience, windows, policy.privacy.w)
     expected = expected_quality(policy, site, release, epsilon)
-    of_day = whole_day(policy.site[site].tick, policy.site[site].ticks_per_observation, fit)
-    person = policy.privacy.devices_per_person
-    budgets = [release.w_budget[name] for name in companions(release, audience) if name in release.w_budget]
-    longest = {
-        "day": of_day.cost(epsilon, release.windows_paid),
-        "w_event": min(budgets, default=units["device_w_event"]),
-    }
-    spans = {
-        f"{of}_{span}": n * most for span, most in longest.items() for of, n in (("device", 1), ("person", person))
-    }
-    spans |= {f"device_{span}_moved": 2 * most for span, most in longest.items()}
-    most = {unit: min(units[unit], cost) for unit, cost in spans.items()}
+    cost = _cost_of_day(promise, epsilon) if release.by_day else _cost_of_windows(policy, site, release, audience, fit)
     return {
         "site": site,
         "release": release.name,
@@ -96,11 +87,37 @@ def _count_row(
         "refresh_days": release.refresh_days,
         "w_budget": _decimal(release.w_budget.get(audience)),
         "releases_that_fit": fit,
-        "cost": _decimals({"window": charge, "day": charge * fit} | units | most),
+        "unit": release.unit,
+        "cost": _decimals({**promise.units, **cost}),
+        "tight": {unit: {"epsilon": round(e, 6), "delta": float(promise.delta)} for unit, e in promise.tight.items()},
         "expected_mean_absolute_error": round(expected.error, 4),
         "expected_mean_count": round(expected.mean, 4),
         "worse_than_zero": expected.worse_than_zero,
     }
+
+
+def _cost_of_day(promise: CountPromise, epsilon: Fraction) -> dict[str, Epsilon]:
+    """Return what a day costs and a window more: a release that is paid by the day charges the day at once."""
+    return {"window": Fraction(0), "day": epsilon, "device_day": promise.units["device_day"]}
+
+
+def _cost_of_windows(policy: Policy, site: str, release: CountRelease, audience: str, fit: int) -> dict[str, Epsilon]:
+    """Return what a window costs, and what units may cost at most in the windows of a day that budgets pay."""
+    epsilon, charge = release.epsilon[audience], release.charge(audience)
+    of_day = whole_day(policy.site[site].tick, policy.site[site].ticks_per_observation, fit)
+    person, w = policy.privacy.devices_per_person, policy.privacy.w
+    budgets = [release.w_budget[name] for name in companions(release, audience) if name in release.w_budget]
+    sliding = -(-w // release.windows_paid) * epsilon
+    longest = {"day": of_day.cost(epsilon, release.windows_paid), "w_event": min([sliding, *budgets])}
+    whole = whole_day(policy.site[site].tick, policy.site[site].ticks_per_observation).cost(
+        epsilon, release.windows_paid
+    )
+    longest["day"] = min(longest["day"], whole)
+    spans = {
+        f"{of}_{span}": n * most for span, most in longest.items() for of, n in (("device", 1), ("person", person))
+    }
+    spans |= {f"device_{span}_moved": 2 * most for span, most in longest.items()}
+    return {"window": charge, "day": charge * fit, **spans}
 
 
 def releases_that_fit(release: CountRelease, audience: str, windows: int, w: int) -> int:
@@ -238,5 +255,5 @@ def _decimal(value: Fraction | None) -> str | None:
     return None if value is None else decimal_string(value)
 
 
-def _decimals(units: dict[str, Fraction]) -> dict[str, str]:
+def _decimals(units: Mapping[str, Epsilon]) -> dict[str, str]:
     return {unit: decimal_string(value) for unit, value in units.items()}

@@ -63,7 +63,7 @@ def calibrate(
     return grid_variance(least + found) / share
 
 
-def likely_loss(variances: Sequence[Fraction], cells: int, probability: Fraction) -> Fraction:
+def likely_loss(variances: Sequence[Fraction], cells: int, probability: Fraction, group: int = 1) -> Fraction:
     """Return a loss that discrete Gaussian noise exceeds with at most a probability, rounded up to a millionth.
 
     Unlike epsilon at a delta, this bounds a posterior factor: for epsilon = 2 at delta = 1e-6 the loss exceeds 2 ten
@@ -71,11 +71,12 @@ def likely_loss(variances: Sequence[Fraction], cells: int, probability: Fraction
 
     Args:
         variances: sigma² of each level; at most one node a level changes in a cell.
-        cells: values of each level that change, by one each: 2 K for a day replaced.
+        cells: values of each level that change, by one each for a device: 2 K for a day replaced.
         probability: 1e-10 to 0.01.
+        group: devices that change the same values: their loss grows by more than as many times.
     """
     together = 1 / sum((1 / variance for variance in variances), Fraction(0))
-    law = gaussian_law(together, 1, cells)
+    law = gaussian_law(together, group, cells)
     above = law.infinite + np.cumsum(law.masses)
     passed = int(np.searchsorted(above, float(probability) * MARGIN, side="right"))
     return Fraction(math.ceil((law.top - passed * law.step) * 1_000_000), 1_000_000)

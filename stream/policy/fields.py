@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -102,8 +103,11 @@ def parse_delta(text: Any) -> Fraction:
     return exact
 
 
-def decimal_string(value: Fraction) -> str:
-    """Return the decimal string of a fraction that has a finite one (``"0.1"``, ``"28.8"``, ``"0"``)."""
+def decimal_string(value: Fraction | float) -> str:
+    """Return the decimal string of a fraction that has a finite one (``"0.1"``, ``"28.8"``, ``"0"``), or ``"inf"``."""
+    if value == math.inf:
+        return "inf"
+    value = Fraction(value)
     with localcontext(prec=60):
         return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
 

@@ -44,6 +44,8 @@ class DayPrice:
     shares: tuple[Fraction, ...] = (Fraction(1),)
     factor_delta: Fraction | None = None
     """Probability with which ``changed`` may be passed."""
+    devices: int = 1
+    """Of one person, that may change the same values."""
 
     @cached_property
     def parameters(self) -> tuple[Fraction, ...]:
@@ -54,7 +56,9 @@ class DayPrice:
 
     @cached_property
     def changed(self) -> Fraction:
-        """The loss that a changed part of a day does not exceed, but with probability ``factor_delta``.
+        """What each device of a person adds to the loss that changed parts of their day do not exceed together.
+
+        With gaussian noise it may be passed with probability ``factor_delta``.
 
         ``CERTAIN`` where no loss is the largest, and none may be passed.
         """
@@ -62,7 +66,7 @@ class DayPrice:
             return 2 * self.epsilon
         if self.factor_delta is None:
             return CERTAIN
-        return likely_loss(self.parameters, 2 * self.ticks, self.factor_delta)
+        return likely_loss(self.parameters, 2 * self.ticks, self.factor_delta, self.devices) / self.devices
 
 
 @dataclass(frozen=True)
@@ -80,9 +84,11 @@ class PaidByDay:
         """Return those of a policy's release."""
         shares = tuple(release.shares[level] for level in LEVELS if level in release.shares) or (Fraction(1),)
         delta = Fraction(0) if release.noise == "laplace" else release.delta or policy.privacy.delta
-        ticks, factor_delta = policy.site[site].contribution_ticks, policy.privacy.factor_delta
+        ticks, privacy = policy.site[site].contribution_ticks, policy.privacy
         prices = {
-            audience: DayPrice(release.noise, epsilon, delta, ticks, shares, factor_delta)
+            audience: DayPrice(
+                release.noise, epsilon, delta, ticks, shares, privacy.factor_delta, privacy.devices_per_person
+            )
             for audience, epsilon in release.epsilon.items()
         }
         return cls(prices, ticks, terms_digest(policy, release, site))

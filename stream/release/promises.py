@@ -17,31 +17,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stream.accounting.attribute_model import asked_attributes, day_model
-from stream.accounting.charged import coalition_cost
-from stream.accounting.device_day import whole_day
 from stream.accounting.knowledge import Knowledge
 from stream.accounting.leakage.odds import exp_or_inf
-from stream.accounting.units import DeviceCosts
 from stream.accounting.views import readers_of
 from stream.errors import PolicyError, UsageError
-from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy, Site, audiences_of
-from stream.records import DAY, HOUR, Micros
+from stream.policy.document import EVERYBODY, AttributeRelease, Policy, Site
 from stream.release.attribute_logic import implications, unknown_beside_others
-
-LONGEST_DAY: Micros = DAY + HOUR
-"""A local day on which the clocks are put back."""
-
-
-@dataclass(frozen=True, slots=True)
-class CountPromise:
-    """What one reader's count release costs, per privacy unit, in epsilons."""
-
-    site: str
-    release: str
-    reader: str
-    mechanism: str
-    zones: int
-    units: dict[str, Fraction]
+from stream.release.count_promises import counts_exponent
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +43,6 @@ class AttributePromise:
     """The larger of ``factor`` and ``exact``, with every count release of the same zone that this reader sees."""
     habit: dict[int, float]
     """Odds factor of a constant habit over so many days, each of which reveals the larger of the first two."""
-
-
-def count_promises(policy: Policy) -> list[CountPromise]:
-    """Return the cost of every count release for each of its audiences and for all together."""
-    promises = []
-    for site_id, site in policy.site.items():
-        for release in _counts(policy, site_id):
-            readers = [(name, [release.epsilon[name]]) for name in audiences_of(release)]
-            readers.append((EVERYBODY, list(release.epsilon.values())))
-            for reader, epsilons in readers:
-                cost = coalition_cost(release.mechanism, epsilons)
-                ticks = site.ticks_per_observation
-                w, paid = policy.privacy.w, release.windows_paid
-                observation, sliding = (-(-n // paid) * cost for n in (ticks, w))
-                costs = DeviceCosts(cost, observation, sliding, day=whole_day(site.tick, ticks).cost(cost, paid))
-                units = costs.units(policy.privacy.devices_per_person)
-                zones = len(policy.zones_of(release, site_id))
-                promises.append(CountPromise(site_id, release.name, reader, release.mechanism, zones, units))
-    return promises
 
 
 def attribute_promises(policy: Policy) -> list[AttributePromise]:
@@ -142,21 +105,6 @@ def log_largest_factor(release: AttributeRelease) -> float:
     exact = max(worst[EVERYBODY].values(), default=0.0) if worst else 0.0
     alone = max(float(max(attribute.epsilon.values())) for attribute in release.attributes.values())
     return max(alone, math.log(exact) if exact else 0.0)
-
-
-def counts_exponent(policy: Policy, site: str, zone: str, audiences: frozenset[str]) -> Fraction:
-    """Return Σ k n ε over the count releases of a zone that these audiences see together.
-
-    Where an ε pays for w windows, n is the number of ε that n ticks of a day may cost (``Mechanism.epsilons_for``).
-    """
-    total = Fraction(0)
-    for release in _counts(policy, site):
-        if zone in {covered.id for covered in policy.zones_of(release, site)}:
-            seen = [epsilon for name, epsilon in release.epsilon.items() if name in audiences]
-            ticks, windows = policy.privacy.ticks_per_attribute, LONGEST_DAY // policy.site[site].tick
-            paid = release.declared.epsilons_for(release.windows_paid, ticks, windows)
-            total += paid * coalition_cost(release.mechanism, seen)
-    return total * policy.privacy.devices_per_person
 
 
 def check_promises(policy: Policy, file: str = "policy") -> None:
@@ -260,10 +208,6 @@ def check_knowledge(policy: Policy, file: str = "policy") -> None:
     except UsageError as error:
         msg = f"{file}: privacy.mobility.{error}"
         raise PolicyError(msg) from None
-
-
-def _counts(policy: Policy, site: str) -> list[CountRelease]:
-    return [r for r in policy.release if isinstance(r, CountRelease) and policy.zones_of(r, site)]
 
 
 def _exp(value: Fraction) -> float:

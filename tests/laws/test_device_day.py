@@ -11,7 +11,7 @@ import pytest
 
 from stream.policy.document import Policy
 from stream.records import DAY, MINUTE
-from stream.release.promises import count_promises
+from stream.release.count_promises import count_promises
 from stream.schemas import OCCUPANCY, parse_record, parse_time
 from tests.core_ground import SITE, Seen, access_point, building, mac, outputs_of
 
@@ -53,7 +53,7 @@ def changed(made: Policy, seen: Sequence[Sighting]) -> int:
 
 def promised(made: Policy) -> Fraction:
     [units] = [p.units for p in count_promises(made) if p.reader == "public"]
-    return units["device_day"]
+    return Fraction(units["device_day"])
 
 
 @pytest.mark.parametrize(("tick", "validity", "cells"), [(5, 10, 292), (1, 60, 1560), (15, 10, 98), (5, 12, 294)])

@@ -10,13 +10,8 @@ import pytest
 from connectors.simulation.policy import policy_text as simulated_policy
 from stream.errors import PolicyError
 from stream.policy.document import load_policy
-from stream.release.promises import (
-    attribute_promises,
-    check_attribute_logic,
-    check_promises,
-    count_promises,
-    counts_exponent,
-)
+from stream.release.count_promises import count_promises, counts_exponent
+from stream.release.promises import attribute_promises, check_attribute_logic, check_promises
 from stream.simulator.events import SimulatorConfig, simulate
 from tests.core_ground import ATTRIBUTES, building, policy_text
 

@@ -57,7 +57,7 @@ def test_every_release_and_audience_has_a_row_with_every_field() -> None:
         assert set(each) == {
             "site", "release", "audience", "mechanism", "epsilon", "windows_per_day", "daily_budget", "refresh_days",
             "w_budget", "releases_that_fit", "cost", "expected_mean_absolute_error", "expected_mean_count",
-            "worse_than_zero",
+            "worse_than_zero", "unit", "tight",
         }  # fmt: skip
         assert {"window", "day", "presence_tuple", "observation", "device_w_event", "device_day", "person_day"} <= set(
             each["cost"]

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from connectors.commands.admin import policy as policy_verbs
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import decimal_string, load_policy
-from stream.release.promises import attribute_promises, count_promises
+from stream.release.count_promises import count_promises
+from stream.release.promises import attribute_promises
 from tests.core_ground import ATTRIBUTES, COUNTS, policy_text
 
 MODEL = """

@@ -9,7 +9,7 @@ from connectors.commands import options
 from connectors.commands.progress import Came, reporting
 from connectors.commands.units import UNITS, unit_words
 from stream.policy.document import load_policy
-from stream.release.promises import count_promises
+from stream.release.count_promises import count_promises
 
 
 def test_a_line_says_what_is_done_of_how_much_and_since_when() -> None:
