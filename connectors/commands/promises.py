@@ -10,14 +10,14 @@ from textwrap import fill
 from rich.console import Console
 from rich.table import Table
 
+from connectors.commands.day_promises import days_paid
 from connectors.commands.tables import table
 from connectors.commands.units import unit_words, worse_than_zero
 from connectors.reports.plan import Qualities
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.accounting.knowledge import Knowledge
-from stream.policy.document import EVERYBODY, AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
-from stream.records import HOUR
-from stream.release.count_promises import CountPromise, count_promises
+from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
+from stream.release.count_promises import count_promises
 from stream.release.promises import AttributePromise, attribute_promises
 
 MOST_ROWS = 16
@@ -63,7 +63,7 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
     if any(isinstance(release, CountRelease) for release in policy.release):
         console.print(_COUNTS)
-        for made in (*_counts(policy), *_days(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):
+        for made in (*_counts(policy), *days_paid(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):
             console.print(made)
     _print_attributes(console, policy)
     for line in _rest(policy):
@@ -84,46 +84,6 @@ def _counts(policy: Policy) -> Iterator[Table]:
         for p in promises:
             made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in _SHOWN))
         yield made
-
-
-def _days(policy: Policy) -> Iterator[Table | str]:
-    """Yield what is paid by the day: how much noise that leaves, and what to sign."""
-    by_day = [promise for promise in count_promises(policy) if promise.terms is not None]
-    columns = ("sigma, or\nepsilon", "one device,\nits day", "any part of\nit changed", "one person,\none day")
-    for site, promises in groupby(by_day, lambda p: p.site):
-        made = table(f"Site {site}: epsilons of whole days", ("release", "reader"), columns)
-        held = list(promises)
-        for p in held:
-            tight = (p.tight[unit] for unit in ("device_day", "device_day_moved", "person_day"))
-            made.add_row(f"{p.release}, {p.mechanism}", p.reader, _noise(p), *(f"{epsilon:.3g}" for epsilon in tight))
-        yield made
-        yield from (_signed(policy, p) for p in held if p.reader != EVERYBODY)
-    if any(p.delta for p in by_day) and policy.privacy.factor_delta is not None:
-        yield (
-            f"max_factor holds beside gaussian counts except with probability {float(policy.privacy.factor_delta):.2g} "
-            "for each paid day of each release (factor_delta).\n"
-        )
-
-
-def _noise(promise: CountPromise) -> str:
-    """Return the scale of the noise of each level, leaves first."""
-    assert promise.terms is not None  # noqa: S101
-    gaussian = promise.terms.noise == "gaussian"
-    scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
-    return ", ".join(f"{scale:.4g}" for scale in scales)
-
-
-def _signed(policy: Policy, promise: CountPromise) -> str:
-    """Return what a privacy officer can sign."""
-    site, day = policy.site[promise.site], policy.site[promise.site].contribution
-    hours = f"{(day or 0) / HOUR:g} h"
-    at = f" (delta {float(promise.delta):.2g} per device and day)" if promise.delta else ""
-    return (
-        f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
-        f"{site.day_starts} to {site.day_starts}, of which it counts for at most {hours}, costs epsilon "
-        f"{promise.tight['device_day']:.3g} where that day is added or removed, "
-        f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}.\n"
-    )
 
 
 def _worse(qualities: Qualities) -> Iterator[str]:
