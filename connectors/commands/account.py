@@ -91,21 +91,21 @@ def in_order(records: Records) -> Records:
 
 
 def _recomputed(
-    store: Path | None, kafka: str | None, audit: Records, policies: Sequence[Policy], members: list[str],
+    store: Path | None, kafka: str | None, audit: Records, policies: Sequence[Policy], audiences: list[str],
     at: Micros | None,
 ) -> Records:  # fmt: skip
     known = {audience.name for policy in policies for audience in policy.audience}
-    if unknown := sorted(set(members) - known):
+    if unknown := sorted(set(audiences) - known):
         msg = f"--coalition: must name audiences of the policy, got {unknown[0]!r}"
         raise UsageError(msg)
     audit = [entry for entry in audit if at is None or parse_time(entry["window_end"]) <= at]
     outcomes = {
         record["release_id"]: record["value"]
-        for member in members
-        for record in _private(store, kafka, member)
+        for name in audiences
+        for record in _private(store, kafka, name)
         if "attribute" in record and record["released"]
     }
-    readers = {"+".join(members): frozenset(members)}
+    readers = {"+".join(audiences): frozenset(audiences)}
     sites = dict.fromkeys(entry["site"] for entry in audit)
     return [r for site in sites for r in past_account(policies, site, readers, audit, outcomes)]
 

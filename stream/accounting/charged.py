@@ -118,14 +118,14 @@ class ChargedWindows:
         """Return the lines that cover a zone."""
         return frozenset(name for name, line in self.lines.items() if zone in line.zones)
 
-    def exponent(self, covering: frozenset[str], span: Span, ticks: int, members: frozenset[str] | None) -> Fraction:
+    def exponent(self, covering: frozenset[str], span: Span, ticks: int, audiences: frozenset[str] | None) -> Fraction:
         """Return E of a zone's windows that end within ``span``, as these audiences see them together.
 
         Args:
             covering: the lines that cover the zone.
             span: the local day.
             ticks: n.
-            members: audiences; None for everybody who ever paid.
+            audiences: those who see them; None for everybody who ever paid.
         """
         costs: Counter[Fraction] = Counter()
         runs: Counter[tuple[str, Fraction]] = Counter()
@@ -134,7 +134,7 @@ class ChargedWindows:
             for name, paid in window:
                 if name in covering:
                     line = self.lines[name]
-                    seen = [epsilon for audience, epsilon in paid if members is None or audience in members]
+                    seen = [epsilon for audience, epsilon in paid if audiences is None or audience in audiences]
                     if line.w == 1 and line.day is None:
                         cost += coalition_cost(line.mechanism, seen)
                     else:

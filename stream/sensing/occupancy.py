@@ -81,7 +81,7 @@ class Sense(Admission):
             state.count_dropped(item, "site_shut")
             yield [], True
         elif isinstance(item, Heartbeat):
-            if self._hear(state, item):
+            if self._take_heartbeat(state, item):
                 yield from self._close_due(state)
             else:
                 yield [], True
@@ -145,7 +145,7 @@ class Sense(Admission):
         watermark.lose(state.clock, self.sources)
         return state
 
-    def _hear(self, state: SenseState, beat: Heartbeat) -> bool:
+    def _take_heartbeat(self, state: SenseState, beat: Heartbeat) -> bool:
         """Take note of a heartbeat; return whether the site has a watermark, by which windows may be due."""
         if not watermark.record_heartbeat(state.clock, beat):
             state.counters["stale_heartbeats"] += 1

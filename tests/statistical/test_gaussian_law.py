@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from stream.mechanisms.gaussian import discrete_gaussian
 from stream.mechanisms.gaussian_chain import gaussian_chain
 from stream.mechanisms.labels import Context, counts_digest, label
 from stream.mechanisms.noise import Ints
+from tests.statistical.chi_square import one_sample, two_sample
 
 F = Fraction
 KEY = b"gaussian".ljust(32, b".")
@@ -37,10 +37,9 @@ def chi_square(observed: Ints, variance: Fraction) -> float:
     """The p-value of Pearson's test against the exact law, tails joined so that cells expect 25 or more."""
     wide = pmf(variance, 400)
     reach = int((wide[400:] * len(observed) >= 25).sum()) - 1
-    cells = np.bincount(np.clip(observed, -reach, reach) + reach, minlength=2 * reach + 1)
     expected = len(observed) * wide[400 - reach : 401 + reach]
     expected[[0, -1]] += (len(observed) - expected.sum()) / 2
-    return float(chi2.sf(((cells - expected) ** 2 / expected).sum(), 2 * reach))
+    return one_sample(observed, expected)
 
 
 @pytest.mark.parametrize("variance", VARIANCES)
@@ -72,16 +71,6 @@ def test_the_same_test_rejects_noise_that_is_wrong(wrong: str, variance: Fractio
 @pytest.mark.parametrize("variance", VARIANCES[:2])
 def test_the_same_test_rejects_rounded_normal_noise(variance: Fraction) -> None:
     assert chi_square(rounded_normal(variance), variance) < ALPHA
-
-
-def two_sample(one: Ints, other: Ints) -> float:
-    """The p-value of the chi-square test of homogeneity, cells with under 25 draws joined at the ends."""
-    both = np.concatenate([one, other])
-    reach = int(np.sort(np.abs(both))[-50])
-    pair = [np.bincount(np.clip(x, -reach, reach) + reach, minlength=2 * reach + 1) for x in (one, other)]
-    joined = np.array(pair, dtype=float)
-    expected = joined.sum(axis=0) * joined.sum(axis=1, keepdims=True) / joined.sum()
-    return float(chi2.sf(((joined - expected) ** 2 / expected).sum(), 2 * reach))
 
 
 def test_draws_agree_with_those_of_opendp() -> None:

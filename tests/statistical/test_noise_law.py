@@ -12,6 +12,7 @@ from scipy.stats import chi2
 from stream.mechanisms.chain import chain
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints, discrete_laplace, label, pmf, words
+from tests.statistical.chi_square import one_sample, two_sample
 
 F = Fraction
 KEY = b"statistical".ljust(32, b".")
@@ -27,12 +28,10 @@ def draws(epsilon: Fraction, n: int = N) -> Ints:
 def chi_square(observed: Ints, epsilon: Fraction) -> float:
     """The p-value of Pearson's test against the exact law, tails joined so that cells expect 25 or more."""
     reach = int(np.log(25 / (len(observed) * pmf(epsilon, np.array([0]))[0])) / -float(epsilon))
-    cells = np.bincount(np.clip(observed, -reach, reach) + reach, minlength=2 * reach + 1)
     inner = pmf(epsilon, np.arange(-reach, reach + 1))
     tail = (1 - inner.sum()) / 2
     inner[[0, -1]] += tail
-    expected = len(observed) * inner
-    return float(chi2.sf(((cells - expected) ** 2 / expected).sum(), 2 * reach))
+    return one_sample(observed, len(observed) * inner)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -78,16 +77,6 @@ def test_the_same_test_rejects_noise_that_is_wrong(wrong: str, epsilon: Fraction
 def test_the_same_test_rejects_rounded_continuous_noise(epsilon: Fraction) -> None:
     """Its law differs by about ε²/24 at 0: too little to be seen in 10^6 draws at 0.08."""
     assert chi_square(rounded_laplace(epsilon), epsilon) < ALPHA
-
-
-def two_sample(one: Ints, other: Ints) -> float:
-    """The p-value of the chi-square test of homogeneity, cells with under 25 draws joined at the ends."""
-    both = np.concatenate([one, other])
-    reach = int(np.sort(np.abs(both))[-50])
-    pair = [np.bincount(np.clip(x, -reach, reach) + reach, minlength=2 * reach + 1) for x in (one, other)]
-    joined = np.array(pair, dtype=float)
-    expected = joined.sum(axis=0) * joined.sum(axis=1, keepdims=True) / joined.sum()
-    return float(chi2.sf(((joined - expected) ** 2 / expected).sum(), 2 * reach))
 
 
 def test_draws_agree_with_those_of_opendp() -> None:

@@ -42,7 +42,7 @@ def snapshot(keys: keyfile.FileKeys, site: str, until: int, policy: Policy = POL
     return partition.snapshot(1, 0)
 
 
-def test_oldest_day_needed_is_that_of_the_slowest_site(tmp_path: Path) -> None:
+def test_oldest_key_day_needed_is_that_of_the_slowest_site(tmp_path: Path) -> None:
     keyfile.create(tmp_path / "key", laboratory=False)
     keys = keyfile.FileKeys(tmp_path / "key")
     east, west = snapshot(keys, "east", START + 3 * DAY), snapshot(keys, "west", START + DAY + HOUR)

@@ -260,7 +260,7 @@ def test_two_different_published_entries_of_one_number_are_refused(snapshot: Any
 # --- keys -----------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_day_needed_is_that_of_the_local_day_while_attributes_wait_for_it() -> None:
+def test_the_oldest_key_day_needed_is_that_of_the_local_day_while_attributes_wait_for_it() -> None:
     with_days, without = building(), building(releases=COUNTS)
     needed = []
     for policy in (with_days, without):

@@ -36,10 +36,10 @@ def exponent(
     zone: str = "x",
     n: int = 12,
     *,
-    members: frozenset[str] | None = None,
+    audiences: frozenset[str] | None = None,
     span: tuple[int, int] = TODAY,
 ) -> Fraction:
-    return state.exponent(state.covering(zone), span, n, members)
+    return state.exponent(state.covering(zone), span, n, audiences)
 
 
 def test_a_day_costs_its_n_dearest_windows() -> None:
@@ -63,8 +63,8 @@ def test_readers_of_one_line_pay_what_their_coalition_costs() -> None:
     pegasus = Line("pegasus", 1, ("x",))
     state = charged(("r/v/1", pegasus, range(1), {"a": "1", "b": "0.5"}))
     assert exponent(state) == Fraction("0.8") + Fraction("0.2") * Fraction("1.5")
-    assert exponent(state, members=frozenset("b")) == Fraction("0.5")
-    assert exponent(state, members=frozenset("c")) == 0
+    assert exponent(state, audiences=frozenset("b")) == Fraction("0.5")
+    assert exponent(state, audiences=frozenset("c")) == 0
 
 
 @pytest.mark.parametrize(("n", "windows", "cost"), [(12, 288, 3), (13, 288, 4), (12, 4, 1), (1, 288, 1)])
