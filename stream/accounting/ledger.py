@@ -161,7 +161,10 @@ def refuse_other(published: bytes, again: bytes, site: str) -> None:
     """Raise FinalityError unless a released window comes out again with the same entry."""
     if published != again:
         sequence = orjson.loads(published)["sequence"]
-        msg = f"site {site}: ledger entry {sequence} was published and would now differ; nothing is released"
+        msg = (
+            f"site {site}: ledger entry {sequence} was published and would now differ; nothing is released; the "
+            "options and observations that made it make it again, otherwise only a new ledger can go on"
+        )
         raise FinalityError(msg)
 
 
