@@ -215,7 +215,7 @@ def test_the_same_log_gives_the_same_entries_and_nothing_is_charged_twice() -> N
 
 def test_an_entry_that_would_come_out_differently_is_refused() -> None:
     refuse_other(b'{"sequence":3}', b'{"sequence":3}', SITE)
-    with pytest.raises(FinalityError, match="site dbh: ledger entry 3 was published and would now differ; .* only a new ledger can go on"):
+    with pytest.raises(FinalityError, match=r"entry 3 was published and would now differ; .* only a new ledger can"):
         refuse_other(b'{"sequence":3}', b'{"sequence":3,"nano":1}', SITE)
 
 
