@@ -178,6 +178,7 @@ def split_parts(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 Levels = dict[str, dict[str, int] | int]
 """``floor``: a number by floor; ``building``: one number."""
+LevelScales = dict[str, dict[str, float] | float]
 HalfWidthKind = Literal["noise", "posterior"]
 
 
@@ -214,6 +215,8 @@ class CountRecord(_Record):
     half_width_95: dict[str, float] | None
     half_width_kind: HalfWidthKind
     levels_half_width_95: Levels | None = None
+    levels_noise_scale: LevelScales | None = None
+    """Of levels that are filtered, or paid by the day, each with noise of its own; others do not have this field."""
     coverage: float
     policy_version: str
     laboratory: bool
@@ -222,9 +225,10 @@ class CountRecord(_Record):
         """Return the record of a release that is paid by the day: epsilon is a device's whole day's, at ``delta``."""
         return self.model_copy(update={"unit": "device_day", "noise": noise, "delta": delta})
 
-    def with_levels(self, levels: Levels | None, half_widths: Levels | None) -> CountRecord:
-        """Return the record with floors and building, or with nulls for them."""
-        return self.model_copy(update={"levels": levels, "levels_half_width_95": half_widths})
+    def with_levels(self, levels: Levels | None, half_widths: Levels | None, scales: LevelScales | None) -> CountRecord:
+        """Return the record with floors and building, or with nulls for them, and with scales of their own noise."""
+        own = {"levels_noise_scale": scales} if scales else {}
+        return self.model_copy(update={"levels": levels, "levels_half_width_95": half_widths} | own)
 
 
 class AttributeRecord(_Record):

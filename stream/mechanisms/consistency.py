@@ -94,21 +94,29 @@ class Tree:
 def site_tree(zones: Sequence[str], floors: Sequence[str], levels: Sequence[str] = LEVELS) -> Tree:
     """Return the tree of a site's zones (``floors[i]`` is the floor of ``zones[i]``); floors sorted by name.
 
+    Its leaves are the nodes of the first level: zones, or where these are left out floors, or the building.
+
     Raises:
-        UsageError: levels do not begin with ``zone`` or are not in the order zone, floor, building.
+        UsageError: levels are none of zone, floor, building, or not in this order.
     """
-    if tuple(levels) not in {LEVELS[:1], LEVELS[:2], LEVELS[::2], LEVELS}:
-        raise UsageError(f"levels must be zone, then floor or building or both, got {', '.join(levels)}")
-    names, parents, below = [tuple(zones)], [], tuple(floors)
-    if "floor" in levels:
-        below = tuple(sorted(set(floors)))
-        places = {floor: place for place, floor in enumerate(below)}
-        parents.append(tuple(places[floor] for floor in floors))
-        names.append(below)
-    if "building" in levels:
-        parents.append((0,) * len(below))
-        names.append(("building",))
-    return Tree(tuple(names), tuple(parents))
+    if not levels or list(levels) != [level for level in LEVELS if level in levels]:
+        raise UsageError(f"levels must be zone, floor and building in this order, got {', '.join(levels)}")
+    distinct = tuple(sorted(set(floors)))
+    named = {"zone": tuple(zones), "floor": distinct, "building": ("building",)}
+    above = {
+        ("zone", "floor"): tuple(distinct.index(floor) for floor in floors),
+        ("zone", "building"): (0,) * len(zones),
+        ("floor", "building"): (0,) * len(distinct),
+    }
+    return Tree(tuple(named[level] for level in levels), tuple(above[pair] for pair in pairwise(levels)))
+
+
+def leaf_of_zone(floors: Sequence[str], levels: Sequence[str]) -> Ints:
+    """Return, for each zone, the place of the leaf of :func:`site_tree` that it is or belongs to."""
+    if levels[0] == "zone":
+        return np.arange(len(floors))
+    distinct = sorted(set(floors)) if levels[0] == "floor" else []
+    return np.array([distinct.index(floor) if distinct else 0 for floor in floors], dtype=np.int64)
 
 
 class Gathered(NamedTuple):

@@ -91,8 +91,8 @@ class Hierarchy:
         self.initial()
 
     def _check_choices(self) -> None:
-        if self.perturber not in names_where("levels"):
-            raise UsageError(f"perturber must be one of {', '.join(names_where('levels'))}, got {self.perturber!r}")
+        if self.perturber not in names_where("prunes"):
+            raise UsageError(f"perturber must be one of {', '.join(names_where('prunes'))}, got {self.perturber!r}")
         if self.smoother not in SMOOTHERS:
             raise UsageError(f"smoother must be one of {', '.join(SMOOTHERS)}, got {self.smoother!r}")
         if self.epsilons and self.epsilon not in self.epsilons:

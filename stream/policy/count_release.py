@@ -23,7 +23,7 @@ from stream.policy.fields import (
 )
 from stream.policy.mechanisms import ALIASES, MECHANISMS, SMALLEST_PART, Mechanism, names_where
 from stream.policy.selection import Selection
-from stream.records import DAY
+from stream.records import DAY, NoiseKind
 
 LARGEST_COUNT = 1_000_000_000
 """No threshold is larger."""
@@ -38,6 +38,13 @@ else:  # a choice that the registry decides, so that what is new is named there 
     MechanismName = Literal[tuple(MECHANISMS)]
 
 Level = Literal["zone", "floor", "building"]
+LEVELS: tuple[Level, ...] = ("zone", "floor", "building")
+"""Leaves first."""
+
+
+def _by_name(mechanism: object) -> object:
+    """Return the name that records bear: ``plain`` says ``laplace`` where the noise is another."""
+    return ALIASES.get(mechanism, mechanism) if isinstance(mechanism, str) else mechanism
 
 
 class Pruning(Frozen):
@@ -76,10 +83,10 @@ class CountRelease(Frozen):
 
     name: Name
     query: Literal["count"]
-    mechanism: Annotated[MechanismName, BeforeValidator(lambda name: ALIASES.get(name, name))]
+    mechanism: Annotated[MechanismName, BeforeValidator(_by_name)]
     smoother: Literal["average", "median", "james-stein"] = "median"
     calendar: bool = True
-    noise: Literal["laplace", "gaussian"] = "laplace"
+    noise: NoiseKind = "laplace"
     """Law of the noise; gaussian only where ``unit`` is a day, whose price decides how much of it there is."""
     unit: Literal["window", "device_day"] = "window"
     """What epsilon pays for: one presence at one window, or a device's whole privacy day."""
@@ -105,10 +112,10 @@ class CountRelease(Frozen):
 
     @field_validator("levels")
     @classmethod
-    def _levels_rest_on_zones(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _levels_are_some(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         refuse_repeats("must be unique", value)
-        if "zone" not in value:
-            msg = f"must include 'zone', of whose values the others are sums, got {', '.join(value) or 'none'}"
+        if not value:
+            msg = "must hold at least one of zone, floor and building, got none"
             raise ValueError(msg)
         return value
 
@@ -139,6 +146,11 @@ class CountRelease(Frozen):
     def by_day(self) -> bool:
         """Whether epsilon pays for a device's whole privacy day."""
         return self.unit == "device_day"
+
+    @property
+    def levels_up(self) -> tuple[Level, ...]:
+        """The levels from the leaves to the root."""
+        return tuple(level for level in LEVELS if level in self.levels)
 
     @property
     def windows_paid(self) -> int:
@@ -197,6 +209,13 @@ def _check_mechanism(release: CountRelease) -> None:
             not release.shares or (set(release.shares) == set(release.levels) and sum(release.shares.values()) == 1),
             "shares must name every level, and add up to 1",
         ),
+        (
+            "zone" in release.levels or release.shares,
+            "levels must include 'zone', of whose values the others are sums without shares, got "
+            + ", ".join(release.levels),
+        ),
+        ("zone" in release.levels or not release.queries, "queries must go with levels that include 'zone'"),
+        (release.prune is None or declared.prunes, f"prune must not go with {release.mechanism}"),
         (release.prune is None or len(release.shares) > 1, "prune must go with shares of two levels or more"),
         (release.prune is None or audiences == 1, f"prune must have one audience, got {audiences}"),
         (release.prune is None or release.prune.share < 1, "prune.share must be below 1"),

@@ -220,6 +220,7 @@ def _check_working_hours(attribute: str, sites: dict[str, Site]) -> None:
 def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> None:
     """Raise ValueError unless the zones of all states are among those that the release covers, at one site.
 
+    Nor may states, or zones of which each level has noise of its own, hold more than the mechanism considers.
     ``covered`` holds the largest count of each zone that the release covers, by site.
     """
     if release.states and len(covered) != 1:
@@ -231,12 +232,19 @@ def _check_states(release: CountRelease, covered: dict[str, dict[str, int]]) -> 
             if zone not in largest:
                 msg = f"release '{release.name}': states.{name} must consist of zones of the release, got '{zone}'"
                 raise ValueError(msg)
-        most = sum(largest[zone] for zone in set(zones))
-        limit = release.declared.largest_count
-        if limit is not None and most > limit:
-            rule = f"must hold at most {limit} devices with {release.mechanism}"
-            msg = f"release '{release.name}': states.{name} {rule}, got {most}"
-            raise ValueError(msg)
+        _check_largest(release, f"states.{name}", sum(largest[zone] for zone in set(zones)))
+    if release.shares:
+        for site, held in covered.items():
+            _check_largest(release, f"all zones of {site} together", sum(held.values()))
+
+
+def _check_largest(release: CountRelease, what: str, most: int) -> None:
+    """Raise ValueError where a count may be larger than what the mechanism considers."""
+    limit = release.declared.largest_count
+    if limit is not None and most > limit:
+        rule = f"must hold at most {limit} devices with {release.mechanism}"
+        msg = f"release '{release.name}': {what} {rule}, got {most}"
+        raise ValueError(msg)
 
 
 def load_policy(text: str, file: str = "policy") -> Policy:

@@ -85,6 +85,8 @@ class Mechanism:
     by_day: bool = False
     """Whether a device's whole day may pay for it: what it publishes of a window reads that window's noisy counts and
     what was published before, and no other true count."""
+    prunes: bool = False
+    """Whether it can leave out what lies below small nodes of these."""
     largest_count: int | None = None
     """Largest count that it considers, which is then to be declared; None where it needs to know none."""
 
@@ -130,6 +132,7 @@ MECHANISMS: dict[str, Mechanism] = {
         noises=("laplace", "gaussian"),
         levels=True,
         by_day=True,
+        prunes=True,
     ),
     "pegasus": Mechanism(
         implementation="stream.mechanisms.pegasus:pegasus",
@@ -139,6 +142,7 @@ MECHANISMS: dict[str, Mechanism] = {
         clamped=True,
         grouped=True,
         levels=True,
+        prunes=True,
     ),
     "filter": Mechanism(
         implementation="stream.mechanisms.filtered:filtered",
@@ -146,6 +150,7 @@ MECHANISMS: dict[str, Mechanism] = {
         spending=Spending.WINDOW,
         clamped=True,
         noises=("laplace", "gaussian"),
+        levels=True,
         largest_count=LARGEST_STATE,
         by_day=True,
     ),

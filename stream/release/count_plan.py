@@ -12,19 +12,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from stream.mechanisms.consistency import site_tree
-from stream.mechanisms.contract import CountMechanism, Parameters, Values
-from stream.mechanisms.counts import count_mechanism, mechanism_of
+from stream.mechanisms.contract import CountMechanism, Values
 from stream.mechanisms.hierarchy import Hierarchy
-from stream.mechanisms.level_budget import Pruning
 from stream.mechanisms.levels import level_sums
+from stream.mechanisms.measured_tree import MeasuredTree
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.states import States, target_states
-from stream.policy.count_release import Level
 from stream.policy.document import CountRelease, Policy, Zone, decimal_string
 from stream.records import OccupancyWindow, ReleaseId
 from stream.release.carried import Owner, owner_of
+from stream.release.count_mechanisms import count_mechanisms, counted
 from stream.release.issuer import Head
+from stream.release.noise_laws import noise_laws
 from stream.release.paid_by_day import PaidByDay
 from stream.schemas import CountRecord, Levels
 
@@ -40,63 +38,37 @@ class CountPlan:
         self.zones: tuple[Zone, ...] = policy.zones_of(release, site)
         self.covered = tuple(zone.id for zone in self.zones)
         self._indices = [i for i, zone in enumerate(policy.site[site].zones) if release.zones.covers(zone)]
-        self._states: States | None = (
-            target_states([zone.id for zone in self.zones], release.states) if release.states else None
-        )
-        self.names: tuple[str, ...] = (
-            tuple(zone.id for zone in self.zones) if self._states is None else self._states.names
-        )
+        self._counted = counted(release, self.zones)
+        self.names: tuple[str, ...] = self._counted.names
         """What is counted, in order: the registry in the labels of its noise."""
+        self._listed = "zone" in release.levels
+        """Whether records list what is counted; else they have levels alone."""
         self.days: PaidByDay | None = PaidByDay.of(policy, release, site) if release.by_day else None
         """What its days cost, where a whole day is paid at once."""
-        floors = [zone.floor for zone in self.zones]
-        self._tree = site_tree(self.names, floors, release.levels) if release.shares else None
-        self.mechanisms: dict[Fraction, CountMechanism] = {
-            epsilon: self._mechanism(epsilon) for epsilon in sorted(set(release.epsilon.values()), reverse=True)
-        }
+        self.mechanisms: dict[Fraction, CountMechanism] = count_mechanisms(
+            release, self._counted, noise_laws(release, self.days, self._counted.multiplicity)
+        )
         """One for each distinct epsilon: audiences of equal epsilon share its values."""
         self.owner: Owner | None = owner_of(policy, release, site) if release.declared.carries else None
         """What its publications belong to, where it carries any."""
         self._floors: dict[str, list[int]] = {}
-        for place, floor in enumerate(floors):
-            self._floors.setdefault(floor, []).append(place)
-
-    def _mechanism(self, epsilon: Fraction) -> CountMechanism:
-        release, largest = self.release, [zone.largest for zone in self.zones]
-        if self._states is not None:
-            epsilon, largest = self._states.share(epsilon), list(self._states.largest(largest))
-        if self.days is not None and self._tree is None:
-            noise = self.days.noise(epsilon)
-            return mechanism_of(
-                release.mechanism, Parameters(noise, tuple(largest), release.smoother, release.calendar)
-            )
-        if self.days is not None:
-            epsilon /= self.days.ticks
-        if self._tree is not None:
-            prune = release.prune
-            return Hierarchy(
-                self._tree, epsilon, tuple(release.shares[level] for level in self._levels_up()), release.mechanism,
-                release.smoother, None if prune is None else Pruning(prune.share, prune.below),
-                tuple(release.epsilon.values()),
-            )  # fmt: skip
-        return count_mechanism(
-            release.mechanism, epsilon=epsilon, max_counts=largest, smoother=release.smoother,
-            calendar=release.calendar, windows=release.windows_paid,
-        )  # fmt: skip
-
-    def _levels_up(self) -> tuple[Level, ...]:
-        return tuple(level for level in ("zone", "floor", "building") if level in self.release.levels)
+        for place, zone in enumerate(self.zones):
+            self._floors.setdefault(zone.floor, []).append(place)
 
     @property
     def draws_own_noise(self) -> bool:
         """Whether the mechanism draws its noise itself, so that no noise chain over the counts is wanted."""
-        return self._tree is not None or self.release.declared.own_noise
+        return self._counted.tree is not None or self.release.declared.own_noise
+
+    def made_to_add_up(self, mechanism: CountMechanism) -> bool:
+        """Whether the noise in its values is less than what was drawn, and independent from window to window."""
+        return self._counted.tree is not None and mechanism.half_width_kind == "noise"
 
     def counts(self, window: OccupancyWindow) -> Ints:
         """Return the true counts of what is counted, shape [names], bounded for a day release; restricted."""
         read = window.counts if self.days is None or window.bounded is None else window.bounded
         zones = np.array([read[index] for index in self._indices], dtype=np.int64)
-        return zones if self._states is None else self._states.counts(zones)
+        return self._counted.counts(zones)
 
     def state_name(self, epsilon: Fraction) -> str:
         """Return the name under which an epsilon's post-processing state is kept."""
@@ -106,7 +78,7 @@ class CountPlan:
 
     def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
         """Return the scale of each name's noise: that of these values, or without them the largest it can be."""
-        if isinstance(mechanism, Hierarchy):
+        if isinstance(mechanism, Hierarchy | MeasuredTree):
             return mechanism.noise_scales()[: len(self.names)]
         noise = None if values is None else values.noise
         return [(noise or mechanism.noise).scale] * len(self.names)
@@ -144,28 +116,31 @@ class CountPlan:
         if self.days is not None:
             price = self.days.prices[audience]
             record = record.of_day(price.noise, decimal_string(price.delta))
-        return record if len(release.levels) == 1 else record.with_levels(*self._levels(mechanism, values))
+        if release.levels == ("zone",):
+            return record
+        scales = self._nodes(mechanism.noise_scales()) if isinstance(mechanism, MeasuredTree) else None
+        return record.with_levels(*self._levels(mechanism, values), scales)
 
     def _levels(self, mechanism: CountMechanism, values: Values | None) -> tuple[Levels | None, Levels | None]:
         if values is None:
             return None, None
-        if self._tree is not None:
-            return self._nodes(values.values), self._nodes(values.half_width)
+        if self._counted.tree is not None:
+            return self._nodes(values.values.tolist()), self._nodes(values.half_width.tolist())
         sums = level_sums(
             mechanism, values, [self._floors[floor] for floor in sorted(self._floors)],
             clamped=self.release.declared.clamped,
         )  # fmt: skip
         return self._sums(sums.building, sums.floors), self._sums(sums.building_width, sums.floor_widths)
 
-    def _nodes(self, numbers: Ints) -> Levels:
-        """Levels of a tree whose nodes were measured themselves."""
-        assert self._tree is not None  # noqa: S101
-        levels: Levels = {}
-        for level, names, here in zip(self._levels_up(), self._tree.names, self._tree.levels, strict=True):
+    def _nodes(self, entries: Sequence[Entry]) -> dict[str, dict[str, Entry] | Entry]:
+        """Floors and building of a tree whose nodes were measured themselves, an entry a node."""
+        tree, levels = self._counted.tree, dict[str, dict[str, Entry] | Entry]()
+        assert tree is not None  # noqa: S101
+        for level, names, here in zip(self.release.levels_up, tree.names, tree.levels, strict=True):
             if level == "floor":
-                levels["floor"] = {name: int(number) for name, number in zip(names, numbers[here], strict=True)}
+                levels["floor"] = dict(zip(names, entries[here], strict=True))
             elif level == "building":
-                levels["building"] = int(numbers[here][0])
+                (levels["building"],) = entries[here]
         return levels
 
     def _sums(self, building: int, floors: Sequence[int]) -> Levels:
@@ -178,8 +153,8 @@ class CountPlan:
         return levels
 
     def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
-        """Return entries, one for each of ``names`` in order, by name."""
-        return dict(zip(self.names, entries, strict=True))
+        """Return entries, one for each of ``names`` in order, by name; none where a record lists no names."""
+        return dict(zip(self.names, entries, strict=True)) if self._listed else {}
 
 
 def count_plans(policy: Policy, site: str) -> tuple[CountPlan, ...]:

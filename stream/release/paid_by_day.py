@@ -28,9 +28,6 @@ from stream.policy.document import CountRelease, Policy
 from stream.records import DayTerms, NoiseKind
 from stream.release.paid_days import terms_digest
 
-LEVELS = ("zone", "floor", "building")
-"""Leaves first."""
-
 
 @dataclass(frozen=True)
 class DayPrice:
@@ -82,7 +79,9 @@ class PaidByDay:
     @classmethod
     def of(cls, policy: Policy, release: CountRelease, site: str) -> PaidByDay:
         """Return those of a policy's release."""
-        shares = tuple(release.shares[level] for level in LEVELS if level in release.shares) or (Fraction(1),)
+        shares = tuple(release.shares[level] for level in release.levels_up if level in release.shares) or (
+            Fraction(1),
+        )
         delta = Fraction(0) if release.noise == "laplace" else release.delta or policy.privacy.delta
         ticks, privacy = policy.site[site].contribution_ticks, policy.privacy
         prices = {

@@ -146,8 +146,11 @@ class QueryPlan:
             return (pruned_half_widths if self.plan.release.prune else repeated_half_widths)(values, widths)
         if isinstance(mechanism, Hierarchy):
             own = sum_half_width_95(mechanism.budget.noise_at(0), windows)
+        else:
+            own = mechanism.noise.sum_half_width_95(windows)
+        if self.plan.made_to_add_up(mechanism):
             return [min(own, _root(windows * k * k)) for k in answer.values.half_width[:n].tolist()]
-        return [mechanism.noise.sum_half_width_95(windows)] * n
+        return [own] * n
 
 
 def repeated_half_widths(values: Ints, widths: Ints) -> list[int]:

@@ -148,7 +148,7 @@ RULES = [
         "got 0.2",
     ),
     ('daily_budget = { board = "10" }', 'daily_budget = { public = "10" }', "release[1]", "has an epsilon", "public"),
-    ('levels = ["zone", "building"]', 'levels = ["building"]', "release[1].levels", "must include 'zone'", "building"),
+    ('levels = ["zone", "building"]', 'levels = ["building"]', "release[1]", "levels must include 'zone'", "building"),
     (
         'levels = ["zone", "building"]',
         'levels = ["zone", "wing"]',

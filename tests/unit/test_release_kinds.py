@@ -281,6 +281,14 @@ def test_a_new_policy_does_not_make_sample_publish_before_its_time() -> None:
     assert values == [5, 5, 50]
 
 
+SHARED_BA = 'mechanism = "ba"\nw = 4\nshares = { zone = "1" }\nepsilon = { a = "1" }\n'
+LEVELS_ALONE = 'mechanism = "filter"\nlevels = ["floor"]\nepsilon = { a = "1" }\n'
+BUILDING = 'mechanism = "laplace"\nlevels = ["building"]\nshares = { building = "1" }\nepsilon = { a = "1" }\n'
+QUERY = 'queries = [{ name = "sum", kind = "window-sum", windows = 3 }]\n'
+PRUNE = 'prune = { share = "0.1", below = 5 }\n'
+GAUSSIAN = 'mechanism = "laplace"\nnoise = "gaussian"\nepsilon = { a = "1" }\n'
+
+
 @pytest.mark.parametrize(
     ("release", "rule"),
     [
@@ -288,7 +296,13 @@ def test_a_new_policy_does_not_make_sample_publish_before_its_time() -> None:
         ('mechanism = "uniform"\nepsilon = { a = "1" }\n', "w must be given with uniform, sample and ba"),
         ('mechanism = "laplace"\nw = 4\nepsilon = { a = "1" }\n', "w must be given with uniform, sample and ba"),
         (SHARES.replace('"0.25"', '"0.2"'), "shares must name every level, and add up to 1"),
-        (SHARES.replace("laplace", "filter"), "shares must go with laplace or pegasus, got filter"),
+        (SHARED_BA, "shares must go with laplace, pegasus or filter, got ba"),
+        (SHARES.replace('"zone", ', "").replace('zone = "0.5", ', ""), "shares must name every level, and add up to 1"),
+        (LEVELS_ALONE, "levels must include 'zone', of whose values the others are sums without shares, got floor"),
+        (BUILDING + QUERY, "queries must go with levels that include 'zone'"),
+        (BUILDING.replace("laplace", "filter") + PRUNE, "prune must not go with filter"),
+        ('mechanism = "laplace"\nlevels = []\nepsilon = { a = "1" }\n', "must hold at least one of zone, floor"),
+        (GAUSSIAN, "noise = 'gaussian' must go with unit = 'device_day', whose price decides"),
         (SHARES + 'prune = { share = "0.1", below = 5 }\n', "prune must have one audience, got 2"),
         (STATES.replace('"201"', '"999"'), "states.all must consist of zones of the release, got '999'"),
         (QUERIES.replace("threshold = 50", "threshold = 0"), "jump must look at 2 windows or more"),

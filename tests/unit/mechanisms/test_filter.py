@@ -20,7 +20,7 @@ from stream.mechanisms.filter import (
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.filter_model import bin_edges, kernels, moves, stationary, transitions
 from stream.mechanisms.noise import discrete_laplace
-from stream.mechanisms.parameter import laplace_noise
+from stream.mechanisms.parameter import gaussian_noise, laplace_noise
 
 F = Fraction
 MORNING = Slot(18, 9, False)
@@ -124,6 +124,46 @@ def test_half_width_reaches_the_one_and_ninety_nine_percent_quantiles() -> None:
     for state, estimate in zip(states, estimates, strict=True):
         low, high = (int(q[0]) for q in quantiles(posterior(state)[:, None], 0.01, 0.99))
         assert estimate.half_width[0] == max(high - estimate.median[0], estimate.median[0] - low)
+
+
+# Gaussian noise
+
+
+@pytest.mark.parametrize("noisy", [3, 0, 6, -9, 14])
+def test_first_tick_with_gaussian_noise_is_the_normal_posterior_of_even_counts(noisy: int) -> None:
+    """At σ = 2, also where the noisy value lies beyond the grid 0 … 6: the farther, the more sure of its end."""
+    state, _ = RegimeFilter((6,), gaussian_noise(F(4)), calendar=False).step(
+        RegimeFilter((6,), gaussian_noise(F(4)), calendar=False).initial(), FilterItem(np.array([noisy]), MORNING)
+    )
+    weights = np.exp(-((noisy - np.arange(7)) ** 2) / 8)
+    assert posterior(state) == pytest.approx(weights / weights.sum(), rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("noisy", [-(1 << 62), 1 << 62, -40_000, 40_000])
+def test_gaussian_noise_far_beyond_the_grid_leaves_its_end(noisy: int) -> None:
+    stage = RegimeFilter((30,), gaussian_noise(F(400)), calendar=False)
+    _, [estimate] = run(stage, single(noisy))
+    assert (estimate.median[0], estimate.half_width[0]) == ((30 if noisy > 0 else 0), 0)
+
+
+def test_calendar_pulls_no_harder_than_one_standard_deviation_of_gaussian_noise_allows() -> None:
+    """A week at 9 of 12, then one noisy 0: at σ = 1/4 it is believed, where the calendar could else outweigh it."""
+    stage = RegimeFilter((12,), gaussian_noise(F(1, 16)))
+    _, estimates = run(stage, single(*[9] * 200, 0))
+    assert (estimates[-2].median[0], estimates[-1].median[0]) == (9, 0)
+
+
+@pytest.mark.pinned
+def test_state_under_gaussian_noise_is_the_same_bytes_on_every_machine() -> None:
+    stage, rng = RegimeFilter((40, 12), gaussian_noise(F("21.854") ** 2)), Random(1)
+    state = stage.initial()
+    for tick in range(200):
+        noisy = np.array([rng.randrange(-60, 100), rng.randrange(-60, 70)])
+        state, _ = stage.step(state, FilterItem(noisy, Slot(tick // 6 % 48, tick // 12 % 24, False)))
+    assert sha256(stage.encode(state)).hexdigest() == PINNED_GAUSSIAN
+
+
+PINNED_GAUSSIAN = "80ce59ad1fd39568fefaf2033425685161fa189b54a2cfb604c3e915524c96a7"
 
 
 # Behaviour

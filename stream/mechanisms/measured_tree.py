@@ -1,0 +1,154 @@
+"""Zones, floors and building with noise of their own of any law, plain or filtered node by node, made to add up.
+
+A device is counted by one node of each level, so a release of all levels costs what its levels cost together: with
+Laplace noise the sum of their ε, with Gaussian noise the sum of their 1/σ² (shares of either are shares of the price).
+Each level has one noise chain for all audiences, under a registry of its own, in which the level is named.
+
+Plain: the noisy values are made to add up by generalised least squares with weights 1/σ², half-widths follow from the
+variances, and nothing is clamped. Filtered: every node has a filter of its own, whose medians are made to add up
+with weights 1/half_width², and are never negative. Errors of filters are no independent noise: a change that
+one has not followed yet, those above and below it have not either, and so nothing proves that adding up makes
+them smaller. A filtered node therefore keeps the half-width of its own filter, or what it was moved by where that
+is more; how often the truth lies within it is measured. All of it is post-processing of the noisy values.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from stream.errors import DataError, UsageError
+from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
+from stream.mechanisms.contract import TickInput, Values
+from stream.mechanisms.exact import Floats
+from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.noise import Ints
+from stream.mechanisms.parameter import NoiseParameter, noise_chain
+from stream.mechanisms.smoothers import whole
+from stream.schemas import HalfWidthKind
+
+NORMAL = 1.96
+"""95 % half-width of a sum of Gaussian noises in standard deviations."""
+LAPLACE = 2.12
+"""The same of any sum of Laplace noises: ln 20 / √2 for one, less for more."""
+_SURE = 0.5
+"""Half-width that a filter's 0, which is a rounded one, counts as."""
+
+
+@dataclass(frozen=True)
+class MeasuredTree:
+    """Counts of all nodes of a tree, as a count mechanism that takes the leaves' counts.
+
+    ``TickInput.counts`` are the leaves' true counts; ``TickInput.noise`` is not read. Values and half-widths have the
+    shape [nodes], in the order of ``tree``.
+    """
+
+    tree: Tree
+    laws: tuple[NoiseParameter, ...]
+    """Of each level, leaves first."""
+    chains: tuple[tuple[NoiseParameter, ...], ...]
+    """Of each level: the laws of all audiences of the release."""
+    filters: tuple[RegimeFilter, ...] = ()
+    """Of each level; none where the noisy values are published as they are."""
+
+    def __post_init__(self) -> None:
+        levels = {len(self.laws), len(self.chains), len(self.filters) or self.tree.height}
+        if levels != {self.tree.height}:
+            raise UsageError(f"laws, chains and filters must be {self.tree.height}, one a level, got {sorted(levels)}")
+        for level, (law, shared) in enumerate(zip(self.laws, self.chains, strict=True)):
+            if law not in shared:
+                raise UsageError(f"chains[{level}] must contain the level's own law")
+
+    @property
+    def noise(self) -> NoiseParameter:
+        """The law of the leaves' noise."""
+        return self.laws[0]
+
+    @property
+    def half_width_kind(self) -> HalfWidthKind:
+        """Of the posterior where there are filters."""
+        return "posterior" if self.filters else "noise"
+
+    def initial(self) -> tuple[FilterState, ...]:
+        """Return the state of each level's filter."""
+        return tuple(each.initial() for each in self.filters)
+
+    def step(self, state: tuple[FilterState, ...], item: TickInput) -> tuple[tuple[FilterState, ...], list[Values]]:
+        """Perturb and filter each level, and make the levels add up."""
+        noisy = self.noisy(item)
+        if not self.filters:
+            return (), [self._plain(noisy)]
+        after, medians, widths = [], np.zeros(self.tree.nodes, np.int64), np.zeros(self.tree.nodes, np.int64)
+        for filtered, held, here in zip(self.filters, state, self.tree.levels, strict=True):
+            level, [estimate] = filtered.step(held, FilterItem(noisy[here], item.slot))
+            after.append(level)
+            medians[here], widths[here] = estimate.median, estimate.half_width
+        return tuple(after), [self._adding_up(medians, widths)]
+
+    def noisy(self, item: TickInput) -> Ints:
+        """Return the counts of all nodes, each with the noise of its level's own chain."""
+        counts = self.tree.sums(item.counts)
+        for level, here in enumerate(self.tree.levels):
+            context = level_context(item.context, self.tree, level)
+            drawn = noise_chain(item.key, context, counts_digest(counts[here]), self.chains[level], len(counts[here]))
+            counts[here] += drawn[self.laws[level]]
+        return counts
+
+    def _adding_up(self, medians: Ints, widths: Ints) -> Values:
+        precision = 1 / np.maximum(widths, _SURE) ** 2
+        numbers = whole_numbers(self.tree, gather(self.tree, medians.astype(np.float64), precision), negative=False)
+        return Values(numbers, np.maximum(widths, np.abs(numbers - medians)), whole(numbers))
+
+    def _plain(self, noisy: Ints) -> Values:
+        gathered = gather(self.tree, noisy.astype(np.float64), self._precision)
+        numbers = whole_numbers(self.tree, gathered, negative=True)
+        return Values(numbers, self._widths, whole(numbers))
+
+    @cached_property
+    def _precision(self) -> Floats:
+        """1 / variance of each node's noise."""
+        deviations = np.repeat([law.deviation for law in self.laws], [len(names) for names in self.tree.names])
+        return np.asarray(1 / (deviations * deviations))
+
+    @cached_property
+    def _widths(self) -> Ints:
+        """95 % half-widths of the noise that is left, and of rounding."""
+        variance = settle(self.tree, gather(self.tree, np.zeros(self.tree.nodes), self._precision)).variance
+        tails = NORMAL if self.noise.kind == "gaussian" else LAPLACE
+        return np.ceil(tails * np.sqrt(variance + 0.25)).astype(np.int64)
+
+    def noise_scales(self) -> tuple[float, ...]:
+        """Return the scale of each node's own noise, shape [nodes]."""
+        return tuple(law.scale for law, names in zip(self.laws, self.tree.names, strict=True) for _ in names)
+
+    def pause(self, state: tuple[FilterState, ...]) -> tuple[FilterState, ...]:
+        """Return the state as it is: it never read a true count."""
+        return state
+
+    def encode(self, state: tuple[FilterState, ...]) -> bytes:
+        """Return the stable byte form: each level's filter, with its length."""
+        parts = [each.encode(held) for each, held in zip(self.filters, state, strict=True)]
+        return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+    def decode(self, data: bytes) -> tuple[FilterState, ...]:
+        """Return the state of a byte form; DataError where it is not one of this mechanism."""
+        place, levels = 0, []
+        for each in self.filters:
+            start = place + _LENGTH.size
+            place = start + int.from_bytes(data[place:start], "little")
+            levels.append(each.decode(data[start:place]))
+        if place != len(data):
+            raise DataError("tree state: must end with the last level's filter")
+        return tuple(levels)
+
+
+_LENGTH = struct.Struct("<I")
+
+
+def level_context(context: Context, tree: Tree, level: int) -> Context:
+    """Return the context of a level: its registry begins with words that no zone id can be."""
+    return replace(context, zones=(f"level {level} of {tree.height}", *tree.names[level]))

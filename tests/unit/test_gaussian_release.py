@@ -1,0 +1,119 @@
+"""Gaussian noise, filters at every level, and levels without zones, through the real release stage."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from stream.keys import LaboratoryKeys
+from stream.mechanisms.gaussian import half_width_95
+from stream.operators import scan
+from stream.policy.document import Policy, load_policy
+from stream.policy.privacy_day import PrivacyDays
+from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
+from stream.release.stage import Releases
+from stream.schemas import AUDIT
+
+F = Fraction
+KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
+TICK = 5 * MINUTE
+START = 20_000 * DAY + 9 * HOUR
+DAYS = PrivacyDays("04:00", "UTC")
+TREE = """
+mechanism = "filter"
+levels = ["floor", "building"]
+shares = { floor = "0.25", building = "0.75" }
+epsilon = { fine = "4", coarse = "2" }
+"""
+BY_DAY = 'unit = "device_day"\nnoise = "gaussian"\n'
+
+
+def policy(release: str, site: str = 'day_starts = "04:00"\ncontribution = "8h"\n') -> Policy:
+    zones = "".join(
+        f'[[site.dbh.zones]]\nid = "{zone}"\nfloor = "{zone[0]}"\ncapacity = 5\n'
+        f'access_points = ["02:00:00:00:00:{place:02x}"]\n'
+        for place, zone in enumerate(("101", "102", "201"))
+    )
+    audiences = '[[audience]]\nname = "fine"\n[[audience]]\nname = "coarse"\n'
+    head = f'[site.dbh]\nsources = ["10.0.0.1"]\n{site}\n{zones}{audiences}'
+    return load_policy(f'{head}[[release]]\nname = "r"\nquery = "count"\n{release}')
+
+
+def records(chosen: Policy, windows: int = 6) -> list[dict[str, Any]]:
+    """What is published of as many windows; in bounded counts there is one person fewer everywhere."""
+    items = [
+        OccupancyWindow("dbh", end, (9, 4, 6), F(1), bounded=(8, 3, 5), privacy_day=DAYS.at(end))
+        for end in (START + number * TICK for number in range(windows))
+    ]
+    _, outputs = scan(Releases(chosen, "dbh", KEYS), items)
+    return [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic != AUDIT]
+
+
+def test_record_of_a_gaussian_day_says_what_was_paid_for_and_how_good_it_is() -> None:
+    made = records(policy(f'mechanism = "plain"\n{BY_DAY}epsilon = {{ fine = "2", coarse = "1" }}\n'))
+    fine = [record for record in made if record["audience"] == "fine"]
+    assert {(r["mechanism"], r["unit"], r["noise"], r["delta"]) for r in fine} == {
+        ("laplace", "device_day", "gaussian", "0.000001")
+    }
+    assert [record["spend"] for record in fine] == ["2", *["0"] * 5]
+    (scale,) = set(fine[0]["noise_scale"].values())
+    assert scale == pytest.approx(21.86, rel=0.01)
+    variance = F(round(scale**2))
+    assert set(fine[0]["half_width_95"].values()) == {half_width_95(variance)}
+    assert "levels_noise_scale" not in fine[0]
+
+
+def test_record_of_a_window_has_no_field_of_a_day() -> None:
+    made = records(policy('mechanism = "laplace"\nepsilon = { fine = "1" }\n', site=""))
+    assert not {"unit", "noise", "delta", "levels_noise_scale"} & set(made[0])
+
+
+def test_levels_without_zones_are_measured_filtered_and_add_up() -> None:
+    for record in records(policy(TREE + BY_DAY)):
+        assert record["values"] == record["half_width_95"] == record["noise_scale"] == {}
+        levels, scales = record["levels"], record["levels_noise_scale"]
+        assert list(levels) == list(scales) == list(record["levels_half_width_95"]) == ["floor", "building"]
+        assert sum(levels["floor"].values()) == levels["building"]
+        assert scales["floor"]["1"] == pytest.approx(3**0.5 * scales["building"], rel=1e-3)
+        assert record["half_width_kind"] == "posterior"
+
+
+def test_bounded_counts_are_what_a_day_release_adds_noise_to() -> None:
+    """At an epsilon that leaves no noise: 8 + 3 of 13 on floor 1, and no unbounded count."""
+    chosen = policy(
+        'mechanism = "laplace"\nunit = "device_day"\nlevels = ["floor", "building"]\n'
+        'shares = { floor = "0.5", building = "0.5" }\nepsilon = { fine = "100" }\n',
+        'day_starts = "04:00"\ncontribution = "5min"\n',
+    )
+    assert [record["levels"] for record in records(chosen, 3)] == [{"floor": {"1": 11, "2": 5}, "building": 16}] * 3
+
+
+def test_filter_under_shares_takes_laplace_noise_window_by_window_too() -> None:
+    made = records(policy(TREE.replace('"4"', '"100"').replace('"2" }', '"80" }'), site=""))
+    assert [record["levels"] for record in made[-2:]] == [{"floor": {"1": 13, "2": 6}, "building": 19}] * 2
+    assert made[0]["levels_noise_scale"]["building"] == pytest.approx(1 / 60), "three quarters of the smaller epsilon"
+    assert "noise" not in made[0]
+
+
+def test_noise_of_levels_is_not_that_of_zones_and_changes_with_the_day_and_the_bound() -> None:
+    """Noise of the building, read off plain values of a release of the building alone."""
+    building = f'mechanism = "plain"\n{BY_DAY}levels = ["building"]\nshares = {{ building = "1" }}\n'
+    noises = [
+        [record["levels"]["building"] for record in records(policy(building + 'epsilon = { fine = "2" }\n', site))]
+        for site in (
+            'day_starts = "04:00"\ncontribution = "8h"\n',
+            'day_starts = "04:00"\ncontribution = "485min"\n',
+        )
+    ]
+    assert noises[0] != noises[1]
+    assert np.std(noises[0]) > 3
+
+
+def test_plain_is_laplace_by_another_name() -> None:
+    named, alias = (policy(f'mechanism = "{name}"\nepsilon = {{ fine = "1" }}\n', "") for name in ("laplace", "plain"))
+    assert named.version == alias.version
+    assert records(named) == records(alias)
