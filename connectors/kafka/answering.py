@@ -62,7 +62,7 @@ class AnsweringConnection(AIOKafkaConnection):  # type: ignore[misc]
     async def _answered(self, answer: Awaitable[Any]) -> Any:
         waiting = asyncio.ensure_future(answer)
         try:
-            while not (await asyncio.wait({waiting}, timeout=BROKERS.patience))[0]:
+            while not (await asyncio.wait({waiting}, timeout=BROKERS.silence))[0]:
                 await self._ask()
             return waiting.result()
         finally:

@@ -52,8 +52,10 @@ class Brokers:
 
     def go_by(self, session_timeout: float) -> None:
         """Take another session timeout, in seconds."""
+        self.silence = session_timeout / SHARE
+        """Seconds for which a question may stay open before the broker is asked whether it is there."""
         self.patience = session_timeout / SHARE
-        """Seconds for which a connection may be silent before the broker is asked, and for which that may take."""
+        """Seconds within which it must answer that."""
 
     def hangs(self, address: Address) -> bool:
         """Return whether this broker was found to hang and has not answered since."""
