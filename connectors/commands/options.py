@@ -33,6 +33,7 @@ from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.policy.refusals import shown
 from stream.records import Micros
+from stream.release.noise_laws import check_noise
 from stream.release.promises import check_attribute_logic, check_knowledge, check_promises
 from stream.schemas import parse_time
 from stream.settings import Settings
@@ -155,6 +156,7 @@ def read_policy(path: Path) -> Policy:
         msg = f"{path}: policy must be text in UTF-8"
         raise UsageError(msg) from None
     policy = load_policy(text, str(path))
+    check_noise(policy, str(path))
     check_promises(policy, str(path))
     check_attribute_logic(policy, str(path))
     check_knowledge(policy, str(path))

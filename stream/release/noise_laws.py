@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from stream.errors import PolicyError, UsageError
+from stream.mechanisms.gaussian_chain import check_steps
 from stream.mechanisms.parameter import NoiseParameter, laplace_noise
 from stream.policy.count_release import CountRelease
+from stream.policy.document import Policy
 from stream.release.paid_by_day import PaidByDay
 
 Laws = Mapping[Fraction, tuple[NoiseParameter, ...]]
@@ -30,3 +33,23 @@ def noise_laws(release: CountRelease, days: PaidByDay | None, multiplicity: int 
         epsilon: tuple(laplace_noise(share * epsilon / multiplicity) for share in shares)
         for epsilon in set(release.epsilon.values())
     }
+
+
+def check_noise(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError where a day's price buys no noise that can be made, or two audiences' no chain of known law."""
+    for release in policy.release:
+        if isinstance(release, CountRelease) and release.by_day:
+            for site in policy.site:
+                if policy.zones_of(release, site):
+                    _check_days(policy, release, site, file)
+
+
+def _check_days(policy: Policy, release: CountRelease, site: str, file: str) -> None:
+    try:
+        laws = noise_laws(release, PaidByDay.of(policy, release, site))
+        if release.noise == "gaussian":
+            for level in zip(*laws.values(), strict=True):
+                check_steps([law.exact for law in level])
+    except UsageError as error:
+        msg = f"{file}: release '{release.name}' at {site}: noise = '{release.noise}': {error}"
+        raise PolicyError(msg) from None

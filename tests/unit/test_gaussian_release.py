@@ -9,12 +9,14 @@ import numpy as np
 import orjson
 import pytest
 
+from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.gaussian import half_width_95
 from stream.operators import scan
 from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_day import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
+from stream.release.noise_laws import check_noise
 from stream.release.stage import Releases
 from stream.schemas import AUDIT
 
@@ -111,6 +113,22 @@ def test_noise_of_levels_is_not_that_of_zones_and_changes_with_the_day_and_the_b
     ]
     assert noises[0] != noises[1]
     assert np.std(noises[0]) > 3
+
+
+NEAR = f'mechanism = "filter"\n{BY_DAY}epsilon = {{ fine = "100", coarse = "50" }}\n'
+
+
+def test_audiences_whose_noise_would_be_too_much_alike_are_refused_at_load() -> None:
+    """At ε = 100 and 50 so little noise is left that the sum of two draws is no discrete Gaussian any more."""
+    with pytest.raises(PolicyError, match=r"mine: release 'r' at dbh: noise = 'gaussian': variances of two audiences"):
+        check_noise(policy(NEAR), "mine")
+    for fine in ("4", "2"):
+        check_noise(policy(NEAR.replace("100", fine).replace('"50"', '"2"')))
+
+
+def test_an_epsilon_that_buys_no_noise_for_a_day_is_refused_at_load() -> None:
+    with pytest.raises(PolicyError, match=r"release 'r' at dbh: noise = 'gaussian': epsilon must lie in"):
+        check_noise(policy(NEAR.replace('"50"', '"0.001"')))
 
 
 def test_plain_is_laplace_by_another_name() -> None:
