@@ -184,13 +184,19 @@ def _exact(policy: Policy, truth: dict[str, dict[str, int]]) -> Exact:
     }
 
 
+def _leaves(record: dict[str, Any]) -> dict[str, int]:
+    """Return the counts of what a release measures first: zones, or without these floors, or the building."""
+    levels = record.get("levels") or {}
+    return record["values"] or levels.get("floor") or {"building": levels["building"]}
+
+
 def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
     """Compare an audience's counts with the exact ones."""
     errors, counts, building = [], [], []
     released = [record for record in records if "values" in record and record["released"]]
     for record in released:
         known = exact.get((record["release"], record["window_end"]), {})
-        errors += [abs(record["values"][name] - count) for name, count in known.items()]
+        errors += [abs(_leaves(record)[name] - count) for name, count in known.items()]
         counts += list(known.values())
         if known and "building" in record["values"]:
             building.append(abs(record["values"]["building"] - known["building"]))

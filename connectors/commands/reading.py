@@ -97,6 +97,12 @@ def _note_nothing_yet(store: Path, audience: str, release: str | None) -> None:
         click.echo(f"tacet: no {what} has been given to audience {audience!r} yet", err=True)
 
 
+def _by_node(levels: dict[str, Any]) -> dict[str, int]:
+    """Return floors and building by name, of a record that lists no zones."""
+    floors = {f"floor {name}": number for name, number in levels.get("floor", {}).items()}
+    return floors | ({"building": levels["building"]} if "building" in levels else {})
+
+
 def one_line(record: Release) -> str:
     """Return a release as a line for people."""
     mark = "  (laboratory)" if record["laboratory"] else ""
@@ -104,10 +110,14 @@ def one_line(record: Release) -> str:
         what = record["value"] if record["released"] else "not shown"
         text = f"{record['day']} {record['zone']} {record['attribute']}: {what}"
     elif record["released"]:
-        values = "  ".join(
-            f"{zone} {value}±{record['half_width_95'][zone]:g}" for zone, value in record["values"].items()
+        if record["values"]:
+            values, widths = record["values"], record["half_width_95"] or {}
+        else:
+            values, widths = _by_node(record["levels"]), _by_node(record["levels_half_width_95"])
+        listed = "  ".join(
+            f"{name} {value}" + (f"±{widths[name]:g}" if name in widths else "") for name, value in values.items()
         )
-        text = f"{record['window_end']} {values}"
+        text = f"{record['window_end']} {listed}"
     else:
         text = f"{record['window_end']} not released: {record['reason']}"
     return f"{record['site']}/{record['release']}  {text}  ε {record['spend']}{mark}"
