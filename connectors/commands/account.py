@@ -12,7 +12,7 @@ from rich.console import Console
 from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async, working
 from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
-from connectors.commands.units import unit_words
+from connectors.commands.units import unit_rows
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.kafka.control import checked
 from connectors.kafka.following import Record, consume
@@ -38,12 +38,13 @@ Records = list[dict[str, Any]]
     "--policy", "policy_files", type=FILE, multiple=True,
     help="A policy under which releases were made, where it has not been kept with them; once per version.",
 )  # fmt: skip
+@click.option("--tight", is_flag=True, help="Work out epsilons at delta exactly, from the books.")
 @click.option("--attributes", "all_rows", is_flag=True, help="Also list the last day's attributes, zone by zone.")
 @json_option
 @click.pass_obj
 def account(
     settings: Settings, *, store: Path | None, kafka: str | None, coalition: str | None, at: Micros | None,
-    policy_files: tuple[Path, ...], all_rows: bool, as_json: bool,
+    policy_files: tuple[Path, ...], tight: bool, all_rows: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show what all releases together have cost: per audience, coalition and privacy unit.
 
@@ -52,7 +53,9 @@ def account(
     tacet account --store store --coalition facilities,public --at 2026-03-02T10:00:00Z
 
     Without --coalition it reads the account as it was streamed; with it, the books are added up again for
-    just these readers, each entry by the policy of its version. Books that are not whole are refused.
+    just these readers, each entry by the policy of its version. Books that are not whole are refused. Epsilons at
+    delta are up to 7 % too large, as a stream can afford them; with --tight the books are added up again, and those
+    of the last window are right.
     """
     servers = one_of(store, kafka, settings)
     with working("reading the books"):
@@ -60,19 +63,20 @@ def account(
             run_async(checked(servers))
         books = store_books(store) if store is not None else kafka_books(servers or "")
         audit = verified(books)
-        if coalition is None:
+        if coalition is None and not tight:
             records = _streamed(store, servers)
         else:
-            policies = _policies(books.policies, policy_files)
-            records = _recomputed(store, servers, audit, policies, coalition.split(","), at)
+            policies = _policies(books.policies, policy_files, "--tight" if coalition is None else "--coalition")
+            audiences = None if coalition is None else coalition.split(",")
+            records = _recomputed(store, servers, audit, policies, audiences, at, tight=tight)
     report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
 
 
-def _policies(kept: Sequence[bytes], files: Sequence[Path]) -> list[Policy]:
+def _policies(kept: Sequence[bytes], files: Sequence[Path], option: str) -> list[Policy]:
     policies = with_kept(kept, [read_policy(file) for file in files])
     if not policies:
-        raise click.UsageError("--coalition needs --policy: none is kept with these books")
+        raise click.UsageError(f"{option} needs --policy: none is kept with these books")
     return policies
 
 
@@ -91,23 +95,24 @@ def in_order(records: Records) -> Records:
 
 
 def _recomputed(
-    store: Path | None, kafka: str | None, audit: Records, policies: Sequence[Policy], audiences: list[str],
-    at: Micros | None,
+    store: Path | None, kafka: str | None, audit: Records, policies: Sequence[Policy], audiences: list[str] | None,
+    at: Micros | None, *, tight: bool,
 ) -> Records:  # fmt: skip
+    """Return the account of some audiences together, or else of each and of all."""
     known = {audience.name for policy in policies for audience in policy.audience}
-    if unknown := sorted(set(audiences) - known):
+    if unknown := sorted(set(audiences or ()) - known):
         msg = f"--coalition: must name audiences of the policy, got {unknown[0]!r}"
         raise UsageError(msg)
     audit = [entry for entry in audit if at is None or parse_time(entry["window_end"]) <= at]
     outcomes = {
         record["release_id"]: record["value"]
-        for name in audiences
+        for name in audiences or sorted(known)
         for record in _private(store, kafka, name)
         if "attribute" in record and record["released"]
     }
-    readers = {"+".join(audiences): frozenset(audiences)}
+    readers = None if audiences is None else {"+".join(audiences): frozenset(audiences)}
     sites = dict.fromkeys(entry["site"] for entry in audit)
-    return [r for site in sites for r in past_account(policies, site, readers, audit, outcomes)]
+    return [r for site in sites for r in past_account(policies, site, readers, audit, outcomes, exact=tight)]
 
 
 def _private(store: Path | None, kafka: str | None, audience: str) -> list[Release]:
@@ -150,8 +155,8 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
         last = site["last"]
         readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
         spent = table(f"{name}: epsilons up to {last['window_end']}", ("what is protected",), tuple(readers))
-        for unit in next(iter(readers.values())):
-            spent.add_row(unit_words(unit), *(str(units[unit]) for units in readers.values()))
+        for row in unit_rows(list(readers.values())):
+            spent.add_row(*row)
         console.print(spent)
         for what, rest in last["left"].items():
             console.print(f"{what}: {rest} more windows of this budget")

@@ -18,7 +18,7 @@ from connectors import keyfile
 from connectors.commands.account import summary
 from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
 from connectors.commands.tables import table
-from connectors.commands.units import unit_words, worse_than_zero
+from connectors.commands.units import unit_rows, worse_than_zero
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import FileSink, embedded
 from connectors.files.replay import refuse_used
@@ -272,6 +272,6 @@ def _print_spend(console: Console, report: dict[str, Any]) -> None:
         last = account["last"]
         readers = {**last["audiences"], "all together": last["coalition"]}
         spent = table(f"Spent at {site}, in epsilons", ("what is protected",), tuple(readers))
-        for unit in ("presence_tuple", "observation", "device_total", "person_total"):
-            spent.add_row(unit_words(unit), *(units[unit] for units in readers.values()))
+        for row in unit_rows(list(readers.values()), ("presence_tuple", "observation", "device_total", "person_total")):
+            spent.add_row(*row)
         console.print(spent)

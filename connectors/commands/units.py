@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
 UNITS = {
     "presence_tuple": "one device at one tick",
     "tuple_moved": "one device at one tick, elsewhere instead",
@@ -23,6 +27,25 @@ UNITS = {
 def unit_words(unit: str, w: int | str = "w") -> str:
     """Return a unit in words; a unit that is not known keeps its own."""
     return UNITS.get(unit, unit.replace("_", " ")).format(w=w)
+
+
+def unit_rows(readers: Sequence[Mapping[str, Any]], only: Collection[str] = UNITS) -> Iterator[list[str]]:
+    """Yield a row for each unit of an account: its name, and what it has cost each reader.
+
+    Where a unit has an epsilon at delta that comes first, with its delta: it is never the larger one. Readers have
+    the same units.
+    """
+    for unit in (unit for unit in readers[0] if unit in only):
+        tight = [units.get("tight", {}).get(unit) for units in readers]
+        if any(tight):
+            delta = next(one["delta"] for one in tight if one)
+            yield [f"{unit_words(unit)}, δ = {delta:g}", *(_at_delta(one) for one in tight)]
+        yield [unit_words(unit), *(str(units[unit]) for units in readers)]
+
+
+def _at_delta(tight: Mapping[str, float] | None) -> str:
+    """Return an epsilon, rounded up to three decimals."""
+    return "-" if tight is None else f"{math.ceil(tight['epsilon'] * 1000) / 1000:g}"
 
 
 def worse_than_zero(release: str, audience: str, error: float, mean: float) -> str:

@@ -31,12 +31,17 @@ from typing import Any
 import orjson
 
 from stream.accounting.charged import ChargedWindows, Line, decode_charged, encode_charged, line_name
-from stream.accounting.device_day import Cells, days_of
+from stream.accounting.day_lines import DayLines, decode_lines, encode_lines
+from stream.accounting.day_units import changed_loss
+from stream.accounting.device_day import Cells, days_of, privacy_days_of
 from stream.accounting.exposure import AttributeAccount, CountExponents
 from stream.accounting.habit import Habits, habit_rows, habits_of, habits_renamed
 from stream.accounting.knowledge import Knowledge
+from stream.accounting.reader_units import ReaderUnits, written
+from stream.accounting.tallies import TallySums, decode_sums, encode_sums, window_tally
 from stream.accounting.views import Readers, Run, RunOf, Sums, View, window_cost
-from stream.policy.fields import EVERYBODY, decimal_string
+from stream.policy.fields import EVERYBODY
+from stream.policy.privacy_day import PrivacyDays
 from stream.records import WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
 from stream.schemas import LEAKAGE, json_float, rfc3339
 
@@ -51,6 +56,10 @@ class AccountState:
     """Of every release whose epsilon pays for w windows."""
     charged: ChargedWindows = field(default_factory=ChargedWindows)
     """What the latest days' count releases were charged."""
+    tallies: dict[str, TallySums] = field(default_factory=dict)
+    """What ``sums`` are, as noisy values."""
+    lines: DayLines = field(default_factory=DayLines)
+    """Of releases that are paid by the day."""
 
     def rename(self, now: Mapping[str, Iterable[str]]) -> None:
         """Go on with what was published and charged of zones under every name that they have now (``zones_now``)."""
@@ -95,6 +104,16 @@ class Account:
     """Count release -> its zones."""
     policy_version: str
     laboratory: bool
+    plain: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
+    """Count release -> share of epsilon of each level with noise of its own, where all of it is plain noise."""
+    delta: Fraction = Fraction(1, 1_000_000)
+    """At which epsilons are told beside those that are added up."""
+    factor_delta: Fraction | None = None
+    """Probability with which a day's noise may say more of an attribute than is counted."""
+    privacy_days: PrivacyDays | None = None
+    """Days of the site; without them, UTC days."""
+    exact_from: Micros | None = None
+    """From this window on epsilons at delta are worked out exactly, which takes longer; None: never."""
 
     def initial(self) -> AccountState:
         """Return an account of nothing."""
@@ -104,9 +123,9 @@ class Account:
         """Add the charges of one release; return the record of the account as it stands."""
         counts = [charge for charge in item.charges if isinstance(charge, CountCharge)]
         asked = [charge for charge in item.charges if isinstance(charge, AttributeCharge)]
-        days = days_of(item.window_end, self.tick_length, self.ticks_per_observation)
+        days = self._days(item.window_end)
         paid: frozenset[RunOf] = frozenset() if asked else self._add_window(state, item.window_end, counts, days)
-        units = {reader: self._units(self._view(state, reader, item.window_end, paid), days) for reader in self.readers}
+        units = {reader: self._units(state, reader, item.window_end, paid, days) for reader in self.readers}
         body: dict[str, Any] = {
             "v": 1,
             "site": self.site,
@@ -131,14 +150,37 @@ class Account:
         """Take the charges of a window into the state; return the runs that were paid for it."""
         for reader, audiences in self.readers.items():
             held, cost = state.sums.get(reader, Sums()), window_cost(charges, audiences)
-            state.sums[reader] = held.and_window(end, cost, days, self.w * self.tick_length)
+            state.sums[reader] = held.and_window(end, cost, days, self._span)
+            tallies, shown = state.tallies.get(reader, TallySums()), window_tally(charges, audiences, self.plain)
+            state.tallies[reader] = tallies.and_window(end, shown, days, self._span)
+        state.lines.pay(charges, end, self.readers)
+        state.lines.forget(end, self._span)
         state.break_off(charge for charge in charges if charge.reason == WAITING)
         for charge in charges:
-            name = line_name(charge.release, self.policy_version, charge.attempt)
-            line = Line(charge.mechanism, charge.w, self.zones[charge.release])
-            state.charged.note(end, name, line, {charge.audience: charge.epsilon})
+            self._note(state.charged, end, charge)
         state.charged.forget(end)
         return state.pay_runs(charges, days)
+
+    @property
+    def _span(self) -> Micros:
+        """Length of w windows."""
+        return self.w * self.tick_length
+
+    def _days(self, end: Micros) -> dict[int, Cells]:
+        """Return the days whose observations can change the counts of a window, with how many of them."""
+        if self.privacy_days is not None:
+            return privacy_days_of(end, self.privacy_days, self.ticks_per_observation * self.tick_length)
+        return days_of(end, self.tick_length, self.ticks_per_observation)
+
+    def _note(self, charged: ChargedWindows, end: Micros, charge: CountCharge) -> None:
+        """Remember what a window of counts can say of an attribute."""
+        terms, loss = charge.terms, charge.epsilon
+        if terms is not None and charge.epsilon > 0:
+            loss = changed_loss(terms.noise, terms.parameters, terms.ticks, self.factor_delta, self.devices_per_person)
+        day = None if terms is None else terms.day
+        name = line_name(charge.release, self.policy_version, charge.attempt, day)
+        line = Line(charge.mechanism, charge.w, self.zones[charge.release], day)
+        charged.note(end, name, line, {charge.audience: loss})
 
     def _exponents(self, charged: ChargedWindows, charges: Iterable[AttributeCharge]) -> CountExponents:
         """Return ln of what the counts of each zone's day add for each reader: k E."""
@@ -156,17 +198,21 @@ class Account:
         in_force = tuple(run for of, run in seen.items() if of in paid)
         return View(state.sums.get(reader, Sums()), end, tuple(seen.values()), in_force)
 
-    def _units(self, view: View, days: Iterable[int]) -> dict[str, Any]:
+    def _units(
+        self, state: AccountState, reader: str, end: Micros, paid: frozenset[RunOf], days: Iterable[int]
+    ) -> dict[str, Any]:
         """Return unit -> what it has cost a reader, and what who knows people learns."""
-        units = view.device(self.ticks_per_observation, self.w, days).units(self.devices_per_person)
-        units |= {"device_total": view.total, "person_total": self.devices_per_person * view.total}
-        report: dict[str, Any] = {unit: decimal_string(value) for unit, value in units.items()}
-        temporal = self.knowledge.temporal(float(view.largest))
-        meeting = self.knowledge.meeting(float(view.tick))
+        view, sums = self._view(state, reader, end, paid), state.tallies.get(reader, TallySums())
+        held = ReaderUnits(view, sums, state.lines, reader, self.readers[reader], self.ticks_per_observation, self.w)
+        units = held.of(days, self._span, self.devices_per_person, self.delta)
+        report = written(units, self.delta, exact=self.exact_from is not None and end >= self.exact_from)
+        tick = float(units["presence_tuple"].pure)
+        temporal = self.knowledge.temporal(max(float(view.largest), tick))
+        meeting = self.knowledge.meeting(tick)
         if temporal is not None:
             report["temporal"] = json_float(round(temporal, 6))
         if meeting is not None:
-            report["meeting"] = round(meeting, 6)
+            report["meeting"] = json_float(round(meeting, 6))
         return report
 
     def encode(self, state: AccountState) -> bytes:
@@ -184,7 +230,9 @@ class Account:
             for name, run in sorted((str(of), run) for of, run in state.runs.items())
         }
         charged = encode_charged(state.charged)
-        return orjson.dumps({"sums": sums, "habits": habits, "runs": runs, "charged": charged})
+        tallies = {reader: encode_sums(held) for reader, held in sorted(state.tallies.items())}
+        body = {"sums": sums, "habits": habits, "runs": runs, "charged": charged, "tallies": tallies}
+        return orjson.dumps(body | {"lines": encode_lines(state.lines)})
 
     def decode(self, data: bytes) -> AccountState:
         """Return the state of these bytes; readers that are new to it begin at nothing."""
@@ -201,7 +249,12 @@ class Account:
             RunOf.parse(name): Run(Fraction(epsilon), w, total, {day: Cells(*cells) for day, *cells in days})
             for name, (epsilon, w, total, days) in body["runs"].items()
         }
-        return AccountState(sums, habits, runs, decode_charged(body["charged"]))
+        if "tallies" not in body:  # written before tallies were kept: what was paid counts as it was added up
+            tallies = {reader: TallySums.of_sums(held) for reader, held in sums.items()}
+            return AccountState(sums, habits, runs, decode_charged(body["charged"]), tallies)
+        tallies = {reader: decode_sums(held) for reader, held in body["tallies"].items()}
+        charged, lines = decode_charged(body["charged"]), decode_lines(body["lines"])
+        return AccountState(sums, habits, runs, charged, tallies, lines)
 
 
 def _unreleased(charges: Iterable[Charge]) -> list[dict[str, str]]:

@@ -26,8 +26,6 @@ from fractions import Fraction
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from stream.accounting.loss_law import (
     ROUNDING,
     SMOOTH,
@@ -36,6 +34,7 @@ from stream.accounting.loss_law import (
     epsilon_at,
     gaussian_law,
     laplace_law,
+    on_grid,
 )
 from stream.errors import UsageError
 
@@ -50,7 +49,8 @@ LEAST_DELTA, MOST_DELTA = 1e-10, 0.01
 MOST_TIMES, MOST_GROUP, MOST_KINDS = 10**6, 100, 64
 
 #: Epsilons and variances whose losses stay well within the doubles.
-LEAST_EPSILON, MOST_EPSILON = Decimal("1e-9"), Decimal(10**4)
+LEAST_EPSILON, MOST_EPSILON = Decimal("1e-18"), Decimal(10**4)
+MOST_PURE = Decimal(10**12)
 LEAST_VARIANCE = Fraction(1, 100)
 
 #: Largest spread of a sum of Laplace losses, in devices, that is convolved (two seconds).
@@ -61,6 +61,9 @@ ROUNDED_UP = 0.002
 
 #: Points of a grid at most: where delta alone hides nearly everything, a coarser one is taken.
 POINTS = 2_000_000
+
+#: Share of the answer to which it is searched for.
+NEAR = 1e-7
 
 #: What a convolution by Fourier transform may miss in a tail.
 FOURIER = 1e-13
@@ -74,7 +77,7 @@ class Laplace:
     times: int = 1
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon, self.times)
+        _check_epsilon(self.epsilon, self.times, MOST_EPSILON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class Pure:
     times: int = 1
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon, self.times)
+        _check_epsilon(self.epsilon, self.times, MOST_PURE)
 
 
 Noise = Laplace | Gaussian | Pure
@@ -139,7 +142,7 @@ def compose(releases: Sequence[Noise], delta: Fraction | Decimal | float, group:
     """
     _check(delta, group)
     runs = together(releases)
-    laws = [_law(run, group) for run in runs if not isinstance(run, Pure)]
+    laws = [law_of(run, group) for run in runs if not isinstance(run, Pure)]
     worst = sum((group * run.epsilon * run.times for run in runs if isinstance(run, Pure)), Decimal(0))
     pure = pure_cost(runs, group)
     approximate = float(worst) + _composed(laws, float(delta))
@@ -167,7 +170,8 @@ def together(releases: Sequence[Noise]) -> list[Noise]:
     )
 
 
-def _law(run: Laplace | Gaussian, group: int) -> LossLaw:
+def law_of(run: Laplace | Gaussian, group: int) -> LossLaw:
+    """Return the law of a run's loss, where ``group`` devices change each value."""
     if isinstance(run, Gaussian):
         return gaussian_law(run.variance, group, run.times)
     if group * group * run.times > WIDEST_SHIFT**2:
@@ -183,29 +187,42 @@ def _composed(laws: Sequence[LossLaw], delta: float) -> float:
         return 0.0
     if len(laws) == 1:
         return epsilon_at(laws[0], exact)
-    return _mixed(laws, exact - FOURIER, _interval(laws, exact))
+    return _mixed(laws, exact - FOURIER, grid_interval(laws, exact, ROUNDED_UP, POINTS))
 
 
-def _interval(laws: Sequence[LossLaw], delta: float) -> float:
-    """Return a distance of grid points that adds at most ``ROUNDED_UP``: one law alone costs no more than all."""
+def grid_interval(laws: Sequence[LossLaw], delta: float, more: float, points: int) -> float:
+    """Return a distance of grid points for these laws: one law alone costs no more than all together.
+
+    Args:
+        laws: of losses that are added up.
+        delta: at which the price is asked for.
+        more: share of the price that rounding up may add.
+        points: most of them, which comes before ``more``.
+    """
     least = max(epsilon_at(law, delta) for law in laws)
     width = sum(law.step * len(law.masses) for law in laws)
-    return max(ROUNDED_UP * least / len(laws), width / POINTS)
+    return max(more * least / len(laws), width / points)
 
 
 def _mixed(laws: Sequence[LossLaw], delta: float, interval: float) -> float:
-    grids = [_on_grid(law, interval) for law in laws]
-    return max(0.0, float(reduce(lambda one, other: one.compose(other), grids).get_epsilon_for_delta(delta)))
+    total = reduce(lambda one, other: one.compose(other), (_on_grid(law, interval) for law in laws))
+    most = sum(law.top for law in laws) + len(laws) * interval
+    if total.get_delta_for_epsilon(most) > delta:
+        return math.inf
+    least = 0.0
+    while most - least > NEAR * most:  # its own search for epsilon overflows where losses exceed 709
+        middle = (least + most) / 2
+        least, most = (least, middle) if total.get_delta_for_epsilon(middle) <= delta else (middle, most)
+    return most
 
 
 def _on_grid(law: LossLaw, interval: float) -> DensePLDPmf:
-    """Return a law with every loss rounded up to a multiple of ``interval``."""
+    """Return a law in the accountant's form, with every loss rounded up."""
     from dp_accounting.pld.pld_pmf import DensePLDPmf  # noqa: PLC0415  (half a second, and mixtures alone need it)
 
-    losses = np.ceil((law.top - law.step * np.arange(len(law.masses))) / interval).astype(np.int64)
-    lowest = int(losses[-1])
-    masses = np.bincount(losses - lowest, weights=law.masses)
-    return DensePLDPmf(interval, lowest, masses, law.infinite, pessimistic_estimate=True)
+    rounded = on_grid(law, interval)
+    lowest = round(rounded.top / interval) - len(rounded.masses) + 1
+    return DensePLDPmf(interval, lowest, rounded.masses[::-1], rounded.infinite, pessimistic_estimate=True)
 
 
 def _check(delta: Fraction | Decimal | float, group: int) -> None:
@@ -215,10 +232,10 @@ def _check(delta: Fraction | Decimal | float, group: int) -> None:
         raise UsageError(f"group must be 1 to {MOST_GROUP}, got {group}")
 
 
-def _check_epsilon(epsilon: Decimal, times: int) -> None:
+def _check_epsilon(epsilon: Decimal, times: int, most: Decimal) -> None:
     _check_times(times)
-    if not (epsilon.is_finite() and LEAST_EPSILON <= epsilon <= MOST_EPSILON):
-        raise UsageError(f"epsilon must lie in [{LEAST_EPSILON}, {MOST_EPSILON}], got {epsilon}")
+    if not (epsilon.is_finite() and LEAST_EPSILON <= epsilon <= most):
+        raise UsageError(f"epsilon must lie in [{LEAST_EPSILON}, {most}], got {epsilon}")
 
 
 def _check_times(times: int) -> None:

@@ -13,12 +13,14 @@ change the same values: a shift of as many as there are, at worst.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
+from stream.accounting.calibration import likely_loss
 from stream.accounting.composition import Gaussian, Laplace, Noise
+from stream.accounting.exposure import CERTAIN
 from stream.records import DAY, HOUR, DayTerms, Micros
 
 SHORTEST_DAY: Micros = DAY - HOUR
@@ -68,8 +70,27 @@ def cost_of(terms: DayTerms, times_ticks: int) -> UnitCost:
     cells = times_ticks * terms.ticks
     if terms.noise == "gaussian":
         return UnitCost(math.inf, tuple(Gaussian(variance, cells) for variance in terms.parameters), 1)
-    noise = tuple(Laplace(_decimal(epsilon), cells) for epsilon in terms.parameters)
+    noise = tuple(Laplace(as_decimal(epsilon), cells) for epsilon in terms.parameters)
     return UnitCost(cells * sum(terms.parameters, Fraction(0)), noise, 1)
+
+
+def changed_loss(
+    noise: str, parameters: Sequence[Fraction], ticks: int, probability: Fraction | None, devices: int
+) -> Fraction:
+    """Return what each device of a person adds to the loss that changed parts of their day do not exceed together.
+
+    Args:
+        noise: ``laplace`` or ``gaussian``.
+        parameters: as ``DayTerms`` has them.
+        ticks: K.
+        probability: with which Gaussian noise may pass it, 1e-10 to 0.01; without one nothing bounds it (``CERTAIN``).
+        devices: of one person.
+    """
+    if noise == "laplace":
+        return 2 * ticks * sum(parameters, Fraction(0))
+    if probability is None:
+        return CERTAIN
+    return likely_loss(parameters, 2 * ticks, probability, devices) / devices
 
 
 def days_touched(span: Micros) -> int:
@@ -86,5 +107,6 @@ def _group(cost: UnitCost, devices: int) -> UnitCost:
     return UnitCost(devices * cost.pure, cost.noise, devices)
 
 
-def _decimal(epsilon: Fraction) -> Decimal:
+def as_decimal(epsilon: Fraction) -> Decimal:
+    """Return an epsilon in 18 digits, rounded up."""
     return _DIGITS.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))

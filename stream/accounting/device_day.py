@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from stream.policy.privacy_day import PrivacyDays
 from stream.records import DAY, Micros
 
 
@@ -39,7 +40,11 @@ class Cells(NamedTuple):
         Neighbours in the sense of w-event privacy differ in one device at each window: what is lacking makes one
         such step, what is more another.
         """
-        return (-(-self.less // windows_paid) - -self.more // windows_paid) * epsilon
+        return self.epsilons(windows_paid) * epsilon
+
+    def epsilons(self, windows_paid: int) -> int:
+        """Return how many epsilons they cost at most; see ``cost``."""
+        return -(-self.less // windows_paid) - -self.more // windows_paid
 
     def rounded(self, windows_paid: int) -> Cells:
         """Return the cells after which no window to come is paid by one before."""
@@ -59,6 +64,20 @@ def days_of(window_end: Micros, tick_length: Micros, reach: int) -> dict[int, Ce
     """Return the UTC days whose observations can change the counts of a window, with how many of them."""
     day, since = divmod(window_end, DAY)
     return {day - 1: Cells(1), day: Cells(1, 1)} if since < reach * tick_length else {day: Cells(1)}
+
+
+def privacy_days_of(window_end: Micros, days: PrivacyDays, reach: Micros) -> dict[int, Cells]:
+    """Return the privacy days whose observations can change the counts of a window, as ``days_of`` does of UTC days.
+
+    Args:
+        window_end: the tick. A privacy day is (start, end]: the tick at its start is the last of the day before.
+        days: of the site.
+        reach: how long one observation counts, in whole ticks.
+    """
+    day = days.at(window_end)
+    if window_end - day.start <= reach:
+        return {days.at(day.start).number: Cells(1), day.number: Cells(1, 1)}
+    return {day.number: Cells(1)}
 
 
 def cost_of_days(held: Mapping[int, Fraction], cells: Mapping[int, Cells], cost: Fraction) -> dict[int, Fraction]:

@@ -95,17 +95,24 @@ def _repeated(law: LossLaw, times: int) -> LossLaw:
     """Return the law of ``times`` independent losses, by squaring."""
     if times == 1:
         return law
-    squared = _repeated(_added(law, law), times // 2)
-    return _added(squared, law) if times % 2 else squared
+    squared = _repeated(added(law, law), times // 2)
+    return added(squared, law) if times % 2 else squared
 
 
-def _added(one: LossLaw, other: LossLaw) -> LossLaw:
+def added(one: LossLaw, other: LossLaw) -> LossLaw:
     """Return the law of the sum of two independent losses of the same step, without its tails."""
     short, long = sorted((one.masses, other.masses), key=len)
     masses = np.zeros(len(short) + len(long) - 1)
     for i, mass in enumerate(short):  # elementwise: a library's convolution may add in another order on another machine
         masses[i : i + len(long)] += mass * long
     return _trimmed(LossLaw(one.top + other.top, one.step, masses, one.infinite + other.infinite))
+
+
+def on_grid(law: LossLaw, interval: float) -> LossLaw:
+    """Return a law with every loss rounded up to a multiple of ``interval``, so that laws of any steps can be added."""
+    losses = np.ceil((law.top - law.step * np.arange(len(law.masses))) / interval).astype(np.int64)
+    masses: Floats = np.bincount(losses[0] - losses, weights=law.masses).astype(np.float64)
+    return LossLaw(float(losses[0]) * interval, interval, masses, law.infinite)
 
 
 def _trimmed(law: LossLaw) -> LossLaw:

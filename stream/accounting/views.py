@@ -103,9 +103,13 @@ class Run:
         days = {day: cells.rounded(self.w) for day, cells in self.days.items()}
         return replace(self, total=-(-self.total // self.w) * self.w, days=days)
 
-    def cost_of(self, key_day: int) -> Fraction:
+    def epsilons_of(self, day: int) -> int:
+        """Return how many epsilons one device's day can have cost so far, at most."""
+        return self.days[day].epsilons(self.w) if day in self.days else 0
+
+    def cost_of(self, day: int) -> Fraction:
         """Return the most that one device's day can have cost so far."""
-        return self.days[key_day].cost(self.epsilon, self.w) if key_day in self.days else Fraction(0)
+        return self.epsilons_of(day) * self.epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +145,12 @@ class View:
             tick=self.tick,
             observation=observed + _sum(run.cost(ticks_per_observation) for run in self.in_force),
             sliding=_sum(cost for _, cost in self.sums.recent) + _sum(run.cost(min(run.total, w)) for run in self.runs),
-            day=max(self._day(day) for day in days),
+            day=max(self.on_day(day) for day in days),
         )
 
-    def _day(self, key_day: int) -> Fraction:
-        return self.sums.days.get(key_day, Fraction(0)) + _sum(run.cost_of(key_day) for run in self.runs)
+    def on_day(self, day: int) -> Fraction:
+        """Return what one device's day has cost so far."""
+        return self.sums.days.get(day, Fraction(0)) + _sum(run.cost_of(day) for run in self.runs)
 
 
 def _sum(costs: Iterable[Fraction]) -> Fraction:
@@ -156,6 +161,6 @@ def window_cost(charges: Iterable[CountCharge], audiences: frozenset[str]) -> Fr
     """Return the epsilon per presence tuple that charges cost readers together, where each window pays for itself."""
     releases: dict[tuple[str, str, int], list[Fraction]] = {}
     for charge in charges:
-        if charge.w == 1 and charge.audience in audiences:
+        if charge.w == 1 and charge.terms is None and charge.audience in audiences:
             releases.setdefault((charge.release, charge.mechanism, charge.attempt), []).append(charge.epsilon)
     return _sum(coalition_cost(mechanism, epsilons) for (_, mechanism, _), epsilons in releases.items())

@@ -21,10 +21,12 @@ from stream.errors import UsageError
 from stream.local_time import span_of_day
 from stream.operators import scan
 from stream.policy.document import AttributeRelease, CountRelease, Policy
+from stream.policy.privacy_day import PrivacyDays
 from stream.policy.sites import zones_now
-from stream.records import DAY, AttributeCharge, Charge, CountCharge, Micros, Published, ReleaseId, Spent
+from stream.records import DAY, AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, Spent
 from stream.release.attribute_plan import ABSENT
 from stream.release.budgets import Budgets
+from stream.release.paid_by_day import PaidByDay
 from stream.schemas import parse_time
 
 Entry = Mapping[str, Any]
@@ -42,30 +44,51 @@ def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Reade
         models={name: model for name, model in models.items() if model is not None},
         targets={r.name: r.information_target for r in releases if r.information_target is not None},
     )
+    place = policy.site[site]
     return Account(
         site=site,
         readers=readers,
-        ticks_per_observation=policy.site[site].ticks_per_observation,
+        ticks_per_observation=place.ticks_per_observation,
         devices_per_person=policy.privacy.devices_per_person,
         ticks_per_attribute=policy.privacy.ticks_per_attribute,
-        tick_length=policy.site[site].tick,
+        tick_length=place.tick,
         w=policy.privacy.w,
         knowledge=Knowledge.of(policy.privacy),
         attributes=attributes,
         zones=zones,
         policy_version=policy.version,
         laboratory=laboratory,
+        plain={r.name: _plain_shares(r) for r in policy.release if isinstance(r, CountRelease)},
+        delta=policy.privacy.delta,
+        factor_delta=policy.privacy.factor_delta,
+        privacy_days=None if place.day_starts is None else PrivacyDays(place.day_starts, place.timezone),
     )
 
 
+def _plain_shares(release: CountRelease) -> tuple[Fraction, ...]:
+    """Return the share of epsilon of each level that has noise of its own; none unless all of it is plain noise.
+
+    Noise of a mechanism's own, tests that decide what is measured, and states that overlap have no proven law.
+    """
+    if release.declared.own_noise or release.prune is not None or release.states:
+        return ()
+    return tuple(release.shares.values()) or (Fraction(1),)
+
+
 def past_account(
-    policies: Iterable[Policy], site: str, readers: Readers, audit: Iterable[Entry], outcomes: Mapping[str, Any]
+    policies: Iterable[Policy],
+    site: str,
+    readers: Readers | None,
+    audit: Iterable[Entry],
+    outcomes: Mapping[str, Any],
+    *,
+    exact: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the account records that a site's audit entries amount to, for any readers.
 
     See :func:`rebuild_account`.
     """
-    _, records = rebuild_account(policies, site, audit, outcomes, readers)
+    _, records = rebuild_account(policies, site, audit, outcomes, readers, exact=exact)
     return [orjson.loads(record.value) for record in records]
 
 
@@ -75,6 +98,8 @@ def rebuild_account(
     audit: Iterable[Entry],
     outcomes: Mapping[str, Any],
     readers: Readers | None = None,
+    *,
+    exact: bool = False,
 ) -> tuple[AccountState, list[Published]]:
     """Account anew for all entries of a site, in the order of their windows: as if none had come late.
 
@@ -87,6 +112,7 @@ def rebuild_account(
         audit: the site's entries in order.
         outcomes: release id of an attribute record -> its value where it was shown.
         readers: names and the audiences that each reads as; without them, those of the streamed account.
+        exact: work out the last window's epsilons at delta exactly.
 
     Raises:
         UsageError: an entry was made under a policy that is not given, or is of a release that its policy
@@ -104,6 +130,7 @@ def rebuild_account(
     models = {version: stage.attributes.models for version, stage in stages.items()}
     radios: dict[str, tuple[str, ...]] = {}
     placed = sorted(_placed(entries, books), key=lambda one: (one[0].end, one[0].counts))
+    exact_from = placed[-1][0].end if placed and exact else None
     state, report = AccountState(), []
     for version, group in groupby(placed, key=lambda one: one[0].version):
         stage, present = stages[version], books[version].policy.site[site]
@@ -111,7 +138,7 @@ def rebuild_account(
         state.rename(now)
         ledger.rename(now)
         radios = present.radios
-        stage = replace(stage, attributes=replace(stage.attributes, earlier=models))
+        stage = replace(stage, attributes=replace(stage.attributes, earlier=models), exact_from=exact_from)
         state, records = scan(stage, _spent(site, group, books), state)
         report += records
     return state, report
@@ -178,6 +205,7 @@ class _Books:
         self._releases = {release.name: release for release in policy.release}
         self._tick_length = policy.site[site].tick
         self._outcomes = outcomes
+        self._by_day: dict[str, PaidByDay] = {}
         self._budgets = Budgets.of(policy, site)
         self._ledger = ledger
         """What entries of all policies have charged so far."""
@@ -211,6 +239,7 @@ class _Books:
             return CountCharge(
                 release.name, entry["audience"], release.mechanism, epsilon,
                 reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
+                terms=self._terms(release, entry) if paid else None,
             )  # fmt: skip
         which = ReleaseId.parse(entry["release_id"]).attribute
         span = span_of_day(which.day, ZoneInfo(self.policy.site[entry["site"]].timezone))
@@ -222,6 +251,19 @@ class _Books:
             zone=which.zone, attribute=which.attribute, day=which.day, span=span, shown=shown,
             version="" if self.policy.version == account else self.policy.version,
         )  # fmt: skip
+
+    def _terms(self, release: CountRelease, entry: Entry) -> DayTerms | None:
+        """Return what was paid for where a release is paid by the day."""
+        place = self.policy.site[entry["site"]]
+        if not release.by_day or place.day_starts is None:
+            return None
+        day = PrivacyDays(place.day_starts, place.timezone).at(parse_time(entry["window_end"])).number
+        return self._paid_by_day(release, entry["site"]).paid(entry["audience"], day)
+
+    def _paid_by_day(self, release: CountRelease, site: str) -> PaidByDay:
+        if release.name not in self._by_day:
+            self._by_day[release.name] = PaidByDay.of(self.policy, release, site)
+        return self._by_day[release.name]
 
     def _release(self, entry: Entry) -> CountRelease | AttributeRelease:
         release = self._releases.get(entry["release"])

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
-from stream.accounting.calibration import calibrate, likely_loss
-from stream.accounting.exposure import CERTAIN
+from stream.accounting.calibration import calibrate
+from stream.accounting.day_units import changed_loss
 from stream.mechanisms.parameter import NoiseParameter
 from stream.policy.document import CountRelease, Policy
 from stream.records import DayTerms, NoiseKind
@@ -59,11 +59,7 @@ class DayPrice:
 
         ``CERTAIN`` where no loss is the largest, and none may be passed.
         """
-        if self.noise == "laplace":
-            return 2 * self.epsilon
-        if self.factor_delta is None:
-            return CERTAIN
-        return likely_loss(self.parameters, 2 * self.ticks, self.factor_delta, self.devices) / self.devices
+        return changed_loss(self.noise, self.parameters, self.ticks, self.factor_delta, self.devices)
 
 
 @dataclass(frozen=True)

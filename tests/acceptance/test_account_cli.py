@@ -98,11 +98,26 @@ def test_a_coalition_that_never_streamed_can_be_asked_about(ground: Any) -> None
     assert math.isfinite(report["temporal"])
 
 
+def test_tight_is_worked_out_from_the_books_and_never_above_what_streamed(ground: Any) -> None:
+    streamed, exact = account(ground)["last"], account(ground, "--tight")["last"]
+    for reader, units in [*streamed["audiences"].items(), ("all", streamed["coalition"])]:
+        found = exact["coalition"] if reader == "all" else exact["audiences"][reader]
+        assert {unit: value for unit, value in found.items() if unit != "tight"} == {
+            unit: value for unit, value in units.items() if unit != "tight"
+        }
+        for unit, one in units["tight"].items():
+            assert one["delta"] == found["tight"][unit]["delta"] == 1e-6
+            assert 0 < found["tight"][unit]["epsilon"] <= one["epsilon"] <= 1.1 * found["tight"][unit]["epsilon"]
+    coalition = of_coalition(ground, "facilities,public,board", "--tight")["last"]["audiences"]
+    assert coalition["facilities+public+board"]["tight"] == exact["coalition"]["tight"]
+
+
 def test_for_people_there_are_tables(ground: Any) -> None:
     shown = run("account", "--store", ground.store)
     assert shown.code == 0
     assert "one device at one tick" in shown.out
     assert "one device, in all" in shown.out
+    assert "δ = 1e-06" in shown.out
     assert "tuple" not in shown.out
     assert "arrival" not in shown.out, "a row for each zone and attribute would bury the rest"
     assert "--attributes lists" in shown.out

@@ -12,8 +12,8 @@ import pytest
 from stream.accounting.loss_law import (
     TAIL,
     LossLaw,
-    _added,
     _trimmed,
+    added,
     delta_at,
     epsilon_at,
     exp_minus,
@@ -39,7 +39,7 @@ def test_a_cut_below_is_not_lost() -> None:
 
 
 def test_infinite_losses_of_two_laws_add_up_and_no_epsilon_is_free_of_them() -> None:
-    both = _added(law([0.5, 0.5], infinite=1e-3), law([1.0], infinite=2e-3))
+    both = added(law([0.5, 0.5], infinite=1e-3), law([1.0], infinite=2e-3))
     assert both.infinite == pytest.approx(3e-3)
     assert both.top == 2.0
     assert delta_at(both, 100.0) == both.infinite

@@ -1,0 +1,144 @@
+"""What releases that are paid by the day have cost: each privacy day of each once, whatever windows it has had.
+
+A unit smaller than a day is priced as each day that it touches replaced (``day_units``), so it costs no more in two
+windows of a day than in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from stream.accounting.day_units import Epsilon, cost_of, finest
+from stream.accounting.tallies import NOTHING, Tally, all_of, decode_tally, encode_tally, times
+from stream.accounting.views import Readers
+from stream.records import DAY, CountCharge, DayTerms, Micros
+
+KEPT: Micros = 3 * DAY
+"""A privacy day has no further window so long after one of its windows."""
+
+
+class Cost(NamedTuple):
+    """Epsilons added up, and the noisy values that they are for."""
+
+    pure: Epsilon = Fraction(0)
+    tally: Tally = NOTHING
+
+    @classmethod
+    def of_days(cls, terms: Iterable[DayTerms], times_ticks: int) -> Cost:
+        """Return what it costs that so many times K values of each level change, on each of these days."""
+        total = cls()
+        for each in terms:
+            cost = cost_of(each, times_ticks)
+            total = total.plus(cls(cost.pure, all_of({replace(noise, times=1): noise.times} for noise in cost.noise)))
+        return total
+
+    def plus(self, other: Cost) -> Cost:
+        """Return both together."""
+        return Cost(self.pure + other.pure, all_of([self.tally, other.tally]))
+
+    def twice(self) -> Cost:
+        """Return the cost of what is removed here and added there."""
+        return Cost(2 * self.pure, times(2, self.tally))
+
+
+class Line(NamedTuple):
+    """What one price buys: one run of the counters through one day of a release."""
+
+    release: str
+    attempt: int
+    day: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """A day that was paid for."""
+
+    terms: Mapping[str, DayTerms]
+    """By audience."""
+    end: Micros
+    """Of its last window so far."""
+
+    def to(self, audiences: frozenset[str]) -> DayTerms | None:
+        """Return what these readers know together: what the one with the least noise knows."""
+        own = [terms for audience, terms in sorted(self.terms.items()) if audience in audiences]
+        return finest(own) if own else None
+
+
+@dataclass(slots=True)
+class DayLines:
+    """The latest days that were paid for, and what all days together have cost each reader."""
+
+    held: dict[Line, Paid] = field(default_factory=dict)
+    totals: dict[str, Cost] = field(default_factory=dict)
+
+    def pay(self, charges: Iterable[CountCharge], end: Micros, readers: Readers) -> None:
+        """Take the charges of a window that ends at ``end``; those of a day that was paid before cost nothing more.
+
+        Where readers know more of a day than they did (another audience, finer noise) they pay for it anew.
+        """
+        paid: dict[Line, dict[str, DayTerms]] = {}
+        for charge in charges:
+            if charge.terms is not None and charge.epsilon > 0:
+                line = Line(charge.release, charge.attempt, charge.terms.day)
+                paid.setdefault(line, {})[charge.audience] = charge.terms
+        for line, terms in paid.items():
+            before = self.held.get(line, Paid({}, end))
+            after = Paid({**before.terms, **terms}, max(end, before.end))
+            self.held[line] = after
+            for reader, audiences in readers.items():
+                known = after.to(audiences)
+                if known is not None and known != before.to(audiences):
+                    self.totals[reader] = self.totals.get(reader, Cost()).plus(Cost.of_days([known], 1))
+
+    def forget(self, end: Micros, span: Micros) -> None:
+        """Let go of days whose windows lie further back than any unit reaches; ``span`` is that of w windows."""
+        self.held = {line: paid for line, paid in self.held.items() if paid.end > end - max(span, KEPT)}
+
+    def since(self, start: Micros, audiences: frozenset[str]) -> list[DayTerms]:
+        """Return what readers know of each day that had a window after ``start``."""
+        return list(self._terms(audiences, (paid for paid in self.held.values() if paid.end > start)))
+
+    def of_day(self, day: int, audiences: frozenset[str]) -> list[DayTerms]:
+        """Return what readers know of one privacy day, by each release and attempt."""
+        return list(self._terms(audiences, (paid for line, paid in self.held.items() if line.day == day)))
+
+    @staticmethod
+    def _terms(audiences: frozenset[str], days: Iterable[Paid]) -> Iterator[DayTerms]:
+        for paid in days:
+            if (terms := paid.to(audiences)) is not None:
+                yield terms
+
+
+def encode_lines(lines: DayLines) -> dict[str, Any]:
+    """Return the JSON form."""
+    held = [
+        [*line, paid.end, {who: _written(terms) for who, terms in sorted(paid.terms.items())}]
+        for line, paid in sorted(lines.held.items())
+    ]
+    totals = {reader: [str(cost.pure), encode_tally(cost.tally)] for reader, cost in sorted(lines.totals.items())}
+    return {"held": held, "totals": totals}
+
+
+def decode_lines(data: Mapping[str, Any]) -> DayLines:
+    """Return the lines of their JSON form."""
+    held = {
+        Line(release, attempt, day): Paid({who: _read(terms) for who, terms in by_audience.items()}, end)
+        for release, attempt, day, end, by_audience in data["held"]
+    }
+    totals = {
+        reader: Cost(float(pure) if pure == "inf" else Fraction(pure), decode_tally(tally))
+        for reader, (pure, tally) in data["totals"].items()
+    }
+    return DayLines(held, totals)
+
+
+def _written(terms: DayTerms) -> list[Any]:
+    return [terms.day, terms.noise, [str(each) for each in terms.parameters], terms.ticks]
+
+
+def _read(data: list[Any]) -> DayTerms:
+    day, noise, parameters, ticks = data
+    return DayTerms(day, noise, tuple(Fraction(each) for each in parameters), ticks)
