@@ -4,8 +4,8 @@ The whole price goes into the noise; what follows reads noisy values only and co
 holds the joint posterior P(z, j, k) of the count z, the copy j and the regime of movement k. Copy 0 moves
 freely; copy 1, where the calendar is on, leans to what this hour used to be like. A tick mixes copies and
 regimes, moves the counts, weighs them by the likelihood of the noisy value y, which is e**(-ε|y-z|) or
-e**(-(y-z)²/2σ²), and gives the median. One joint posterior, not one per regime normalised apart: a regime that was wrong for a while comes
-back through the mixing, so that a jump after a quiet week is followed at once.
+e**(-(y-z)²/2σ²), and gives the median. One joint posterior, not one per regime normalised apart: a regime that was
+wrong for a while comes back through the mixing, so that a jump after a quiet week is followed at once.
 
 Bytes do not depend on the machine: elementwise + − × ÷ in a fixed order, own exp and ln, sums in a fixed
 order (halves, or running), and a tolerance where a sum decides an integer. P is computed and kept in 32 bits
