@@ -127,6 +127,10 @@ HANGS = (
 )
 UPGRADED = f"{UPGRADE}test_the_documented_steps_take_up_a_cluster_of_release_0_1_0_and_its_windows_and_books_go_on"
 
+AT_DELTA = "tests/unit/accounting/test_tight_account.py::"
+ADDED_UP = f"{AT_DELTA}test_a_day_of_windows_costs_less_at_delta_than_its_epsilons_added_up"
+ROUNDED = "tests/unit/accounting/test_running_price.py::test_mixtures_cost_the_exact_price_to_within_seven_percent"
+
 TESTED = [
     ("docs/architecture.md", "(0600 in a 0700 folder)", OWNERS),
     ("docs/decisions/1-sites-as-unit.md", "52,126 traps in a day, less than one a second", DEMO),
@@ -143,6 +147,8 @@ TESTED = [
     ("docs/operations.md", "9 s unless it is set, and some 3 s where it led the controllers too", HANGS),
     ("docs/operations.md", "finds out in half of that", PARTS),
     ("docs/reference/account.md", "four odds factors for each reader", FACTORS),
+    ("docs/reference/account.md", "292 windows at 0.1 cost 29.2 added up, and 9.01 at δ = 1e-6", ADDED_UP),
+    ("docs/reference/account.md", "never too small, at most 7 % too large", ROUNDED),
     ("docs/reference/commands.md", "half as long is a broker waited for", PARTS),
     ("docs/reference/commands.md", "new key file, mode 0600", OWNERS),
     ("docs/reference/commands.md", "one a line, mode 0600", COMMUNITIES),

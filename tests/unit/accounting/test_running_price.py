@@ -1,4 +1,4 @@
-"""The price a running stream can afford: never below the exact one, at most a tenth above it, quick to ask again."""
+"""The price a running stream can afford: never below the exact one, at most 7 % above it, quick to ask again."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from stream.accounting.composition import Gaussian, Laplace, Noise, Pure, compose, pure_cost, together
 from stream.accounting.running_price import DIGITS, rounded_up, running_price
 
+ABOVE = 1.07
 DELTAS = [Fraction(1, 10**4), Fraction(1, 10**6), Fraction(1, 10**9)]
 
 
@@ -28,18 +29,18 @@ def both(releases: list[Noise], delta: Fraction, group: int = 1) -> tuple[float,
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("group", [1, 3])
 @pytest.mark.parametrize("times", [1, 2, 12, 13, 65, 96, 292, 2017, 8640])
-def test_one_kind_of_noise_costs_the_exact_price_to_within_a_tenth(delta: Fraction, group: int, times: int) -> None:
+def test_one_noise_costs_the_exact_price_to_within_seven_percent(delta: Fraction, group: int, times: int) -> None:
     kinds: list[Noise] = [
         *(Laplace(Decimal(epsilon), times) for epsilon in ("0.001", "0.1", "0.5", "2")),
         *(Gaussian(Fraction(variance), times) for variance in ("0.5", "9", "478", "10000")),
     ]
     for noise in kinds:
         quick, exact = both([noise], delta, group)
-        assert exact - 1e-6 <= quick <= 1.1 * exact + 1e-6, noise
+        assert exact - 1e-6 <= quick <= ABOVE * exact + 1e-6, noise
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_mixtures_cost_the_exact_price_to_within_a_tenth(seed: int) -> None:
+def test_mixtures_cost_the_exact_price_to_within_seven_percent(seed: int) -> None:
     """Seeded. What is taken as exact is itself up to 0.2 % above."""
     draw = random.Random(40_000 + seed)
     for _ in range(25):
@@ -52,7 +53,7 @@ def test_mixtures_cost_the_exact_price_to_within_a_tenth(seed: int) -> None:
         if draw.random() < 0.3:
             releases.append(Pure(Decimal("0.1"), draw.randint(1, 50)))
         quick, exact = both(releases, DELTAS[1], draw.choice([1, 2, 3]))
-        assert exact / 1.002 <= quick <= 1.1 * exact, releases
+        assert exact / 1.002 <= quick <= ABOVE * exact, releases
 
 
 def test_a_count_is_rounded_up_by_at_most_a_thirty_second() -> None:
