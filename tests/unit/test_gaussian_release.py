@@ -34,9 +34,9 @@ epsilon = { fine = "4", coarse = "2" }
 BY_DAY = 'unit = "device_day"\nnoise = "gaussian"\n'
 
 
-def policy(release: str, site: str = 'day_starts = "04:00"\ncontribution = "8h"\n') -> Policy:
+def policy(release: str, site: str = 'day_starts = "04:00"\ncontribution = "8h"\n', capacity: int = 5) -> Policy:
     zones = "".join(
-        f'[[site.dbh.zones]]\nid = "{zone}"\nfloor = "{zone[0]}"\ncapacity = 5\n'
+        f'[[site.dbh.zones]]\nid = "{zone}"\nfloor = "{zone[0]}"\ncapacity = {capacity}\n'
         f'access_points = ["02:00:00:00:00:{place:02x}"]\n'
         for place, zone in enumerate(("101", "102", "201"))
     )
@@ -129,6 +129,13 @@ def test_audiences_whose_noise_would_be_too_much_alike_are_refused_at_load() -> 
 def test_an_epsilon_that_buys_no_noise_for_a_day_is_refused_at_load() -> None:
     with pytest.raises(PolicyError, match=r"release 'r' at dbh: noise = 'gaussian': epsilon must lie in"):
         check_noise(policy(NEAR.replace('"50"', '"0.001"')))
+
+
+def test_a_building_that_may_hold_more_than_the_filter_considers_is_refused() -> None:
+    """Three zones of 349,520 devices are 1,048,560; of ten more each, more than 1,048,576."""
+    assert policy(TREE + BY_DAY, capacity=34_950).release
+    with pytest.raises(PolicyError, match="all zones of dbh together must hold at most 1048576 devices with filter"):
+        policy(TREE + BY_DAY, capacity=34_951)
 
 
 def test_plain_is_laplace_by_another_name() -> None:
