@@ -41,7 +41,7 @@ def _rules_of_day(release: CountRelease) -> Iterator[tuple[bool, str]]:
     yield not release.states, "states must not go with unit = 'device_day': one device may be in several of them"
     yield not release.queries, "queries must not go with unit = 'device_day'"
     for key in ("daily_budget", "w_budget", "refresh"):
-        unused = key not in release.model_fields_set or not getattr(release, key)
+        unused = getattr(release, key) == CountRelease.model_fields[key].default
         yield unused, f"{key} must not go with unit = 'device_day': each day is paid for before it begins"
     exact = release.noise == "gaussian" or release.delta is None
     yield exact, "delta must go with noise = 'gaussian': laplace keeps its epsilon exactly"

@@ -244,3 +244,9 @@ def test_a_site_without_a_privacy_day_is_refused() -> None:
     site = SITE.replace('day_starts = "04:00"\n', "").replace('contribution = "8h"\n', "")
     with pytest.raises(PolicyError, match=r"site\.dbh\.day_starts must be given with unit = 'device_day'"):
         policy(site=site)
+
+
+def test_a_policy_with_days_is_the_same_when_read_back_from_its_document() -> None:
+    """The books keep it so: the account of a month reads it again."""
+    made = policy()
+    assert Policy.from_document(made.document()) == made
