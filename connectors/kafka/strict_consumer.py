@@ -180,13 +180,16 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
 
     async def _deliver(self, tp: TP, batch: Iterable[Any]) -> bool:
         """Hand on a partition's records in order; False when a rebalance has begun and the fetch is void."""
-        tenure = self._tenures.held.get(tp.partition)
+        tenure, compared = self._tenures.held.get(tp.partition), False
         for record in batch:
             if tenure is not None and tenure.lost is not None:
                 return True  # it will be opened anew; the other partitions of this fetch go on
             if tenure is None or tenure.ended or not self.flow_active:
                 return False
             if record.offset < tenure.delivered:
+                if not compared:  # a topic that was made anew is given from its beginning
+                    await tenure.refuse_another_log(functools.partial(self._bounds, tp))
+                    compared = True
                 continue
             if record.offset > tenure.delivered and not await self._believe_hole(tp, tenure, record.offset):
                 await self.seek_wait({tp: tenure.delivered})

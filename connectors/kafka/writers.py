@@ -174,7 +174,10 @@ class KafkaWriter:
         return await last_snapshot(self._bootstrap, self._partition, topic=self._topics.snapshot)
 
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
-        """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last."""
+        """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last.
+
+        LossError when the log does not reach so far, or no longer back to it.
+        """
         return await read_range(self._bootstrap, self._topics.audit, self._partition, offset, committed=False)
 
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:

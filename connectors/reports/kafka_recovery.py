@@ -83,17 +83,21 @@ async def _findings(servers: str, key_file: Path | None, policy: Policy | None) 
     found = [*grown, *await _of_stamps(servers), *_of_binding(control, _cluster_of(key_file))]
     found += _of_control(control, keys, policy)
     results = result_topics(counts, control.accepted())
-    ends = await end_offsets(servers, OBSERVATIONS)
     for partition in range(min(counts[OBSERVATIONS], counts[SNAPSHOT], counts[AUDIT])):
-        found += await _of_partition(servers, partition, results, ends[partition], (keys, policy, control))
+        found += await _of_partition(servers, partition, results, (keys, policy, control))
     return found
 
 
 def _grown(topic: str, count: int, wanted: int | None) -> Finding:
     what = f"topic {topic}: has {count} partitions, the cluster {wanted}; Kafka cannot take any away"
     if topic == OBSERVATIONS:
-        again = "stop ingests, wait until 'tacet status' shows no lag, delete the topic, 'tacet topics create', then "
-        return Finding(what, (Way(again + ACCEPT_LOSS.do, ACCEPT_LOSS.price),))
+        unread = Way(
+            f"stop ingests and workers, copy what is unread of partitions 0 to {(wanted or 1) - 1} elsewhere ('tacet "
+            "status' says which message is next), delete the topic, 'tacet topics create', copy it back in order, then "
+            + ACCEPT_LOSS.do,
+            "no message is lost; the windows up to the next heartbeat have coverage 0",
+        )
+        return Finding(what, (unread, Way(f"the same without the copy: {ACCEPT_LOSS.do}", ACCEPT_LOSS.price)))
     copied = Way(
         f"stop the workers, copy partitions 0 to {(wanted or 1) - 1} elsewhere, delete the topic, "
         "'tacet topics create', and copy them back in order",
@@ -154,10 +158,11 @@ def _of_control(control: Control, keys: keyfile.FileKeys | None, policy: Policy 
 
 
 async def _of_partition(
-    servers: str, partition: int, results: tuple[str, ...], end: int,
+    servers: str, partition: int, results: tuple[str, ...],
     given: tuple[keyfile.FileKeys | None, Policy | None, Control],
 ) -> list[Finding]:  # fmt: skip
     name = f"partition {partition}"
+    committed, _ = await read_range(servers, AUDIT, partition, 0)  # before the state, which is written with them
     try:
         snapshot = await last_snapshot(servers, partition)
     except LossError as loss:
@@ -165,9 +170,12 @@ async def _of_partition(
     entries, _ = await read_range(servers, AUDIT, partition, 0, committed=False)
     used = await first_used(servers, results, partition)
     if snapshot is None:
-        if entries:
-            return list(of_entries_alone(name, given[2].versions))
-        if used is None:
+        if entries and (alone := list(of_entries_alone(name, given[2].versions))):
+            return alone
+        if committed:
+            what = f"{name}: the audit holds records, but there is no state: the snapshots were made anew"
+            return [Finding(what, _without_snapshot(has_audit=True))]
+        if entries or used is None:
             return []
         what = f"{name}: {used} holds records, but audit and snapshot hold none"
         return [Finding(what, (COPY, NEW_LEDGER))]
@@ -178,6 +186,7 @@ async def _of_partition(
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))
     known = {site for policy in given[2].accepted() for site in policy.site}
     found += list(of_version(name, snapshot, entries, known)) or made_by_version_before(name, snapshot)
+    end = (await end_offsets(servers, OBSERVATIONS))[partition]  # after the state: workers may be at work
     if head["next"] > end:
         what = f"{name}: offset {head['next']} of the observations is next, but they end at {end}; they were made anew"
         found.append(Finding(what, (ACCEPT_LOSS,)))

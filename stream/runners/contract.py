@@ -82,6 +82,9 @@ class Engine(Protocol):
     def recognises(self, key: bytes | None, value: bytes) -> bool:
         """Return whether this is the last message that the state holds."""
 
+    def is_in(self, entries: Iterable[bytes]) -> bool:
+        """Return whether these audit records hold everything that the restored state has published."""
+
     def resume_after_loss(self, next_offset: int) -> None:
         """Learn that everything before ``next_offset`` which was not read is lost for good, by consent."""
 
@@ -106,7 +109,10 @@ class Writer(Protocol):
         """Return the newest committed snapshot, None if there never was one; ``LossError`` when there was."""
 
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
-        """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last."""
+        """Return the audit records from ``offset`` on, uncommitted ones too, and the offset after the last.
+
+        ``LossError`` when the log does not reach so far, or no longer back to it.
+        """
 
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
         """Return key and value of one message of the input; None where there is none at this offset."""

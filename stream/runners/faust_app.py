@@ -15,6 +15,9 @@ import faust
 from stream.runners.tenures import Tenures
 from stream.settings import SESSION_TIMEOUT
 
+METADATA_AGE_MS = 10_000
+"""Milliseconds after which a worker looks again which topics and partitions there are: one may have been made anew."""
+
 
 class TacetApp(faust.App):  # type: ignore[misc]
     """A Faust app over a transport that was handed in; it writes no folders and starts no web server."""
@@ -53,6 +56,7 @@ def create_app(
         broker_commit_interval=1.0,
         consumer_max_fetch_size=16 << 20,
         consumer_auto_offset_reset="earliest",
+        consumer_metadata_max_age_ms=METADATA_AGE_MS,
         stream_buffer_maxsize=256,  # messages of up to a thousand rows; the strict consumer waits for room
         stream_wait_empty=False,
         table_standby_replicas=0,

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
+import orjson
+
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import DEFAULTS, Options, Output
@@ -162,6 +164,15 @@ class Partition:
     def recognises(self, key: bytes | None, value: bytes) -> bool:
         """Return whether this is the last message that the state holds, as far as that is known."""
         return self._guard.recognises(key, value)
+
+    def is_in(self, entries: Iterable[bytes]) -> bool:
+        """Return whether these audit entries hold the whole hash chain of every site that the state knows."""
+        there = {(entry["site"], entry["sequence"]): entry["hash"] for entry in map(orjson.loads, entries)}
+        return all(
+            there.get((site, length - 1)) == head and all((site, number) in there for number in range(length))
+            for site, (length, head) in self.sites.chains().items()
+            if length
+        )
 
     def audit_offset(self) -> int:
         """Return the offset in the audit partition up to which the state knows what was published."""

@@ -18,7 +18,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from stream.records import Micros
-from stream.runners.contract import DeliveryError, Engine, FencedError, InterruptedWriteError, Output, Writer
+from stream.runners.continuity import loss_of, refuse_audit_made_anew
+from stream.runners.contract import Bounds, DeliveryError, Engine, FencedError, InterruptedWriteError, Output, Writer
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,9 @@ class Tenure:
             outputs.sort(key=lambda output: output.topic != self._audit_topic)
             await self._save_first(outputs)
             audit_end = await self._writer.commit(outputs, snapshot)
-            self._audit_end = self._audit_end if audit_end is None else audit_end
+            if audit_end is not None:
+                refuse_audit_made_anew(self.partition, self._audit_end, audit_end)
+                self._audit_end = audit_end
             self.acknowledged = position
             self._rest()
 
@@ -166,6 +169,12 @@ class Tenure:
     def _rest(self) -> None:
         self._rested.clear()
         asyncio.get_running_loop().call_later(SNAPSHOT_SPACING, self._rested.set)
+
+    async def refuse_another_log(self, bounds: Bounds) -> None:
+        """Raise LossError unless the observations are still those that were read; ``bounds`` asks what they hold."""
+        loss = await loss_of(self.partition, self._engine, self._writer, self.delivered, await bounds())
+        if loss is not None:
+            raise loss
 
     async def retire(self) -> None:
         """Let the checkpoint under way come to its end, then let go of the partition."""

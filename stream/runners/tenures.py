@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from stream.errors import UsageError
+from stream.runners.continuity import audit_beyond, loss_of
 from stream.runners.contract import Bounds, Engine, Journal, LossError, Writer
 from stream.runners.tenure import Tenure
 
@@ -56,12 +57,12 @@ class Tenures:
     async def _restored(self, partition: int, writer: Writer, bounds: Bounds) -> Tenure:
         engine = await self._engine_factory(partition)
         position = engine.restore(await self._snapshot(writer))
-        entries, audit_end = await writer.audit_since(engine.audit_offset())
+        entries, audit_end = await audit_beyond(engine, writer)
         if position is None and not entries:
             await _refuse_fresh_books(partition, writer)
         engine.published(entries)
         begin, end = await bounds()
-        loss = None if position is None else await _loss(partition, engine, writer, position, (begin, end))
+        loss = None if position is None else await loss_of(partition, engine, writer, position, (begin, end))
         if loss is not None:
             self.consent_to(loss)
             engine.resume_after_loss(begin)
@@ -145,29 +146,3 @@ async def _refuse_fresh_books(partition: int, writer: Writer) -> None:
             "both are empty; fresh books would release windows again; 'tacet recover --kafka' says what can be done"
         )
         raise UsageError(msg)
-
-
-async def _loss(
-    partition: int, engine: Engine, writer: Writer, position: int, bounds: tuple[int, int]
-) -> LossError | None:
-    """Return what is missing between a state's position and the log; None where the log goes on from it."""
-    begin, end = bounds
-    if not begin <= position <= end:
-        return _outside(partition, position, begin, end)
-    last = engine.last_read()
-    if last is None or last < begin:  # what was read is past its time in the log, as it should be one day
-        return None
-    message = await writer.message(last)
-    if message is not None and engine.recognises(*message):
-        return None
-    return LossError(
-        f"partition {partition} of the observations: offset {last} holds another message than the one that was "
-        "read there; the topic was made anew, and what was not read before is gone"
-    )
-
-
-def _outside(partition: int, position: int, begin: int, end: int) -> LossError:
-    where = f"partition {partition} of the observations: offset {position} is next"
-    if position < begin:
-        return LossError(f"{where}, but the log begins at {begin}: {begin - position} messages are gone")
-    return LossError(f"{where}, but the log ends at {end}: {position - end} messages that were read are gone")

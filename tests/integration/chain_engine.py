@@ -91,6 +91,14 @@ class ChainEngine:
     def recognises(self, key: bytes | None, value: bytes) -> bool:
         return self._last is None or self._last[1] == hashlib.sha256(value).hexdigest()
 
+    def is_in(self, entries: Iterable[bytes]) -> bool:
+        there = {orjson.loads(entry)["release_id"] for entry in entries}
+        return all(
+            f"{site}/{number}" in there
+            for site, (count, _) in self._sites.items()
+            for number in range(EVERY, count + 1, EVERY)
+        )
+
     def resume_after_loss(self, next_offset: int) -> None:
         self._sites["lost"] = (next_offset, b"")
 

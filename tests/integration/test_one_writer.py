@@ -172,7 +172,10 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(ground: Groun
         assert said in tacet(*line, code=2).stderr
     (found,) = findings(ground)
     assert found["what"].startswith(f"topic {OBSERVATIONS}: has 8 partitions, the cluster 4")
-    assert "--accept-loss" in found["ways"][0]["do"]
+    keeping, losing = found["ways"]
+    assert "copy what is unread of partitions 0 to 3 elsewhere" in keeping["do"]
+    assert "no message is lost" in keeping["price"]
+    assert "'tacet worker --accept-loss'" in losing["do"]
 
 
 def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(ground: Ground) -> None:
@@ -275,6 +278,25 @@ def test_books_are_never_begun_anew_beside_what_they_have_released(ground: Groun
     report = findings(ground)
     assert any("audit and snapshot hold none" in found["what"] for found in report)
     assert all("new ledger" in found["ways"][-1]["do"] for found in report)
+
+
+def test_a_snapshot_topic_made_anew_is_told_with_its_ways_out(ground: Ground) -> None:
+    first = ground.worker(*ground.words())
+    wait_until(lambda: all_out(ground.kafka), "the first must work")
+    first.terminate()
+    assert first.wait(20) == 0
+    assert findings(ground) == []
+    make_anew(ground.kafka, SNAPSHOT)
+    report = findings(ground)
+    assert {found["what"].partition(": ")[0] for found in report} == {
+        f"partition {partition_of(site, PARTITIONS)}" for site in SITES
+    }
+    for found in report:
+        assert "the audit holds records, but there is no state" in found["what"]
+        copy, again, anew = found["ways"]
+        assert "put the records of the topic back from a mirror" in copy["do"]
+        assert "if the observations still reach back to the first window" in again["do"]
+        assert "new ledger" in anew["do"]
 
 
 def test_a_recreated_observations_topic_is_noticed(ground: Ground) -> None:

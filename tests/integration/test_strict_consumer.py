@@ -31,8 +31,15 @@ class FakeTenure:
     ended = False
     lost = None
 
-    def __init__(self, delivered: int) -> None:
+    def __init__(self, delivered: int, *, another_log: bool = False) -> None:
         self.delivered = delivered
+        self._another_log = another_log
+        self.compared = 0
+
+    async def refuse_another_log(self, bounds: Any) -> None:
+        self.compared += 1
+        if self._another_log:
+            raise LossError("the topic was made anew")
 
 
 def consumer(tenure: FakeTenure, *, begin: int = 0, abandon: int | None = None) -> Any:
@@ -77,9 +84,19 @@ def fetched(*offsets: int) -> list[Any]:
 
 
 async def test_only_the_next_offset_is_handed_on_and_older_ones_are_dropped() -> None:
-    strict = consumer(FakeTenure(5))
+    tenure = FakeTenure(5)
+    strict = consumer(tenure)
     assert await strict._deliver(TP("t", 0), fetched(3, 4, 5, 6))
     assert strict.given == [(5, 5), (6, 6)]
+    assert tenure.compared == 1
+
+
+async def test_what_comes_again_from_another_log_is_a_loss_and_nothing_of_it_is_handed_on() -> None:
+    """A topic made anew under a running worker is given to it from its beginning."""
+    strict = consumer(FakeTenure(5, another_log=True))
+    with pytest.raises(LossError, match="made anew"):
+        await strict._deliver(TP("t", 0), fetched(0, 1, 2, 3, 4, 5))
+    assert strict.given == []
 
 
 async def test_a_fetch_that_skips_is_dropped_and_fetched_again_from_the_expected_offset() -> None:

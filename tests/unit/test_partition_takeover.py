@@ -198,5 +198,16 @@ def test_the_state_recognises_the_last_message_it_holds_and_no_other() -> None:
     assert LOG[CUT - 1] not in last, "its digest alone is kept"
 
 
+def test_a_state_is_in_an_audit_that_holds_the_last_entry_of_each_of_its_sites() -> None:
+    partition = Partition(OLD, laboratory())
+    assert partition.is_in([])
+    audit = entries(fed(partition, 0, CUT))
+    assert partition.is_in(audit)
+    assert partition.is_in([*audit, *GROUND.begun])
+    assert not partition.is_in(audit[:-1])
+    assert not partition.is_in(audit[1:])
+    assert not partition.is_in([])
+
+
 def test_a_state_that_has_read_nothing_recognises_anything() -> None:
     assert Partition(OLD, laboratory()).last_read() is None

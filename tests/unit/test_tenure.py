@@ -41,6 +41,8 @@ class FakeJournal:
         """A topic of results that holds records."""
         self.error: Exception | None = None
         """What the next commits end with."""
+        self.marks = 0
+        """Offsets of the audit that marks of transactions have taken, before its first record."""
 
     async def take(self, partition: int) -> FakeWriter:
         self.owner = FakeWriter(self)
@@ -66,7 +68,11 @@ class FakeWriter:
 
     async def audit_since(self, offset: int) -> tuple[list[bytes], int]:
         self.journal.happened.append("read audit")
-        return self.journal.audit[offset:], len(self.journal.audit)
+        end = len(self.journal.audit) + self.journal.marks
+        if offset > end:
+            msg = f"partition 0 of the audit: offset {offset} is needed, the log holds [0, {end})"
+            raise LossError(msg)
+        return self.journal.audit[max(0, offset - self.journal.marks) :], end
 
     async def message(self, offset: int) -> tuple[bytes | None, bytes] | None:
         return b"s", self.journal.log.get(offset, orjson.dumps({"n": offset}))
@@ -84,7 +90,7 @@ class FakeWriter:
         audit = [output.value for output in outputs if output.topic == TOPICS.audit]
         self.journal.audit += audit
         self.journal.snapshots.append(snapshot)
-        return len(self.journal.audit) if audit else None
+        return len(self.journal.audit) + self.journal.marks if audit else None
 
     async def close(self) -> None:
         self.closed = True
@@ -400,6 +406,55 @@ async def test_a_position_at_either_end_of_the_log_is_no_loss() -> None:
     await feed(await tenures(journal).open(0, bounds(0, 100)), EVERY)
     assert (await tenures(journal).open(0, bounds(EVERY, 100))).delivered == EVERY
     assert (await tenures(journal).open(0, bounds(0, EVERY))).delivered == EVERY
+
+
+async def test_a_log_made_anew_under_a_running_worker_is_told_from_one_that_comes_again() -> None:
+    """Its consumer begins once more with the first message: only what lies there says whether it is the same log."""
+    journal = FakeJournal()
+    tenure = await tenures(journal).open(2, bounds(0, 100))
+    tenure.delivered = 2 * EVERY
+    await feed(tenure, 2 * EVERY)
+    await tenure.refuse_another_log(bounds(0, 2 * EVERY))
+    with pytest.raises(LossError, match=r"partition 2 .* ends at 3: 7 messages that were read are gone"):
+        await tenure.refuse_another_log(bounds(0, 3))
+    journal.log[2 * EVERY - 1] = b'{"n": 77}'
+    with pytest.raises(LossError, match=r"partition 2 .* the topic was made anew"):
+        await tenure.refuse_another_log(bounds(0, 100))
+
+
+async def test_an_audit_topic_made_anew_under_a_running_worker_stops_it() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(2, bounds(0, 100))
+    await feed(tenure, 2 * EVERY)
+    journal.audit = []
+    await feed(tenure, EVERY, 2 * EVERY)
+    with pytest.raises(LossError, match="partition 2 of the audit: its records end at 1, where 2 had been written"):
+        await tenure.checkpoint()
+    assert isinstance(held.failure, LossError)
+
+
+async def test_an_audit_topic_whose_records_are_gone_is_a_loss_at_every_start() -> None:
+    journal = FakeJournal()
+    await feed(await tenures(journal).open(0, bounds(0, 100)), 3 * EVERY)
+    whole, journal.audit = journal.audit, []
+    for there in ([], whole[:1], whole[2:]):
+        journal.audit = list(there)
+        with pytest.raises(LossError, match="offset 2 is needed"):
+            await tenures(journal, accept_loss=True).open(0, bounds(0, 100))
+
+
+async def test_an_audit_topic_that_was_put_back_from_a_mirror_is_read_from_its_beginning() -> None:
+    """A mirror has the records, not the marks of transactions: the same records lie at smaller offsets."""
+    journal = FakeJournal()
+    journal.marks = 5
+    await feed(await tenures(journal).open(0, bounds(0, 100)), 3 * EVERY)
+    journal.marks = 0
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    await feed(tenure, EVERY, 3 * EVERY)
+    assert held.failure is None
+    assert [orjson.loads(value)["release_id"] for value in journal.audit] == ["s/5", "s/10", "s/15", "s/20"]
 
 
 async def test_a_deleted_snapshot_is_a_loss_and_not_a_fresh_start() -> None:
