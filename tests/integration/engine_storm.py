@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -25,194 +25,29 @@ from aiokafka.errors import KafkaError
 from connectors.kafka import control
 from connectors.kafka.claims import Claims
 from connectors.kafka.client import KafkaSink, partition_of, producer_of
-from connectors.kafka.following import Record, by_release_id, by_sequence
+from connectors.kafka.following import Record
 from connectors.kafka.topics import create_topics, topic_names
-from connectors.keyfile import FileKeys, create
+from connectors.keyfile import create
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy, load_policy
-from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from stream.runners.embedded import Chains, Embedded
-from stream.runners.emitted import Emitted
-from stream.runners.partition import Partition
-from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, SNAPSHOT, encode_message, private_topic, rfc3339
+from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
+from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, encode_message, private_topic, rfc3339
 from tests.chains import verify_chain
 from tests.integration.chain_storm import PARTITIONS, ROOT
 from tests.integration.kafka_ground import Broker, JavaCluster, clear_topics
+from tests.integration.one_process import (
+    SITES,
+    SOURCE,
+    START,
+    TICK,
+    Movement,
+    Reference,
+    identity_in,
+    policy_text,
+    reference,
+)
 from tests.integration.storm import Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm
-
-START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes
-TICK = 5 * MINUTE
-Message = ObservationBatch | Heartbeat
-SOURCE = "10.0.0.1"
-SITES = [f"building-{number}" for number in range(10)]
-AUDIENCES = ("facilities", "public")
-
-_SITE = """
-[site.{site}]
-sources = ["10.0.0.1"]
-zones = [
-    {{ id = "101", floor = "1", kind = "classroom", capacity = 60, access_points = ["02:00:00:00:{n:02x}:01"] }},
-    {{ id = "102", floor = "1", kind = "classroom", capacity = 60, access_points = ["02:00:00:00:{n:02x}:02"] }},
-    {{ id = "201", floor = "2", kind = "office", capacity = 1, access_points = ["02:00:00:00:{n:02x}:03"] }},
-]
-"""
-_RELEASES = """
-[[audience]]
-name = "facilities"
-[[audience]]
-name = "public"
-
-[[release]]
-name = "occupancy"
-query = "count"
-mechanism = "pegasus"
-zones = { kind = "classroom" }
-levels = ["zone", "floor"]
-epsilon = { facilities = "1", public = "0.1" }
-daily_budget = { facilities = "100", public = "10" }
-
-[[release]]
-name = "office-day"
-query = "attributes"
-mechanism = "osdprr"
-zones = { kind = "office" }
-[release.attributes.arrival]
-epsilon = { facilities = "1" }
-sensitive = { after = "10:00" }
-"""
-
-
-def policy_text(capacity: int = 60) -> str:
-    """Return a policy of ten buildings; its budgets run out within the day, so that refusals happen too."""
-    sites = "".join(_SITE.format(site=site, n=number) for number, site in enumerate(SITES))
-    return sites.replace("capacity = 60", f"capacity = {capacity}") + _RELEASES
-
-
-@dataclass
-class Movement:
-    """Seeded people in ten buildings; remembers every message that was made, in order."""
-
-    policy: Policy
-    seed: int
-    made: list[Message] = field(default_factory=list)
-    tick: int = 0
-
-    def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
-        self._sequence: defaultdict[str, int] = defaultdict(int)
-        self._points = {name: [zone.access_points[0] for zone in site.zones] for name, site in self.policy.site.items()}
-        self.made += [Heartbeat(site, SOURCE, 1, START, 0) for site in SITES]
-
-    def next_tick(self) -> Iterator[Message]:
-        """Make five minutes of every building: batches, then the heartbeat that closes the window."""
-        begin = START + self.tick * TICK
-        self.tick += 1
-        for site in SITES:
-            for part in range(self._random.randint(0, 2)):
-                rows = sorted((self._row(site, begin + part * TICK // 2) for _ in range(12)), key=lambda row: row.time)
-                yield self._keep(ObservationBatch(site, SOURCE, 1, self._sequence[site], tuple(rows)))
-                self._sequence[site] += 1
-            yield self._keep(Heartbeat(site, SOURCE, 1, begin + TICK + 31 * SECOND, 0))
-
-    def _row(self, site: str, begin: Micros) -> Row:
-        device = f"{self._random.randrange(40):016x}"
-        return Row(device, self._random.choice(self._points[site]), begin + self._random.randrange(TICK // 2))
-
-    def _keep(self, message: Message) -> Message:
-        self.made.append(message)
-        return message
-
-
-@dataclass
-class Reference:
-    """What one process makes of the same messages, by topic and identity."""
-
-    topics: dict[str, dict[Hashable, bytes]]
-
-
-class MemoryStore:
-    """A store that forgets at its end: the same runner without a disk, for storms of many hours of events."""
-
-    def __init__(self) -> None:
-        self.outputs: list[Emitted] = []
-        self._snapshot: bytes | None = None
-
-    def append(self, value: bytes, stamp: Micros | None) -> int:
-        return 0
-
-    def snapshot(self) -> bytes | None:
-        return self._snapshot
-
-    def waiting(self, start: int) -> list[tuple[int, bytes, Micros | None]]:
-        return []
-
-    def commit(self, outputs: Sequence[Emitted], snapshot: bytes, position: int) -> None:
-        self.outputs += outputs
-        self._snapshot = snapshot
-
-    def keep_policy(self, version: str, document: bytes) -> None:
-        pass
-
-    def chain_hash(self, site: str, sequence: int) -> str | None:
-        return None
-
-    def deliver(self) -> None:
-        pass
-
-
-class MemoryMark:
-    def read(self) -> Chains:
-        return {}
-
-    def made_by(self) -> str | None:
-        return None
-
-    def advance(self, chains: Chains) -> None:
-        pass
-
-
-Begun = Mapping[tuple[str, str], str]
-"""The version of the policy under which a window (site, end) was released."""
-
-
-def reference(policies: Mapping[str, Policy], key: Path, messages: list[Message], begun: Begun) -> Reference:
-    """Run the embedded runner over the messages of each site, with another policy from where another was taken."""
-    keys = FileKeys(key)
-    outputs: list[Emitted] = []
-    for site in SITES:
-        store, runner = MemoryStore(), None
-        version = begun.get((site, rfc3339(START + TICK)), next(iter(policies)))
-        for message in messages:
-            if message.site != site:
-                continue
-            if isinstance(message, Heartbeat):
-                due = begun.get((site, rfc3339(message.watermark // TICK * TICK)), version)
-                if runner is not None and due != version:
-                    runner.stop()
-                    runner = None
-                version = due
-            if runner is None:
-                runner = Embedded(Partition(policies[version], keys, accept_policy=True), store, MemoryMark(), keys)
-                runner.start()
-            runner.take(message, durable=False)
-        if runner is not None:
-            runner.stop()
-        outputs += store.outputs
-    return _by_identity((output.topic, output.value) for output in outputs if output.topic in _compared())
-
-
-def _compared() -> list[str]:
-    named = {"occupancy": AUDIENCES, "office-day": AUDIENCES[:1]}
-    return [AUDIT, LEAKAGE, *(private_topic(reader, name) for name, readers in named.items() for reader in readers)]
-
-
-def _by_identity(records: Iterable[tuple[str, bytes]]) -> Reference:
-    topics: defaultdict[str, dict[Hashable, bytes]] = defaultdict(dict)
-    for topic, value in records:
-        record = Record(0, 0, orjson.loads(value)["site"].encode(), value, 0)
-        topics[topic][_identity(topic)(record)] = value
-    return Reference(dict(topics))
-
+from tests.integration.topic_storm import Operator, TopicFaults
 
 BEFORE = (AUDIT, private_topic("public", "occupancy"), SNAPSHOT)
 """Where a zombie is stopped: just before a record for one of these."""
@@ -245,6 +80,17 @@ class EngineStorm:
         self.outcomes: Counter[str] = Counter()
         """What became of the faults that may end in more than one way."""
         self._rolling = asyncio.Lock()
+        self._admitted = asyncio.Event()
+        self._admitted.set()
+        self._ingesting = asyncio.Lock()
+        self._topics = TopicFaults(
+            Operator(self.broker.bootstrap, lambda: (self.files[self.version], self.key)),
+            self.movement,
+            silence=self._silence,
+            start_worker=self.start_worker,
+            send_unread=self._send_unread,
+            outcomes=self.outcomes,
+        )
         self._reference: Reference | None = None
 
     # --- workers --------------------------------------------------------------------------------------
@@ -347,27 +193,55 @@ class EngineStorm:
 
     async def _send(self, site: str, value: bytes, partition: int | None = None) -> None:
         number = partition_of(site, PARTITIONS) if partition is None else partition % PARTITIONS
-        await self._hostile.send(OBSERVATIONS, value, key=site.encode(), partition=number)
+        await self._sender.send(OBSERVATIONS, value, key=site.encode(), partition=number)
 
     # --- the storm ------------------------------------------------------------------------------------
 
     async def feed(self, enough: asyncio.Event) -> None:
         """Send movement until told that it is enough; what was begun is sent to its end."""
-        sink, first = (
+        first = True
+        while not enough.is_set():
+            await self._admitted.wait()
+            async with self._ingesting, self._ingest() as sink:
+                for message in self.movement.made if first else ():
+                    await sink.append(message)
+                first = False
+                while True:
+                    await asyncio.gather(*map(sink.append, self.movement.next_tick()))
+                    await asyncio.sleep(self.pace)
+                    if enough.is_set() or not self._admitted.is_set():
+                        break
+
+    @asynccontextmanager
+    async def _ingest(self) -> AsyncIterator[KafkaSink]:
+        """Send for all sources, which are claimed meanwhile."""
+        sink, claims = (
             KafkaSink(self.broker.bootstrap),
             Claims(self.broker.bootstrap, [(site, SOURCE) for site in SITES]),
         )
         await sink.start()
-        await first.start(PARTITIONS, session=1)
-        living = asyncio.create_task(first.keep())
-        for message in self.movement.made:
-            await sink.append(message)
-        while not enough.is_set():
-            await asyncio.gather(*map(sink.append, self.movement.next_tick()))
-            await asyncio.sleep(self.pace)
+        await claims.start(PARTITIONS, session=1)
+        living = asyncio.create_task(claims.keep())
+        yield sink
         living.cancel()
-        await first.stop()
+        await claims.stop()
         await sink.stop()
+
+    @asynccontextmanager
+    async def _silence(self) -> AsyncIterator[None]:
+        """Stop the ingest, and let it begin again at the end."""
+        self._admitted.clear()
+        try:
+            async with self._ingesting:
+                yield
+        finally:
+            self._admitted.set()
+
+    async def _send_unread(self) -> None:
+        """Send one tick more, as an ingest does that began before a topic grew, in the moment before it is stopped."""
+        for message in self.movement.next_tick():
+            await self._send(message.site, encode_message(message))
+        await self._sender.flush()
 
     async def complete(self) -> bool:
         """Say whether every window of every site can be read; its transaction holds all else of it."""
@@ -381,8 +255,8 @@ class EngineStorm:
         await clear_topics(self.broker.bootstrap)
         await create_topics(self.broker.bootstrap, names, partitions=PARTITIONS)
         await control.found_cluster(self.broker.bootstrap, PARTITIONS)
-        self._hostile = producer_of(self.broker.bootstrap)
-        await self._hostile.start()
+        self._sender = producer_of(self.broker.bootstrap)
+        await self._sender.start()
         try:
             return await storm(
                 self.broker,
@@ -395,23 +269,24 @@ class EngineStorm:
                     "zombie": self.zombie, "roll": self.roll, "misplaced": self.misplaced, "clock": self.clock,
                     "bomb": self.bomb, "twin": self.twin, "lose": self.lose,
                 },
+                alone={"grown": self._topics.grown, "recreated": self._topics.recreated},
             )  # fmt: skip
         finally:
-            await self._hostile.stop()
+            await self._sender.stop()
 
     async def reference(self) -> Reference:
         """Return what must have come out, given under which policy each window was begun."""
         if self._reference is None:
             entries = [orjson.loads(record.value) for record in await records(self.broker.bootstrap, AUDIT)]
             begun = {(entry["site"], entry["window_end"]): entry["policy_version"] for entry in entries}
-            self._reference = await asyncio.to_thread(reference, self.policies, self.key, self.movement.made, begun)
+            self._reference = await asyncio.to_thread(reference, self.policies, self.key, self.movement, begun)
         return self._reference
 
     async def verify(self, report: Report) -> int:
         """Assert that Kafka holds exactly what one process made, and intact ledgers; return the records."""
         wanted = (await self.reference()).topics
         for topic, expected in wanted.items():
-            report.copies[topic] = await exactly_once(self.broker.bootstrap, topic, _identity(topic), expected)
+            report.copies[topic] = await exactly_once(self.broker.bootstrap, topic, identity_in(topic), expected)
         chains: defaultdict[bytes, dict[int, dict[str, object]]] = defaultdict(dict)
         for record in await records(self.broker.bootstrap, AUDIT):
             entry = orjson.loads(record.value)
@@ -443,13 +318,3 @@ async def _stops(worker: Worker) -> bool:
 def _of_window(record: Record) -> tuple[str, str]:
     body = orjson.loads(record.value)
     return body["site"], body["window_end"]
-
-
-def by_account_window(record: Record) -> Hashable:
-    """Identify a leakage record: one of each kind follows each window of a site."""
-    body = orjson.loads(record.value)
-    return body["site"], body["window_end"], body["kind"]
-
-
-def _identity(topic: str) -> Callable[[Record], Hashable]:
-    return {AUDIT: by_sequence, LEAKAGE: by_account_window}.get(topic, by_release_id)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from connectors.kafka.following import Record, consume
 from tests.integration.kafka_ground import Broker
 
@@ -58,6 +60,18 @@ class Plan:
 
 
 Faults = Mapping[str, "Callable[[Field], Coroutine[Any, Any, None]]"]
+STOP_TIMEOUT = 10.0
+"""Seconds within which a worker that is asked to end has ended."""
+
+
+def _answers_sigterm(process: Worker) -> bool:
+    """Whether a process has come so far that it ends as it should when it is asked to; True if it has ended."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return True
+    caught = re.search(r"^SigCgt:\s+([0-9a-f]+)", status, re.MULTILINE)
+    return process.poll() is not None or (caught is not None and bool(int(caught[1], 16) >> (signal.SIGTERM - 1) & 1))
 
 
 @dataclass
@@ -77,13 +91,21 @@ class Field:
     """The workers and the broker, and what can be done to them."""
 
     def __init__(
-        self, broker: Broker, plan: Plan, start_worker: Callable[[int], Worker], report: Report, more: Faults
+        self,
+        broker: Broker,
+        plan: Plan,
+        start_worker: Callable[[int], Worker],
+        report: Report,
+        *,
+        more: Faults,
+        alone: Faults,
     ) -> None:
         self._broker = broker
         self._plan = plan
         self._start = start_worker
         self._report = report
         self._more = more
+        self._alone = alone
         self.random = random.Random(plan.seed)
         self.workers = [start_worker(number) for number in range(plan.workers)]
         self._busy = [False] * plan.workers
@@ -100,7 +122,10 @@ class Field:
 
     async def fault(self) -> None:
         kind = self._plan.fixed.get(self._report.faults.total()) or self._next_kind()
-        if kind in self._more:
+        if kind in self._alone:
+            await self.settle()
+            await self._alone[kind](self)
+        elif kind in self._more:
             self._longer.append(asyncio.create_task(self._more[kind](self)))
         elif kind == "broker":
             await self._kill_broker()
@@ -138,6 +163,13 @@ class Field:
         finally:
             self._busy[number] = False
 
+    @asynccontextmanager
+    async def halted(self, start: Callable[[int], Worker] | None = None) -> AsyncIterator[None]:
+        """End all workers as an operator does, and start them anew when what needs that is done."""
+        await self.end()
+        yield
+        self.workers = [(start or self._start)(number) for number in range(len(self.workers))]
+
     async def pause_length(self) -> None:
         """Wait for as long as a paused worker sleeps."""
         await asyncio.sleep(self.random.uniform(*self._plan.pause))
@@ -168,7 +200,8 @@ class Field:
         self.mend()
 
     async def settle(self) -> None:
-        await asyncio.gather(*self._longer)
+        longer, self._longer = self._longer, []
+        await asyncio.gather(*longer)
 
     def kill_all(self) -> None:
         for worker in self.workers:
@@ -176,9 +209,12 @@ class Field:
             worker.wait()
 
     async def end(self) -> list[int]:
+        """Ask all workers to end, as soon as each can hear it; return how they ended."""
         for worker in self.workers:
+            while not _answers_sigterm(worker):
+                await asyncio.sleep(0.1)
             worker.send_signal(signal.SIGTERM)
-        return [await asyncio.to_thread(worker.wait, 10) for worker in self.workers]
+        return [await asyncio.to_thread(worker.wait, STOP_TIMEOUT) for worker in self.workers]
 
 
 async def storm(
@@ -190,14 +226,16 @@ async def storm(
     complete: Callable[[], Awaitable[bool]],
     settle_timeout: float = 90.0,
     more: Faults | None = None,
+    alone: Faults | None = None,
 ) -> Report:
     """Run workers under ``feed`` (which ends when its event is set) through the faults; return what happened.
 
-    ``more`` are faults that the ground knows, by their names in the plan. After the last fault everything is
-    let run until ``complete`` says that all is out, or TimeoutError.
+    ``more`` are faults that the ground knows, by their names in the plan; those in ``alone`` have the storm for
+    themselves, for people mend them. After the last fault everything is let run until ``complete`` says that all is
+    out, or TimeoutError.
     """
     report, enough, begun = Report(), asyncio.Event(), time.monotonic()
-    ground = Field(broker, plan, start_worker, report, more or {})
+    ground = Field(broker, plan, start_worker, report, more=more or {}, alone=alone or {})
     feeding = asyncio.ensure_future(feed(enough))
     try:
         while report.faults.total() < plan.faults:
@@ -236,8 +274,13 @@ async def exactly_once(
     foreign = found.keys() - reference.keys()
     torn = [name for name, values in found.items() if len(values) > 1]
     wrong = [name for name, value in reference.items() if found.get(name, {value}) != {value}]
+
+    def _differing(name: Hashable) -> dict[str, tuple[Any, Any]]:
+        (there,), due = map(orjson.loads, found[name]), orjson.loads(reference[name])
+        return {key: (there.get(key), due.get(key)) for key in due if there.get(key) != due.get(key)}
+
     assert not missing, f"{topic}: {len(missing)} of {len(reference)} are missing"
     assert not foreign, f"{topic}: {len(foreign)} were not expected"
     assert not torn, f"{topic}: {len(torn)} have copies that differ"
-    assert not wrong, f"{topic}: {len(wrong)} differ from the reference"
+    assert not wrong, f"{topic}: {len(wrong)} differ from the reference, first {wrong[0]} in {_differing(wrong[0])}"
     return len(everything) - len(reference)

@@ -14,8 +14,9 @@ import pytest
 
 from stream.schemas import AUDIT, private_topic
 from tests.integration.chain_storm import chain_storm, share_out, verify
-from tests.integration.engine_storm import AUDIENCES, EngineStorm
+from tests.integration.engine_storm import EngineStorm
 from tests.integration.kafka_ground import Broker, JavaCluster
+from tests.integration.one_process import AUDIENCES
 from tests.integration.storm import Plan
 
 pytestmark = pytest.mark.kafka
@@ -23,14 +24,16 @@ pytestmark = pytest.mark.kafka
 
 EVERYTHING = {
     "kill": 5, "pause": 3, "broker": 2, "zombie": 3, "roll": 3, "misplaced": 1, "clock": 1, "bomb": 1, "twin": 1,
+    "grown": 1, "recreated": 1,
 }  # fmt: skip
 
 
 @pytest.mark.timeout(400)
 async def test_short_storm_releases_every_window_once_and_as_one_process_would(kafka: Broker, tmp_path: Path) -> None:
-    """Killed and paused workers, a killed broker, zombies with and without a change of policy, and hostile senders."""
+    """Killed and paused workers, a killed broker, zombies with and without a change of policy, hostile senders, a topic
+    that an admin has grown and one that was made anew."""
     weights = dict.fromkeys(EVERYTHING, 1)
-    ground = EngineStorm(kafka, tmp_path, Plan(seed=20261121, faults=len(weights), calm=(1.0, 3.0), weights=weights))
+    ground = EngineStorm(kafka, tmp_path, Plan(seed=20261121, faults=len(weights), calm=(0.5, 1.5), weights=weights))
     report = await ground.run()
     compared = await ground.verify(report)
     print(f"short storm: {compared} records, {report}, {ground.outcomes}")
