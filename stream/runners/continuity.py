@@ -36,18 +36,22 @@ def _outside(partition: int, position: int, begin: int, end: int) -> LossError:
 
 
 async def audit_beyond(engine: Engine, writer: Writer) -> tuple[list[bytes], int]:
-    """Return the audit records that a state does not know, and maybe some that it does, and the offset after them.
+    """Let an engine learn the audit records beyond its state; return them, and the offset after the last.
 
     A topic that was put back from a mirror has smaller offsets, for marks of transactions are not mirrored: it is
     read from its beginning. LossError when it does not hold all that the state has published.
     """
     try:
-        return await writer.audit_since(engine.audit_offset())
-    except LossError:
+        entries, end = await writer.audit_since(engine.audit_offset())
+    except LossError as loss:
         entries, end = await writer.audit_since(0)
-        if not engine.is_in(entries):
-            raise
-        return entries, end
+        try:
+            engine.published(entries, whole=True)
+        except LossError:
+            raise loss from None
+    else:
+        engine.published(entries)
+    return entries, end
 
 
 def refuse_audit_made_anew(partition: int, before: int, now: int) -> None:

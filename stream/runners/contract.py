@@ -67,8 +67,11 @@ class Engine(Protocol):
     def audit_offset(self) -> int:
         """Return the offset in the audit partition up to which the restored state knows; 0 at first."""
 
-    def published(self, entries: Iterable[bytes]) -> None:
-        """Learn audit records that the log holds; a re-run that differs raises ``FinalityError``."""
+    def published(self, entries: Iterable[bytes], *, whole: bool = False) -> None:
+        """Learn audit records that the log holds; a re-run that differs raises ``FinalityError``.
+
+        ``whole`` says that these are all: ``LossError`` when one is missing that the restored state has published.
+        """
 
     def has_unreplayed_entries(self) -> bool:
         """Return whether some of what was published has not come out again yet."""
@@ -81,9 +84,6 @@ class Engine(Protocol):
 
     def recognises(self, key: bytes | None, value: bytes) -> bool:
         """Return whether this is the last message that the state holds."""
-
-    def is_in(self, entries: Iterable[bytes]) -> bool:
-        """Return whether these audit records hold everything that the restored state has published."""
 
     def resume_after_loss(self, next_offset: int) -> None:
         """Learn that everything before ``next_offset`` which was not read is lost for good, by consent."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-import orjson
-
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import DEFAULTS, Options, Output
@@ -22,7 +20,7 @@ from stream.policy.document import Policy
 from stream.records import Heartbeat, Micros, ObservationBatch, Published, Rejected
 from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted, in_order, quarantined
-from stream.runners.replay_guard import ReplayGuard
+from stream.runners.replay_guard import ReplayGuard, refuse_holes
 from stream.runners.sites import Sites
 from stream.runners.snapshot import (
     BEFORE,
@@ -165,15 +163,6 @@ class Partition:
         """Return whether this is the last message that the state holds, as far as that is known."""
         return self._guard.recognises(key, value)
 
-    def is_in(self, entries: Iterable[bytes]) -> bool:
-        """Return whether these audit entries hold the whole hash chain of every site that the state knows."""
-        there = {(entry["site"], entry["sequence"]): entry["hash"] for entry in map(orjson.loads, entries)}
-        return all(
-            there.get((site, length - 1)) == head and all((site, number) in there for number in range(length))
-            for site, (length, head) in self.sites.chains().items()
-            if length
-        )
-
     def audit_offset(self) -> int:
         """Return the offset in the audit partition up to which the state knows what was published."""
         return self._audit_offset
@@ -183,13 +172,16 @@ class Partition:
         del next_offset
         self.sites.lose()
 
-    def published(self, entries: Iterable[bytes]) -> None:
+    def published(self, entries: Iterable[bytes], *, whole: bool = False) -> None:
         """Take the audit entries already in the log beyond the state; they must come out again equal.
 
+        LossError when they are said to be the ``whole`` log, and the state's hash chains are not whole in them.
         UsageError when another mechanism version, or nobody knows which, has made them: an entry says nothing of the
         noise, so that it might come out equal and its release not.
         """
-        chains = self.sites.chains()
+        chains, entries = self.sites.chains(), list(entries)
+        if whole:
+            refuse_holes(entries, chains)
         for value in entries:
             self._guard.add(value, chains)
         self._guard.keep_to(frozenset(chains).union(*(policy.site for policy in self._accepted.values())))

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 import orjson
 
 from stream.accounting.ledger import refuse_other
+from stream.runners.contract import LossError
 
 Mark = tuple[int, str]
 """Offset and keyed digest of a message: distinguishes it from any other without revealing what it holds."""
@@ -101,3 +102,13 @@ class ReplayGuard:
     def _digest(self, offset: int, key: bytes | None, value: bytes) -> str:
         text = b"tacet message v1 %d %d " % (offset, len(key or b"")) + (key or b"") + value
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:32]
+
+
+def refuse_holes(entries: Iterable[bytes], chains: Mapping[str, tuple[int, str]]) -> None:
+    """Raise LossError unless the entries hold the hash chains whole: site -> (entries, hash of the last)."""
+    there = {(entry["site"], entry["sequence"]): entry["hash"] for entry in map(orjson.loads, entries)}
+    for site, (length, head) in sorted(chains.items()):
+        whole = all((site, number) in there for number in range(length))
+        if not whole or (length and there[site, length - 1] != head):
+            msg = f"site {site}: the audit must hold every entry that the state has published"
+            raise LossError(msg)

@@ -60,7 +60,6 @@ class Tenures:
         entries, audit_end = await audit_beyond(engine, writer)
         if position is None and not entries:
             await _refuse_fresh_books(partition, writer)
-        engine.published(entries)
         begin, end = await bounds()
         loss = None if position is None else await loss_of(partition, engine, writer, position, (begin, end))
         if loss is not None:

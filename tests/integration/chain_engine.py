@@ -14,6 +14,7 @@ from typing import NamedTuple
 import orjson
 
 from stream.errors import FinalityError
+from stream.runners.contract import LossError
 
 EVERY = 5
 
@@ -72,12 +73,23 @@ class ChainEngine:
     def audit_offset(self) -> int:
         return self._audit
 
-    def published(self, entries: Iterable[bytes]) -> None:
+    def published(self, entries: Iterable[bytes], *, whole: bool = False) -> None:
+        there = set()
         for entry in entries:
             body = orjson.loads(entry)
+            there.add(body["release_id"])
             site, count = body["release_id"].rsplit("/", 1)
             if int(count) > self._sites.get(site, (0, b""))[0]:
                 self._outstanding[body["release_id"]] = entry
+
+        if whole and not self._given_out() <= there:
+            msg = "an output is missing"
+            raise LossError(msg)
+
+    def _given_out(self) -> set[str]:
+        return {
+            f"{site}/{number}" for site, (count, _) in self._sites.items() for number in range(EVERY, count + 1, EVERY)
+        }
 
     def has_unreplayed_entries(self) -> bool:
         return bool(self._outstanding)
@@ -90,14 +102,6 @@ class ChainEngine:
 
     def recognises(self, key: bytes | None, value: bytes) -> bool:
         return self._last is None or self._last[1] == hashlib.sha256(value).hexdigest()
-
-    def is_in(self, entries: Iterable[bytes]) -> bool:
-        there = {orjson.loads(entry)["release_id"] for entry in entries}
-        return all(
-            f"{site}/{number}" in there
-            for site, (count, _) in self._sites.items()
-            for number in range(EVERY, count + 1, EVERY)
-        )
 
     def resume_after_loss(self, next_offset: int) -> None:
         self._sites["lost"] = (next_offset, b"")

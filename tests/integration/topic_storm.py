@@ -23,7 +23,7 @@ from connectors.kafka.client import producer_of
 from connectors.kafka.control import checked, found_cluster
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.reports.kafka_recovery import kafka_findings
-from connectors.reports.recovery import Finding
+from connectors.reports.ways import Finding
 from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.runners.snapshot import open_snapshot

@@ -11,6 +11,7 @@ from connectors.reports.kafka_recovery import of_version as of_version_found
 from connectors.reports.ways import Finding
 from stream.errors import FinalityError, UsageError
 from stream.policy.document import Policy, load_policy
+from stream.runners.contract import LossError
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot
@@ -198,15 +199,14 @@ def test_the_state_recognises_the_last_message_it_holds_and_no_other() -> None:
     assert LOG[CUT - 1] not in last, "its digest alone is kept"
 
 
-def test_a_state_is_in_an_audit_that_holds_the_last_entry_of_each_of_its_sites() -> None:
+def test_an_audit_said_to_be_whole_must_hold_every_entry_of_the_state() -> None:
     partition = Partition(OLD, laboratory())
-    assert partition.is_in([])
     audit = entries(fed(partition, 0, CUT))
-    assert partition.is_in(audit)
-    assert partition.is_in([*audit, *GROUND.begun])
-    assert not partition.is_in(audit[:-1])
-    assert not partition.is_in(audit[1:])
-    assert not partition.is_in([])
+    partition.published(audit, whole=True)
+    partition.published([*audit, *GROUND.begun], whole=True)
+    for lacking in (audit[:-1], audit[1:], [*audit[:3], *audit[4:]], []):
+        with pytest.raises(LossError, match="every entry that the state has published"):
+            partition.published(lacking, whole=True)
 
 
 def test_a_state_that_has_read_nothing_recognises_anything() -> None:
