@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import groupby
 
 from rich.table import Table
@@ -12,6 +13,9 @@ from connectors.commands.tables import table
 from stream.policy.document import EVERYBODY, Policy
 from stream.records import HOUR
 from stream.release.count_promises import CountPromise, count_promises
+
+DEVICES, MONTH = 1000, 30
+"""Of the example that says what a delta comes to."""
 
 
 def days_paid(policy: Policy) -> Iterator[Table | str]:
@@ -41,11 +45,19 @@ def _noise(promise: CountPromise) -> str:
     return ", ".join(f"{scale:.4g}" for scale in scales)
 
 
+def _exceptions(delta: Fraction) -> str:
+    """Return what a delta means, for one device and for a building over a month."""
+    many = float(delta) * DEVICES * MONTH
+    return (
+        f"with delta {float(delta):.2g} for each device and day: {many:.2g} for {DEVICES:,} devices over {MONTH} days"
+    )
+
+
 def _signed(policy: Policy, promise: CountPromise) -> str:
     """Return what a privacy officer can sign."""
     site, day = policy.site[promise.site], policy.site[promise.site].contribution
     hours = f"{(day or 0) / HOUR:g} h"
-    at = f" (delta {float(promise.delta):.2g} per device and day)" if promise.delta else ""
+    at = f", {_exceptions(promise.delta)}" if promise.delta else ""
     return (
         f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
         f"{site.day_starts} to {site.day_starts}, of which it counts for at most {hours}, costs epsilon "

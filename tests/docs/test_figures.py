@@ -86,7 +86,7 @@ MADE = [
     ("docs/operations.md", f"snapshot record of {MAX_RECORD >> 20} MiB"),
     ("docs/privacy.md", f"devices ({PERSON} unless the"),
     ("docs/privacy.md", f"| one trap | {2 * REACH} ε:"),
-    ("docs/privacy.md", f"one UTC day | {DAY_CELLS} ε: {DAY // TICK} ticks"),
+    ("docs/privacy.md", f"one day | {DAY_CELLS} ε: {DAY // TICK} ticks"),
     ("docs/privacy.md", f"| {PERSON} × {DAY_CELLS} ε |"),
     ("docs/privacy.md", f"max {SHARED} ε + Σ {OWN} ε"),
     ("docs/privacy.md", f"a whole day costs {'hundreds' if 200 <= DAY_CELLS < 1000 else DAY_CELLS} of ε"),
