@@ -31,7 +31,8 @@ COPY = Way(
 NEW_LEDGER = Way(
     "begin a new ledger: keep copies of the audit and private topics for their account, delete all topics, "
     "'tacet topics create', a new key ('tacet key create'), and 'tacet worker --from' behind the last released window",
-    "budgets begin anew, and what was released so far is in the old account only: whoever reads both adds them up",
+    "budgets begin anew, and so does the privacy day at hand, which is paid for again; what was released so far is in "
+    "the old account only: whoever reads both adds them up",
 )
 CONTROL_COPY = Way(
     "stop workers and ingests, 'tacet topics create' if the control topic is not there, and put its records back from "

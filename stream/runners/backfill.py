@@ -225,13 +225,13 @@ class Backfill:
         return bool(ids) and not stored
 
     def _refuse_second_charge(self, site: str, item: Item) -> None:
-        if isinstance(item, OccupancyWindow) and self._attempt == 1:
+        if isinstance(item, OccupancyWindow):
             before = self._releases[site].charged_before(self._books(site), item)
             if before is not None:
                 msg = (
                     f"site {site}: zones of the window that ends at {rfc3339(item.window_end)} were charged before, as "
-                    f"release '{before}'; --attempt 2 --release NAME orders a second release, which is charged again, "
-                    "and --from and --to leave windows out"
+                    f"release '{before}'; --attempt {self._attempt + 1} --release NAME orders another release, which "
+                    "is charged again, and --from and --to leave windows out"
                 )
                 raise UsageError(msg)
 

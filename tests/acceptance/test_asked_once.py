@@ -256,7 +256,7 @@ def test_windows_charged_under_another_name_are_not_charged_again_without_an_ord
     renamed = building(door("door-2"), office())
     accept(late_comer, renamed, where, key)
     before = entries(where)
-    with pytest.raises(UsageError, match=r"as release 'door'; --attempt 2 --release NAME orders a second release"):
+    with pytest.raises(UsageError, match=r"as release 'door'; --attempt 2 --release NAME orders another release"):
         backfill((late_comer, renamed), where, key, earlier=[PLAIN])
     assert entries(where) == before
     made = backfill((late_comer, renamed), where, key, attempt=2, names=["door-2"], earlier=[PLAIN])

@@ -65,10 +65,32 @@ def test_the_document_writes_out_every_default() -> None:
     assert policy.document().decode() == DOCUMENT.replace("VERSION", policy.version)
 
 
+DAYS = 'day_starts = "04:00"\ncontribution = "8h"'
+BY_DAY = """
+[[release]]
+name = "by-day"
+query = "count"
+mechanism = "filter"
+noise = "gaussian"
+unit = "device_day"
+epsilon = { public = "2", facilities = "4" }
+levels = ["floor", "building"]
+shares = { floor = "0.5", building = "0.5" }
+"""
+
+
 @pytest.mark.parametrize(
     "text",
-    [SMALL, policy_text(), policy_text(site="max_devices = 200000\n"), simulated_policy(simulate(SimulatorConfig()))],
-    ids=["small", "building", "a default written out", "example"],
+    [
+        SMALL,
+        policy_text(),
+        policy_text(site="max_devices = 200000\n"),
+        simulated_policy(simulate(SimulatorConfig())),
+        policy_text(BY_DAY, site=DAYS),
+        policy_text(BY_DAY + 'delta = "1e-5"\n', site=DAYS),
+        policy_text(BY_DAY.replace("gaussian", "laplace"), site=DAYS),
+    ],
+    ids=["small", "building", "a default written out", "example", "day", "day with delta", "day with laplace"],
 )
 def test_a_policy_is_the_same_when_read_back_from_its_document(text: Any) -> None:
     policy = load_policy(text)
