@@ -21,7 +21,6 @@ from stream.records import DAY, Micros, PrivacyDay
 KEPT_DAYS = 2
 """Days whose payment is remembered: the one at hand, and the one before where zones of time have changed."""
 
-
 ELSEWHERE = "elsewhere"
 """Stands for the terms of a day that was paid for a recording: no terms are equal to it."""
 
@@ -38,28 +37,31 @@ class Standing(Enum):
 class PaidDays:
     """The latest days for which each release was paid."""
 
-    terms: dict[str, dict[Micros, tuple[Micros, str]]] = field(default_factory=dict)
-    """Release -> start of a day -> its end, and the digest of the terms on which it was paid."""
+    terms: dict[str, dict[PrivacyDay, str]] = field(default_factory=dict)
+    """Release -> day -> digest of the terms on which it was paid."""
 
     def standing(self, release: str, day: PrivacyDay, terms: str) -> Standing:
-        """Return how a release stands to a day; days that overlap it, of another time zone or start, are looked at."""
-        for start, (end, paid) in self.terms.get(release, {}).items():
-            if start < day.end and day.start < end:
-                return Standing.PAID if (start, end, paid) == (day.start, day.end, terms) else Standing.OTHERWISE
+        """Return how a release stands to a day.
+
+        Days that overlap it are looked at, and those of its number, by which the account knows a day: of another time
+        zone, or another start, they need not be the same.
+        """
+        for other, paid in self.terms.get(release, {}).items():
+            if other.number == day.number or (other.start < day.end and day.start < other.end):
+                return Standing.PAID if (other, paid) == (day, terms) else Standing.OTHERWISE
         return Standing.UNPAID
 
     def pay(self, release: str, day: PrivacyDay, terms: str) -> None:
         """Remember that a day was paid for, and let go of days long over."""
         held = self.terms.get(release, {})
-        kept = {start: paid for start, paid in held.items() if paid[0] > day.start - KEPT_DAYS * DAY}
-        self.terms[release] = kept | {day.start: (day.end, terms)}
+        kept = {other: paid for other, paid in held.items() if other.end > day.start - KEPT_DAYS * DAY}
+        self.terms[release] = kept | {day: terms}
 
     def close_to_others(self, late: PaidDays) -> None:
         """Take note of days that something else has paid for, whose price buys no other run of the counters."""
         for release, held in late.terms.items():
-            own = self.terms.setdefault(release, {})
-            for start, (end, _) in held.items():
-                own.setdefault(start, (end, ELSEWHERE))
+            own = self.terms.get(release, {})
+            self.terms[release] = own | {day: ELSEWHERE for day in held if day not in own}
 
 
 def terms_digest(policy: Policy, release: CountRelease, site: str) -> str:
@@ -71,14 +73,13 @@ def terms_digest(policy: Policy, release: CountRelease, site: str) -> str:
     return hashlib.sha256(orjson.dumps(terms, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
-def encode_paid(days: PaidDays) -> dict[str, list[tuple[Micros, Micros, str]]]:
+def encode_paid(days: PaidDays) -> dict[str, list[tuple[int, Micros, Micros, str]]]:
     """Return the JSON form."""
     return {
-        release: [(start, end, terms) for start, (end, terms) in sorted(held.items())]
-        for release, held in sorted(days.terms.items())
+        release: [(*day, terms) for day, terms in sorted(held.items())] for release, held in sorted(days.terms.items())
     }
 
 
-def decode_paid(data: Mapping[str, Iterable[tuple[Micros, Micros, str]]]) -> PaidDays:
+def decode_paid(data: Mapping[str, Iterable[tuple[int, Micros, Micros, str]]]) -> PaidDays:
     """Return the days of their JSON form."""
-    return PaidDays({release: {start: (end, terms) for start, end, terms in rows} for release, rows in data.items()})
+    return PaidDays({release: {PrivacyDay(*day): terms for *day, terms in rows} for release, rows in data.items()})

@@ -15,7 +15,7 @@ from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_day import PrivacyDays
-from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, Published, Spent
+from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWindow, PrivacyDay, Published, Spent
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_time
@@ -250,3 +250,26 @@ def test_a_policy_with_days_is_the_same_when_read_back_from_its_document() -> No
     """The books keep it so: the account of a month reads it again."""
     made = policy()
     assert Policy.from_document(made.document()) == made
+
+
+def test_no_two_days_of_one_number_are_paid_whatever_time_zone_their_dates_are_of() -> None:
+    """Tokyo's third of March is over when that of Los Angeles begins; the account knows a day by its date."""
+    tokyo, angeles = (
+        SITE.replace("America/Los_Angeles", zone).replace("04:00", begins)
+        for zone, begins in (("Asia/Tokyo", "00:00"), ("America/Los_Angeles", "08:00"))
+    )
+    old, new = (Releases(policy(site=site), "dbh", KEYS) for site in (tokyo, angeles))
+    before, after = PrivacyDays("00:00", "Asia/Tokyo"), PrivacyDays("08:00", "America/Los_Angeles")
+    first, second = before.at(FOUR), after.at(FOUR + 5 * HOUR)
+    assert (first.number, first.end <= second.start) == (second.number, True)
+    paid, _, _, state = released([window_of(first.end, first)], old)
+    state = new.adopt(old.encode(state), {})
+    waiting, _, _, state = released([window_of(second.start + TICK, second)], new, state)
+    third = after.at(second.end + TICK)
+    begun, _, _, _ = released([window_of(third.start + TICK, third)], new, state)
+    assert (spends(paid), spends(begun)) == (["2"], ["2"])
+    assert {record["reason"] for record in waiting} == {"waiting"}
+
+
+def window_of(end: Micros, day: PrivacyDay) -> OccupancyWindow:
+    return OccupancyWindow("dbh", end, (9, 9), Fraction(1), day, (5, 3))
