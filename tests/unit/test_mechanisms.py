@@ -48,7 +48,7 @@ def test_a_policy_may_name_what_is_declared_and_nothing_else() -> None:
 def test_questions_about_declarations_are_answered_in_the_order_of_the_registry() -> None:
     assert names_where("pays_for_w") == ("uniform", "sample", "ba")
     assert names_where("carries") == ("sample", "ba")
-    assert names_where("levels") == ("laplace", "pegasus")
+    assert names_where("levels") == ("laplace", "pegasus", "filter")
 
 
 def test_whoever_reads_a_mechanism_that_is_not_declared_refuses() -> None:
