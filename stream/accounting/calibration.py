@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -53,6 +54,12 @@ def calibrate(
         UsageError: an argument is outside its range, or the noise would be too wide to lay out.
     """
     _check(epsilon, delta, ticks, share)
+    return _smallest(epsilon, delta, ticks) / share
+
+
+@lru_cache(maxsize=256)
+def _smallest(epsilon: Decimal | Fraction | float, delta: Decimal | Fraction | float, ticks: int) -> Fraction:
+    """Return sigma² of the grid; every policy that is read, and every site, asks for the same ones."""
     least = _first_guess(float(epsilon), Decimal(str(float(delta))), ticks)
     while not _keeps(least, epsilon, delta, ticks):
         least += STRIDE
@@ -60,7 +67,7 @@ def calibrate(
     while least > 0 and _keeps(least, epsilon, delta, ticks):
         least, most = max(0, least - STRIDE), least
     found = bisect_left(range(least, most), True, key=lambda index: _keeps(index, epsilon, delta, ticks))
-    return grid_variance(least + found) / share
+    return grid_variance(least + found)
 
 
 def likely_loss(variances: Sequence[Fraction], cells: int, probability: Fraction, group: int = 1) -> Fraction:
