@@ -110,9 +110,13 @@ def _refuse_unfound(after: str | None) -> None:
 
 
 def _place(record: Release) -> tuple[int, str, bool, str]:
-    """Return where a record stands: window, site, attributes before counts, release."""
+    """Return where a record stands: window (of revised values the one with which they came), site, attributes before
+    counts, release."""
     try:
-        return parse_time(record["window_end"]), record["site"], "attribute" not in record, record["release"]
+        came = parse_time(record["window_end"])
+        if "lag" in record:
+            came += record["lag"] * (came - parse_time(record["window_start"]))
+        return came, record["site"], "attribute" not in record, record["release"]
     except (KeyError, TypeError, ValueError):
         msg = "record: must be a private release, has no window, site or release"
         raise DataError(msg) from None

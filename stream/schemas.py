@@ -217,6 +217,9 @@ class CountRecord(_Record):
     levels_half_width_95: Levels | None = None
     levels_noise_scale: LevelScales | None = None
     """Of levels that are filtered, or paid by the day, each with noise of its own; others do not have this field."""
+    revises: str = ""
+    lag: int = 0
+    """Of revised values whose record said them first, and how many windows ago; others do not have these fields."""
     coverage: float
     policy_version: str
     laboratory: bool
@@ -293,6 +296,5 @@ def parse_record(value: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         record = None
     if not isinstance(record, dict):
-        msg = "record: must be a JSON object"
-        raise DataError(msg)
+        raise DataError("record: must be a JSON object")
     return record

@@ -40,6 +40,7 @@ from connectors.simulation.send import send_schedule
 from connectors.simulation.traps import trap_schedule
 from stream.errors import UsageError
 from stream.pipeline import Options
+from stream.policy.count_release import Span
 from stream.policy.mechanisms import MECHANISMS
 from stream.records import Micros, NoiseKind
 from stream.simulator.events import SimulatorConfig
@@ -190,18 +191,23 @@ def replay(
     help="The filter's largest count.  [default: the largest noisy one]",
 )
 @click.option("--timezone", default="UTC", show_default=True, help="Of the filter's calendar.")
+@click.option(
+    "--revise", type=click.Choice(["1h", "1d"]), help="Values as they are known an hour after their hour, or day."
+)
 @key_option
 @click.option("--out", type=NEW_FILE, required=True)
 @json_option
 def release(
     counts: Path, *, mechanism: str, smoother: str, calendar: bool, epsilon: str, noise: NoiseKind, unit: str,
-    ticks: int | None, delta: str | None, max_count: int | None, timezone: str, key_file: Path, out: Path,
-    as_json: bool,
+    ticks: int | None, delta: str | None, max_count: int | None, timezone: str, revise: Span | None, key_file: Path,
+    out: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Release a table COUNTS (columns time, zone, count) privately into OUT (time, zone, value, half_width).
 
     For research on recorded counts: takes a laboratory key only, and keeps no ledger. With --unit device_day the counts
-    must be such that one device is in at most --ticks of them a day: nothing here can bound that.
+    must be such that one device is in at most --ticks of them a day: nothing here can bound that. With --revise the
+    filter's values are those that are known when what comes after them is too, at no further cost; the last times have
+    less behind them.
 
     \b
     tacet release counts.csv --mechanism filter --noise gaussian --unit device_day --ticks 96 \\
@@ -210,7 +216,7 @@ def release(
     law = noise_of_table(Price(mechanism, epsilon, noise, unit, ticks, delta))
     keys = keyfile.laboratory_keys(key_file)
     with progress("rows released") as tick:
-        how = TableRelease(mechanism, law, smoother, calendar, max_count, timezone)
+        how = TableRelease(mechanism, law, smoother, calendar, max_count, timezone, revise)
         made = release_file(counts, out, keys, how, tick)
     if as_json:
         report: dict[str, Any] = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}

@@ -35,6 +35,7 @@ from stream.policy.refusals import shown
 from stream.records import Micros
 from stream.release.noise_laws import check_noise
 from stream.release.promises import check_attribute_logic, check_knowledge, check_promises
+from stream.release.revision_plan import check_revisions
 from stream.schemas import parse_time
 from stream.settings import Settings
 
@@ -160,6 +161,7 @@ def read_policy(path: Path) -> Policy:
     check_promises(policy, str(path))
     check_attribute_logic(policy, str(path))
     check_knowledge(policy, str(path))
+    check_revisions(policy, str(path))
     return policy
 
 

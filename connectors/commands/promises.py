@@ -115,6 +115,16 @@ def _budgets(policy: Policy) -> Iterator[Table | str]:
     for release in releases:
         if len(set(release.epsilon.values())) < len(release.epsilon) and (release.daily_budget or release.w_budget):
             yield f"{release.name}: audiences of equal epsilon get a window all together or not at all.\n"
+    for release in releases:
+        if release.revise:
+            when = " and ".join(_REVISED[span] for span in release.revise)
+            yield (
+                f"{release.name}: revised {when}, on {release.revised_name}: at no further cost, since each audience's "
+                "are made of its own noisy values.\n"
+            )
+
+
+_REVISED = {"1h": "an hour after each hour", "1d": "when each day is over"}
 
 
 def _with_w(release: CountRelease) -> str:

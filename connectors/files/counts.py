@@ -20,12 +20,15 @@ from connectors.files.text_rows import Tally, csv_rows, instants, lines_of, name
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
+from stream.mechanisms.blocks import BlockOf, block_of_hour, blocks_of_days
 from stream.mechanisms.contract import Parameters
-from stream.mechanisms.counts import Naming, mechanism_of, release_counts
+from stream.mechanisms.counts import Naming, mechanism_of, release_counts, revised_counts
 from stream.mechanisms.filter import LARGEST_CAPACITY
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter
+from stream.policy.count_release import Span
 from stream.policy.mechanisms import mechanism_named
+from stream.policy.privacy_day import PrivacyDays
 from stream.records import MINUTE, Micros
 from stream.schemas import rfc3339
 
@@ -81,6 +84,8 @@ class TableRelease:
     """Where the filter's grid ends; None: at each zone's largest *noisy* value, so that no true one sizes it."""
     timezone: str
     """Of times without an offset."""
+    revise: Span | None = None
+    """Of values that are asked for as they are known an hour after their hour, or when their day is over."""
 
 
 def release_file(
@@ -100,9 +105,19 @@ def release_file(
     else:
         largest = [how.max_count or 1] * len(table.zones)
     stage = mechanism_of(mechanism, Parameters(how.noise, tuple(largest), how.smoother, how.calendar))
-    values, widths = release_counts(stage, naming, table.times, table.counts, progress)
+    if how.revise is None:
+        values, widths = release_counts(stage, naming, table.times, table.counts, progress)
+    else:
+        values, widths = revised_counts(
+            stage, naming, table.times, table.counts, _block_of(how.revise, how.timezone), progress
+        )
     _write(out, table, values, widths)
     return Made(table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table))
+
+
+def _block_of(span: Span, timezone: str) -> BlockOf:
+    """Return which times are revised together: those of an hour, or of a local day."""
+    return block_of_hour if span == "1h" else blocks_of_days(PrivacyDays("00:00", timezone))
 
 
 def _largest(naming: Naming, table: Table, noise: NoiseParameter) -> list[int]:

@@ -71,7 +71,7 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
 
 
 def topic_names(policy: Policy) -> list[str]:
-    """Return every topic that a policy's sites, releases and queries need."""
+    """Return every topic that a policy's sites, releases, queries and revisions need."""
     private = [
         private_topic(reader, name) for r in policy.release for name in _published(r) for reader in audiences_of(r)
     ]
@@ -85,8 +85,7 @@ def result_topics(existing: Iterable[str], policies: Iterable[Policy]) -> tuple[
 
 
 def _published(release: Release) -> list[str]:
-    queries = release.queries if isinstance(release, CountRelease) else ()
-    return [release.name, *(query.name for query in queries)]
+    return [*release.published_names] if isinstance(release, CountRelease) else [release.name]
 
 
 def refuse_missing(existing: Iterable[str], policy: Policy) -> None:

@@ -5,9 +5,12 @@ A mechanism is handed its noise instead of drawing it, because all audiences of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from stream.errors import UsageError
+from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import Groups
 from stream.mechanisms.labels import Context
@@ -44,6 +47,15 @@ class Values(NamedTuple):
     """PeGaSus' last groups, in noisy values: what its window sums are made of."""
     noise: NoiseParameter | None = None
     """The law of the noise in these values, where that is not the mechanism's in every window."""
+    noisy: Ints | None = None
+    """Counts with noise, of a mechanism whose values may be revised: all that they are made of."""
+
+
+def noisy_of(values: Values) -> Ints:
+    """Return the noisy values of a mechanism whose values may be revised; UsageError where it gives none."""
+    if values.noisy is None:
+        raise UsageError("mechanism must give the noisy values that its values are made of, where these are revised")
+    return values.noisy
 
 
 class CountMechanism(Operator[Any, TickInput, Values], Protocol):
@@ -59,6 +71,32 @@ class CountMechanism(Operator[Any, TickInput, Values], Protocol):
 
     def pause(self, state: Any) -> Any:
         """Return the state to go on with after a window that is not released, or into the next key day."""
+
+
+@runtime_checkable
+class Revisable(CountMechanism, Protocol):
+    """A mechanism of filters, which can say of a window more when those behind it are known."""
+
+    @property
+    def filters(self) -> tuple[RegimeFilter, ...]:
+        """Its filters."""
+
+    def states(self, state: Any) -> tuple[FilterState, ...]:
+        """Return the state of each filter."""
+
+    def smooth(
+        self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
+    ) -> tuple[tuple[FilterState, ...], list[Values]]:
+        """Return what the first windows of a stream are estimated to have been, given all of it.
+
+        Args:
+            states: of each filter, before the first window.
+            items: the noisy values of each window (``Values.noisy``), in order, at least one.
+            final: how many windows from the first on are asked for.
+
+        Returns:
+            The filters' states after these windows, and what may be published of each.
+        """
 
 
 class Parameters(NamedTuple):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.contract import CountMechanism, Parameters, TickInput
+from stream.mechanisms.blocks import BlockOf, Passed, Revised, Revision, window_of
+from stream.mechanisms.contract import CountMechanism, Parameters, Revisable, TickInput, Values, noisy_of
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import laplace_noise, noise_chain
 from stream.mechanisms.smoothers import SMOOTHERS
-from stream.policy.mechanisms import mechanism_named
+from stream.policy.mechanisms import mechanism_named, names_where
 from stream.records import DAY, MINUTE, Micros
 
 
@@ -101,16 +102,62 @@ def release_counts(
     Raises:
         UsageError: shapes do not fit, times do not ascend, or a count is negative.
     """
-    _check(naming, times, counts)
     values, widths = np.zeros_like(counts), np.zeros_like(counts)
-    state, key_day = mechanism.initial(), None
-    for row, end in enumerate(int(time) for time in times):
-        if key_day != naming.key_day(end):
-            state, key_day = mechanism.pause(state), naming.key_day(end)
-        state, [(values[row], widths[row], *_)] = mechanism.step(state, naming.input_of(mechanism, end, counts[row]))
+    for row, (_, made) in enumerate(_windows(mechanism, naming, times, counts)):
+        values[row], widths[row] = made.values, made.half_width
         if progress is not None:
             progress(row + 1)
     return values, widths
+
+
+def revised_counts(
+    mechanism: CountMechanism,
+    naming: Naming,
+    times: Ints,
+    counts: Ints,
+    block_of: BlockOf,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Ints, Ints]:
+    """Return (values, half widths) of a table as the stream form gives them once they have been revised.
+
+    The last windows, which a stream would not have come to yet, are revised by what there is.
+
+    Args:
+        mechanism: as for :func:`release_counts`.
+        naming: likewise.
+        times: likewise.
+        counts: likewise.
+        block_of: which windows are revised together, and when.
+        progress: called with how many windows are done.
+
+    Raises:
+        UsageError: as for :func:`release_counts`, or the mechanism's values cannot be revised.
+    """
+    if not isinstance(mechanism, Revisable):
+        raise UsageError(f"revise must go with {' or '.join(names_where('revisable'))}")
+    stage = Revision(mechanism, block_of)
+    held, made = stage.initial(), list[Revised]()
+    for row, (before, fresh) in enumerate(_windows(mechanism, naming, times, counts)):
+        end = int(times[row])
+        window = window_of(end, Fraction(1), noisy_of(fresh), naming.slot(end))
+        held, due = stage.step(held, Passed(end, window, before))
+        made += due
+        if progress is not None:
+            progress(row + 1)
+    revised = [each.values for each in (*made, *stage.finish(held))]
+    return np.array([v.values for v in revised]), np.array([v.half_width for v in revised])
+
+
+def _windows(mechanism: CountMechanism, naming: Naming, times: Ints, counts: Ints) -> Iterator[tuple[Any, Values]]:
+    """Yield of each window the mechanism's state before it, and what may be published of it."""
+    _check(naming, times, counts)
+    state, key_day = mechanism.initial(), None
+    for end, row in zip((int(time) for time in times), counts, strict=True):
+        if key_day != naming.key_day(end):
+            state, key_day = mechanism.pause(state), naming.key_day(end)
+        before = state
+        state, [made] = mechanism.step(before, naming.input_of(mechanism, end, row))
+        yield before, made
 
 
 def _check(naming: Naming, times: Ints, counts: Ints) -> None:

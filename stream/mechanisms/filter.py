@@ -105,8 +105,11 @@ class RegimeFilter:
 
     def _ignorant(self, capacity: int, zones: int) -> Cells:
         each = stationary() / ((capacity + 1) * self._copies)
-        shape = (REGIMES, capacity + 1, self._copies, zones)
-        return np.broadcast_to(each[:, None, None, None], shape).astype(np.float32)
+        return np.broadcast_to(each[:, None, None, None], self.shape(capacity, zones)).astype(np.float32)
+
+    def shape(self, capacity: int, zones: int) -> tuple[int, int, int, int]:
+        """Return the shape of P of so many zones of one capacity."""
+        return REGIMES, capacity + 1, self._copies, zones
 
     @property
     def _copies(self) -> int:
@@ -189,21 +192,32 @@ def _switch(p: Cells) -> Cells:
 
 
 def _move(q: Cells) -> Cells:
-    """Return F + B - X: X = v Q, F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1).
+    """Return F + B - X: X = v Q, F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1)."""
+    kernel = kernels(q.shape[1] - 1)
+    x = np.maximum(q * kernel.norm[:, :, None, None].astype(np.float32), LEAST_CELL)
+    return spread(x, kernel.factors, kernel.reach)
+
+
+def spread(x: Cells, factors: Cells, reach: Cells) -> Cells:
+    """Return what every count has when each hands on a share of what it has to the next, up and down.
 
     Both recursions run together, the second over the grid turned round. The grid is cut into about √C
     blocks: first every block runs for itself, then each takes over what the one before it ends with.
+
+    Args:
+        x: shape [16, C+1, copies, zones].
+        factors: the share that comes from the count before, in the form of ``Kernels.factors``.
+        reach: their products, likewise.
     """
-    kernel, cells = kernels(q.shape[1] - 1), q.shape[1]
-    x = np.maximum(q * kernel.norm[:, :, None, None].astype(np.float32), LEAST_CELL)
-    blocks = np.zeros((*kernel.factors.shape[:3], 2, *q.shape[2:]), np.float32)
-    both = blocks.reshape(REGIMES, -1, 2, *q.shape[2:])
+    cells = x.shape[1]
+    blocks = np.zeros((*factors.shape[:3], 2, *x.shape[2:]), np.float32)
+    both = blocks.reshape(REGIMES, -1, 2, *x.shape[2:])
     both[:, :cells, 0], both[:, :cells, 1] = x, x[:, ::-1]
     step = np.empty_like(blocks[:, :, 0])
     for i in range(1, blocks.shape[2]):
-        blocks[:, :, i] += np.multiply(kernel.factors[:, :, i], blocks[:, :, i - 1], out=step)
+        blocks[:, :, i] += np.multiply(factors[:, :, i], blocks[:, :, i - 1], out=step)
     for b in range(1, blocks.shape[1]):
-        blocks[:, b] += kernel.reach[:, b] * blocks[:, b - 1, -1:]
+        blocks[:, b] += reach[:, b] * blocks[:, b - 1, -1:]
     return np.asarray(both[:, :cells, 0] + both[:, cells - 1 :: -1, 1] - x)
 
 

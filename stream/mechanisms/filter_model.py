@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,6 +91,15 @@ def arrivals() -> list[list[tuple[int, float]]]:
     return [[(k, float(share * p)) for (k, to), p in sorted(moves().items()) if to == end] for end in range(REGIMES)]
 
 
+@lru_cache(maxsize=1)
+def departures() -> list[list[tuple[int, float]]]:
+    """Return, for each regime, where the learnt part of A leads from it: [(to, probability)], ascending."""
+    share = 1 - _ANYWHERE
+    return [
+        [(to, float(share * p)) for (k, to), p in sorted(moves().items()) if k == start] for start in range(REGIMES)
+    ]
+
+
 EVEN_SHARE = float(_ANYWHERE / REGIMES)
 
 
@@ -143,6 +153,24 @@ def kernels(capacity: int) -> Kernels:
     factors = _blocks(up, down)
     reach = np.multiply.accumulate(factors, axis=2)
     return Kernels(up, down, 1 / (1 + reach_up + reach_down), as_factors(factors), as_factors(reach))
+
+
+class BackKernels(NamedTuple):
+    """How weights of counts are handed back to where the counts may have come from, for one capacity."""
+
+    factors: Cells
+    """In the form of ``Kernels.factors``: d(z-1) along the grid, u(z+1) against it."""
+    reach: Cells
+
+
+@lru_cache(maxsize=256)
+def back_kernels(capacity: int) -> BackKernels:
+    """Return the kernels of the grid 0 … capacity turned round: from where a count goes to, to where it was."""
+    kernel = kernels(capacity)
+    from_above, from_below = np.zeros_like(kernel.up), np.zeros_like(kernel.down)
+    from_above[:, :-1], from_below[:, 1:] = kernel.up[:, 1:], kernel.down[:, :-1]
+    factors = _blocks(from_below, from_above)
+    return BackKernels(as_factors(factors), as_factors(np.multiply.accumulate(factors, axis=2)))
 
 
 def _blocks(up: Floats, down: Floats) -> Floats:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stream.mechanisms.contract import Parameters, TickInput, Values
-from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter import Estimate, FilterItem, FilterState, RegimeFilter
 from stream.mechanisms.parameter import NoiseParameter
+from stream.mechanisms.revision import smooth
 from stream.mechanisms.smoothers import whole
 from stream.schemas import HalfWidthKind
 
@@ -29,8 +31,26 @@ class Filtered:
 
     def step(self, state: FilterState, item: TickInput) -> tuple[FilterState, list[Values]]:
         """Add the noise, filter it."""
-        after, [estimate] = self.filter.step(state, FilterItem(item.counts + item.noise, item.slot))
-        return after, [Values(estimate.median, estimate.half_width, whole(estimate.median))]
+        noisy = item.counts + item.noise
+        after, [estimate] = self.filter.step(state, FilterItem(noisy, item.slot))
+        return after, [_values(estimate)._replace(noisy=noisy)]
+
+    @property
+    def filters(self) -> tuple[RegimeFilter, ...]:
+        """The filter, alone."""
+        return (self.filter,)
+
+    def states(self, state: FilterState) -> tuple[FilterState, ...]:
+        """Return the filter's state, alone."""
+        return (state,)
+
+    def smooth(
+        self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
+    ) -> tuple[tuple[FilterState, ...], list[Values]]:
+        """Revise the first windows by all of them."""
+        (state,) = states
+        after, estimates = smooth(self.filter, state, items, final)
+        return (after,), [_values(estimate) for estimate in estimates]
 
     def pause(self, state: FilterState) -> FilterState:
         """Return the state as it is: it never read a true count."""
@@ -43,6 +63,10 @@ class Filtered:
     def decode(self, data: bytes) -> FilterState:
         """Return the filter's state."""
         return self.filter.decode(data)
+
+
+def _values(estimate: Estimate) -> Values:
+    return Values(estimate.median, estimate.half_width, whole(estimate.median))
 
 
 def filtered(parameters: Parameters) -> Filtered:

@@ -15,6 +15,7 @@ is more; how often the truth lies within it is measured. All of it is post-proce
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -28,6 +29,7 @@ from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter, noise_chain
+from stream.mechanisms.revision import smooth
 from stream.mechanisms.smoothers import whole
 from stream.schemas import HalfWidthKind
 
@@ -87,7 +89,24 @@ class MeasuredTree:
             level, [estimate] = filtered.step(held, FilterItem(noisy[here], item.slot))
             after.append(level)
             medians[here], widths[here] = estimate.median, estimate.half_width
-        return tuple(after), [self._adding_up(medians, widths)]
+        return tuple(after), [self._adding_up(medians, widths)._replace(noisy=noisy)]
+
+    def states(self, state: tuple[FilterState, ...]) -> tuple[FilterState, ...]:
+        """Return the state of each level's filter."""
+        return state
+
+    def smooth(
+        self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
+    ) -> tuple[tuple[FilterState, ...], list[Values]]:
+        """Revise the first windows by all of them, each level for itself, and make the levels add up."""
+        after, medians = [], np.zeros((final, self.tree.nodes), np.int64)
+        widths = np.zeros_like(medians)
+        for filtered, held, here in zip(self.filters, states, self.tree.levels, strict=True):
+            level, estimates = smooth(filtered, held, [FilterItem(i.noisy[here], i.slot) for i in items], final)
+            after.append(level)
+            medians[:, here] = [estimate.median for estimate in estimates]
+            widths[:, here] = [estimate.half_width for estimate in estimates]
+        return tuple(after), [self._adding_up(*each) for each in zip(medians, widths, strict=True)]
 
     def noisy(self, item: TickInput) -> Ints:
         """Return the counts of all nodes, each with the noise of its level's own chain."""

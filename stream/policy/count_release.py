@@ -42,6 +42,15 @@ LEVELS: tuple[Level, ...] = ("zone", "floor", "building")
 """Leaves first."""
 
 
+Span = Literal["1h", "1d"]
+"""Windows that are revised together."""
+
+
+def _listed(spans: object) -> object:
+    """Return a list of spans, of which one may be written without brackets."""
+    return (spans,) if isinstance(spans, str) else spans
+
+
 def _by_name(mechanism: object) -> object:
     """Return the name that records bear: ``plain`` says ``laplace`` where the noise is another."""
     return ALIASES.get(mechanism, mechanism) if isinstance(mechanism, str) else mechanism
@@ -102,6 +111,8 @@ class CountRelease(Frozen):
     w: Annotated[int, Field(ge=2, le=LONGEST_W, strict=True)] | None = None
     """Windows that epsilon pays for, with uniform, sample and ba."""
     queries: tuple[Query, ...] = ()
+    revise: Annotated[tuple[Span, ...], BeforeValidator(_listed)] = ()
+    """When values are published once more, better known: an hour after their hour, when their day is over, or both."""
     epsilon: dict[Name, Epsilon] = Field(min_length=1)
     daily_budget: dict[Name, Spend] = Field(default={})
     """Per audience, for each ``refresh`` of UTC days."""
@@ -141,6 +152,16 @@ class CountRelease(Frozen):
     def declared(self) -> Mechanism:
         """What the release's mechanism declares."""
         return MECHANISMS[self.mechanism]
+
+    @property
+    def revised_name(self) -> str:
+        """The name under which revised values are published."""
+        return f"{self.name}-revised"
+
+    @property
+    def published_names(self) -> tuple[str, ...]:
+        """Every name under which something is published, each with a private topic of its own."""
+        return (self.name, *([self.revised_name] if self.revise else []), *(query.name for query in self.queries))
 
     @property
     def by_day(self) -> bool:
@@ -215,6 +236,11 @@ def _check_mechanism(release: CountRelease) -> None:
             + ", ".join(release.levels),
         ),
         ("zone" in release.levels or not release.queries, "queries must go with levels that include 'zone'"),
+        (
+            not release.revise or declared.revisable,
+            f"revise must go with {_worded(names_where('revisable'), 'or')}, got {release.mechanism}",
+        ),
+        (len(set(release.revise)) == len(release.revise), "revise must name '1h' and '1d' once each"),
         (release.prune is None or declared.prunes, f"prune must not go with {release.mechanism}"),
         (release.prune is None or len(release.shares) > 1, "prune must go with shares of two levels or more"),
         (release.prune is None or audiences == 1, f"prune must have one audience, got {audiences}"),

@@ -159,9 +159,7 @@ def _in_order(table: dict[str, object]) -> object:
 
 def _names(releases: Iterable[Release]) -> Iterator[str]:
     for release in releases:
-        yield release.name
-        if isinstance(release, CountRelease):
-            yield from (query.name for query in release.queries)
+        yield from release.published_names if isinstance(release, CountRelease) else (release.name,)
 
 
 MOST_NAMES = 60

@@ -82,6 +82,8 @@ class Mechanism:
     noise has no pure epsilon, and only a release that is paid by the day may have it."""
     levels: bool = False
     """Whether it can measure zones, floors and building at shares of epsilon."""
+    revisable: bool = False
+    """Whether its values may be revised when later windows are known: they are made of noisy values only."""
     by_day: bool = False
     """Whether a device's whole day may pay for it: what it publishes of a window reads that window's noisy counts and
     what was published before, and no other true count."""
@@ -152,6 +154,7 @@ MECHANISMS: dict[str, Mechanism] = {
         noises=("laplace", "gaussian"),
         levels=True,
         largest_count=LARGEST_STATE,
+        revisable=True,
         by_day=True,
     ),
     "uniform": Mechanism(

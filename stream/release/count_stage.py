@@ -6,7 +6,8 @@ For each count release of a window, in the order of the policy:
 2. one noise chain over the epsilons of those who pay (PeGaSus' perturber: four fifths of them);
 3. each distinct epsilon has its own post-processing state (grouper or filter); audiences of equal epsilon
    share the value;
-4. one ledger entry and one record per audience.
+4. one ledger entry and one record per audience;
+5. questions about these values, and revisions of earlier ones, each with records of its own, free.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stream.release.carried import Owner
 from stream.release.count_plan import CountPlan
 from stream.release.issuer import Issuer
 from stream.release.query_plan import QueryPlan
+from stream.release.revision_plan import RevisionPlan
 from stream.release.state import ReleaseState
 from stream.release.verdicts import Judge, Verdict, Verdicts
 from stream.schemas import private_topic
@@ -46,6 +48,11 @@ class CountReleases:
         self._judge = Judge(policy, issuer)
         self._plans = plans
         self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in plans}
+        site = policy.site[issuer.site]
+        self._revisions = {
+            plan.release.name: [RevisionPlan(plan, span, site, issuer) for span in plan.release.revise]
+            for plan in plans
+        }
 
     def window(self, state: ReleaseState, window: OccupancyWindow) -> Iterator[Published | CountCharge]:
         """Release one window; a window at or before the latest that was released is left alone."""
@@ -62,6 +69,12 @@ class CountReleases:
         for plan in self._plans:
             yield from self._count_release(state, plan, window, key_day)
 
+    def finish(self, state: ReleaseState) -> Iterator[Published]:
+        """Revise what has not been revised yet, where no window comes any more."""
+        for plan in self._plans:
+            for revision in self._revisions[plan.release.name]:
+                yield from revision.finish(state.smoothing)
+
     def note_coverage(self, state: ReleaseState, window: OccupancyWindow) -> None:
         """Take a window's coverage into that of its local day."""
         day = (EPOCH + timedelta(microseconds=window.window_end)).astimezone(self._timezone).date().isoformat()
@@ -74,6 +87,7 @@ class CountReleases:
         verdicts = self._judge.verdicts(state, plan, window)
         paying = {release.epsilon[name] for name, verdict in verdicts.items() if verdict.reason is None}
         counts = plan.counts(window)
+        before = dict(state.smoothing)
         made = self._perturb(state, plan, window, counts, paying)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
@@ -89,6 +103,8 @@ class CountReleases:
             yield self._charged(state, plan, window, audience, verdict)
         for query in self._queries[release.name]:
             yield from self._answers(state, query, window, made, verdicts)
+        for revision in self._revisions[release.name]:
+            yield from revision.window(state.smoothing, before, window, made)
 
     def _charged(
         self, state: ReleaseState, plan: CountPlan, window: OccupancyWindow, audience: str, verdict: Verdict
@@ -166,6 +182,8 @@ class CountReleases:
         for plan in self._plans:
             for query in self._queries[plan.release.name]:
                 operators |= {query.state_name(epsilon): query.stage for epsilon in plan.mechanisms}
+            for revision in self._revisions[plan.release.name]:
+                operators |= revision.stages
         return operators
 
     def owners(self) -> dict[str, Owner]:

@@ -83,6 +83,10 @@ class LateReleases:
         state.paid.close_to_others(aside.paid)
         return published
 
+    def finish(self, aside: ReleaseState) -> list[Published]:
+        """Return the revised values of late windows behind which nothing comes any more."""
+        return list(self._counts.finish(aside))
+
     def note_coverage(self, aside: ReleaseState, window: OccupancyWindow) -> None:
         """Take the coverage of a window that is not released into that of its local day."""
         self._counts.note_coverage(aside, window)
@@ -162,17 +166,17 @@ class LateReleases:
 
     def ids(self, item: OccupancyWindow | DayClosed) -> list[str]:
         """Return the release ids of an item's records."""
-        return [name for name, _, _ in self._named(item)] + self._answers_to(item)
+        free = [*self._free(rfc3339(item.window_end))] if isinstance(item, OccupancyWindow) else []
+        return [name for name, _, _ in self._named(item)] + free
 
-    def _answers_to(self, item: OccupancyWindow | DayClosed) -> list[str]:
-        end = rfc3339(item.window_end)
-        return [
-            str(ReleaseId(self._issuer.site, query.name, audience, end, self._issuer.attempt))
-            for plan in self._plans
-            for query in plan.release.queries
-            for audience in audiences_of(plan.release)
-            if isinstance(item, OccupancyWindow)
-        ]
+    def _free(self, end: str) -> Iterator[str]:
+        """Yield the release ids of what is answered from a window's values, and of what revises them."""
+        for release in (plan.release for plan in self._plans):
+            named = [(query.name, end) for query in release.queries]
+            named += [(release.revised_name, f"{end}/{span}") for span in release.revise]
+            for name, where in named:
+                for audience in audiences_of(release):
+                    yield str(ReleaseId(self._issuer.site, name, audience, where, self._issuer.attempt))
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
         """Return, by release id, the commitments to an item's input; KeyFileError when its key is gone.

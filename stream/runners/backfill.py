@@ -265,6 +265,7 @@ class Backfill:
                 self.made.released += 1
             if isinstance(item, OccupancyWindow):
                 releases.note_coverage(aside, item)
+        self.made.emitted += in_order(releases.finish(aside))
         if site in self._entries:
             releases.close_books(self._books(site))
 

@@ -241,6 +241,36 @@ def test_mechanisms_that_hold_budget_over_release_nothing_late(recording: Any, t
     assert entries(tmp_path / "s") == before
 
 
+@pytest.mark.parametrize("span", ["1h", "1d"])
+def test_revised_values_come_out_again_with_the_window_that_they_revise(
+    recording: Any, tmp_path: Path, span: str
+) -> None:
+    day, key = (recording, counts(f'revise = "{span}"', mechanism="filter")), new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=None, last=SOON)
+    stored = [value for _, value in read_outbox(tmp_path / "s", "facilities", 0)]
+    made = backfill(day, tmp_path / "s", key)
+    assert made.emitted == []
+    assert sorted(made.stored) == sorted(stored)
+    assert {orjson.loads(value)["release"] for value in stored} == {"occ", "occ-revised"}
+
+
+@pytest.mark.parametrize("span", ["1h", "1d"])
+def test_what_is_released_late_is_revised_once_too_as_far_as_more_comes(
+    recording: Any, tmp_path: Path, span: str
+) -> None:
+    day, key = (recording, counts(f'revise = "{span}"', mechanism="filter")), new_key(tmp_path)
+    run(day, tmp_path / "s", key, first=NOON)
+    made = backfill(day, tmp_path / "s", key, last=NOON - TICK)
+    records = [orjson.loads(each.value) for each in made.emitted if ".private." in each.topic]
+    late = [record["release_id"] for record in records if record["release"] == "occ"]
+    revised = [record for record in records if record["release"] == "occ-revised"]
+    assert [record["revises"] for record in revised] == late
+    assert len(late) == (NOON - FIRST) // TICK
+    assert revised[-1]["lag"] == 0
+    again = backfill(day, tmp_path / "s", key, last=NOON - TICK)
+    assert (again.emitted, len(again.stored)) == ([], 2 * len(late))
+
+
 def test_answers_to_queries_come_out_again_with_the_window_they_were_given_for(recording: Any, tmp_path: Path) -> None:
     query = '[[release.queries]]\nname = "hour"\nkind = "window-sum"\nwindows = 12\n'
     day, key = (recording, counts(query)), new_key(tmp_path)

@@ -116,6 +116,7 @@ KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_re
 COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
+REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
 PORT = "tests/docs/test_compose.py::test_only_ingest_publishes_a_port_and_it_is_the_trap_port"
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
 UPGRADE = "tests/integration/test_kafka_upgrade.py::"
@@ -159,6 +160,7 @@ TESTED = [
     ("docs/reference/commands.md", "policy or key is not its state's ends with 2", OTHERS),
     ("docs/reference/commands.md", "ends within ten seconds with 1", IN_TIME),
     ("docs/reference/policy.md", "| 10 × capacity + 20 |", LARGEST_COUNT),
+    ("docs/reference/policy.md", "(12 to 23 windows of 5 min later)", REVISED),
     ("docs/reference/records.md", "half width of a 95 % interval", HALF_WIDTH),
 ]
 """(document, passage, the test that shows it)."""

@@ -16,6 +16,7 @@ from connectors import keyfile
 from connectors.cli import tacet
 from connectors.files.counts import LARGEST_COUNT, Table, TableRelease, read_table, release_file
 from stream.errors import DataError, UsageError
+from stream.mechanisms.parameter import laplace_noise
 from stream.schemas import rfc3339
 from tests.core_ground import laboratory
 
@@ -36,8 +37,8 @@ def report(made: Table) -> tuple[list[str], list[list[int]], list[str], int]:
 
 def release(path: Path, **changes: Any) -> Any:
     settings: dict[str, Any] = {
-        "mechanism": "laplace", "smoother": "median", "calendar": True, "epsilon": Fraction(1), "max_count": None,
-        "timezone": "UTC",
+        "mechanism": "laplace", "smoother": "median", "calendar": True, "noise": laplace_noise(Fraction(1)),
+        "max_count": None, "timezone": "UTC",
     }  # fmt: skip
     return release_file(path, path.with_name("out.csv"), laboratory(), TableRelease(**settings | changes))
 
@@ -135,6 +136,28 @@ def test_the_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
 def test_a_local_time_that_the_clocks_skip_is_no_time(tmp_path: Path) -> None:
     made = read_table(table(tmp_path, "2018-03-11T02:30:00,a,1", "2018-03-11T03:30:00,a,2"), WEST)
     assert report(made) == (["2018-03-11T10:30:00Z"], [[2]], [f"line 2: {TIME}"], 0)
+
+
+FIVE = [f"2026-03-02T{hour:02d}:{minute:02d}:00Z" for hour in (10, 11, 12) for minute in range(0, 60, 5)]
+
+
+@pytest.mark.parametrize("span", ["1h", "1d"])
+def test_revised_values_are_written_for_every_time_and_nearer(tmp_path: Path, span: str) -> None:
+    path = table(tmp_path, *(f"{time},{zone},{8 if '11:' in time else 2}" for time in FIVE for zone in "ab"))
+    held = {}
+    for revise in (None, span):
+        release(path, mechanism="filter", noise=laplace_noise(Fraction(1, 4)), revise=revise)
+        rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+        assert [(row["time"], row["zone"]) for row in rows] == [(time, zone) for time in FIVE for zone in "ab"]
+        error = sum(abs(int(row["value"]) - (8 if "11:" in row["time"] else 2)) for row in rows)
+        held[revise] = error, sum(int(row["half_width"]) for row in rows)
+    assert held[span] < held[None]
+    assert held[span][1] < held[None][1]
+
+
+def test_only_the_filter_revises_a_table(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="revise must go with filter"):
+        release(table(tmp_path, *GOOD), mechanism="pegasus", revise="1h")
 
 
 @pytest.mark.parametrize("form", ["mark", "packed", "lines of other systems"])
