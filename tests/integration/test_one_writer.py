@@ -15,8 +15,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors import keyfile
+from connectors.kafka.bounded import last_snapshot
 from connectors.kafka.client import partition_of
 from connectors.kafka.topics import create_topics
+from connectors.reports import kafka_recovery
 from stream.policy.document import load_policy
 from stream.records import Heartbeat
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message
@@ -79,6 +81,23 @@ def test_nothing_keeps_a_whole_cluster_from_going_on(ground: Ground) -> None:
     ground.worker(*ground.words())
     wait_until(lambda: all_out(ground.kafka), "the worker must work")
     assert findings(ground) == []
+
+
+def test_nothing_is_found_where_workers_go_on_while_recover_reads(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log's end that a state is compared with is not older than the state."""
+    ground.worker(*ground.words())
+    wait_until(lambda: all_out(ground.kafka), "the worker must work")
+
+    async def after_an_hour_more(servers: str, partition: int) -> bytes | None:
+        if partition == partition_of("east", PARTITIONS):
+            await asyncio.to_thread(send_an_hour_more, ground)
+            await asyncio.to_thread(wait_until, lambda: later_out(ground.kafka), "it must go on")
+        return await last_snapshot(servers, partition)
+
+    monkeypatch.setattr(kafka_recovery, "last_snapshot", after_an_hour_more)
+    assert kafka_recovery.kafka_findings(ground.kafka.bootstrap, ground.folder / "key", load_policy(POLICY)) == []
 
 
 def test_a_zombie_of_a_cluster_whose_control_topic_was_made_anew_writes_nothing(ground: Ground) -> None:
