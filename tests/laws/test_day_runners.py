@@ -1,0 +1,123 @@
+"""A policy with releases of both kinds, by the day and by the window, comes out the same from every runner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+
+from connectors import keyfile
+from connectors.embedded.readings import read_outbox, read_topic
+from connectors.embedded.runner import opened
+from connectors.files.observations import ObservationFile
+from connectors.files.replay import replay
+from stream.pipeline import Options, Pipeline
+from stream.records import Heartbeat, ObservationBatch
+from stream.runners.partition import Partition
+from stream.schemas import AUDIT, LEAKAGE, encode_message
+from tests.chains import verify_chain
+from tests.core_ground import SITE, building, people, run, write_csv
+
+BY_DAY = """
+[[release]]
+name = "day"
+query = "count"
+mechanism = "filter"
+noise = "gaussian"
+unit = "device_day"
+epsilon = { public = "2", facilities = "4" }
+levels = ["floor", "building"]
+shares = { floor = "0.25", building = "0.75" }
+
+[[release]]
+name = "laplace-day"
+query = "count"
+mechanism = "plain"
+unit = "device_day"
+epsilon = { board = "2", public = "1" }
+
+[[release]]
+name = "window"
+query = "count"
+mechanism = "pegasus"
+epsilon = { public = "0.1" }
+daily_budget = { public = "3" }
+"""
+POLICY = building(releases=BY_DAY, tick="30min", site='day_starts = "04:00"\ncontribution = "2h"\nresidents = "ignore"')
+SEEN = people(hours=34, devices=12)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("key") / "key"
+    keyfile.create(made, laboratory=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_csv(tmp_path_factory.mktemp("rows") / "seen.csv", SEEN)
+
+
+@pytest.fixture(scope="module")
+def log(rows: Path, key: Path) -> list[ObservationBatch | Heartbeat]:
+    return list(ObservationFile(rows, POLICY, keyfile.pseudonym_key(key)).messages())
+
+
+Topics = dict[str, list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def plain(log: list[ObservationBatch | Heartbeat], key: Path) -> Topics:
+    """What the table of stages gives, by topic."""
+    topics: Topics = {}
+    for out in run(Pipeline(POLICY, SITE, keyfile.laboratory_keys(key)), log):
+        topics.setdefault(out.topic, []).append(out.value)
+    return topics
+
+
+def test_the_run_holds_days_that_were_paid_and_windows_that_were(plain: Topics) -> None:
+    entries = [orjson.loads(value) for value in plain[AUDIT]]
+    verify_chain(entries)
+    charged = Counter((entry["release"], entry["audience"]) for entry in entries if entry["nano"])
+    assert charged["day", "public"] == charged["day", "facilities"] == charged["laplace-day", "board"] == 2
+    assert charged["window", "public"] > 30
+    assert {entry["outcome"] for entry in entries} == {"released", "budget"}
+
+
+def test_partitions_straight_and_taken_over_all_the_time_give_the_same(
+    log: list[ObservationBatch | Heartbeat], key: Path, plain: Topics
+) -> None:
+    for often in (10**9, 7):
+        keys, topics = keyfile.laboratory_keys(key), Topics()
+        partition = Partition(POLICY, keys)
+        for offset, item in enumerate(log):
+            for out in partition.feed(offset, None, encode_message(item)):
+                topics.setdefault(out.topic, []).append(out.value)
+            if offset % often == often - 1:
+                snapshot, partition = partition.snapshot(offset + 1, 0), Partition(POLICY, keys)
+                assert partition.restore(snapshot) == offset + 1
+                assert partition.snapshot(offset + 1, 0) == snapshot
+        assert topics == plain
+
+
+def test_a_store_opened_again_and_again_and_a_replay_give_the_same(
+    log: list[ObservationBatch | Heartbeat], rows: Path, key: Path, plain: Topics, tmp_path: Path
+) -> None:
+    third = len(log) // 3
+    for part in (log[:third], log[third : 2 * third], log[2 * third :]):
+        with opened(POLICY, key, tmp_path / "s") as (runner, _):
+            for item in part:
+                runner.take(item)
+    file = ObservationFile(rows, POLICY, keyfile.pseudonym_key(key))
+    replay(file, POLICY, keyfile.laboratory_keys(key), tmp_path / "out", Options())
+    for topic, name in ((AUDIT, "audit"), (LEAKAGE, "leakage")):
+        assert list(read_topic(tmp_path / "s", topic)) == plain[topic]
+        assert (tmp_path / "out" / f"{name}.jsonl").read_bytes().splitlines() == plain[topic]
+    for audience in ("public", "facilities", "board"):
+        private = [value for topic in plain if f".private.{audience}." in topic for value in plain[topic]]
+        assert sorted(value for _, value in read_outbox(tmp_path / "s", audience, 0)) == sorted(private)
+        files = (tmp_path / "out" / "private" / audience).glob("*.jsonl")
+        assert sorted(line for file in files for line in file.read_bytes().splitlines()) == sorted(private)
