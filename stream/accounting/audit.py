@@ -89,6 +89,8 @@ class Audit:
 def compare_records(entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, all_kept: bool) -> int:
     """Compare charges with what was published, answers to queries aside; return how many records were compared.
 
+    What revises a record costs nothing, and must revise one that was charged.
+
     Args:
         entries: all sites' entries in order.
         records: private records of all audiences.
@@ -99,7 +101,8 @@ def compare_records(entries: Iterable[Entry], records: Iterable[Mapping[str, Any
         AuditError: names the first entry whose record is missing or says something else, or the first record
             that was never charged.
     """
-    published = {str(record["release_id"]): record for record in records if "/" not in record["mechanism"]}
+    counted = [record for record in records if "/" not in record["mechanism"]]
+    published = {str(record["release_id"]): record for record in counted if "revises" not in record}
     kept = None if all_kept else _kept(published.values())
     charged = set()
     for entry in entries:
@@ -118,6 +121,10 @@ def compare_records(entries: Iterable[Entry], records: Iterable[Mapping[str, Any
         if name not in charged and record["spend"] != "0":
             msg = f"audit: site {record['site']}: record {name} must have been charged"
             raise AuditError(msg)
+    for record in counted:
+        if "revises" in record and (record["revises"] not in charged or record["spend"] != "0"):
+            where = f"audit: site {record['site']}: record {record['release_id']}"
+            raise AuditError(f"{where} must revise, at no cost, a record that was charged")
     return len(published)
 
 

@@ -214,3 +214,22 @@ def test_a_record_that_was_never_charged_is_noticed(ground: Any) -> None:
 
     change(ground / "store" / "private" / "board.sqlite", wreck)
     assert "record dbh/free/board/1 must have been charged" in verify(ground)["first_break"]
+
+
+@pytest.mark.parametrize("fields", [{"revises": "dbh/plain/board/never", "spend": "0"}, {"spend": "1"}])
+def test_a_record_that_revises_nothing_that_was_charged_or_costs_something_is_noticed(ground: Any, fields: Any) -> None:
+    before = verify(ground)
+
+    def more(connection: sqlite3.Connection, name: str, changes: dict[str, str]) -> None:
+        ((value,),) = connection.execute("SELECT value FROM records WHERE seq = 9").fetchall()
+        record = orjson.loads(value)
+        altered = record | {"release_id": name, "revises": record["release_id"], "spend": "0"} | changes
+        row = (name, altered["release"], orjson.dumps(altered))
+        connection.execute("INSERT INTO records (id, release, site, time, value) VALUES (?, ?, 'dbh', 0, ?)", row)
+
+    box = ground / "store" / "private" / "board.sqlite"
+    change(box, lambda connection: more(connection, "dbh/plain-revised/board/1/1h", {}))
+    after = verify(ground)
+    assert (after["ok"], after["records"]) == (True, before["records"])
+    change(box, lambda connection: more(connection, "dbh/plain-revised/board/2/1h", fields))
+    assert "must revise, at no cost, a record that was charged" in verify(ground)["first_break"]

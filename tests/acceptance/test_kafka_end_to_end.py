@@ -104,6 +104,8 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     made = simulate(SimulatorConfig(seed=5, zones=8, scale=0.3))
     queries = 'queries = [{ name = "hourly", kind = "window-sum", windows = 12 }]'
     text = simulation_policy.policy_text(made).replace("levels = ", f"{queries}\nlevels = ", 1)
+    name, grouped = 'name = "floors"\nquery = "count"\n', 'mechanism = "pegasus"'
+    text = text.replace(name + grouped, f'{name}mechanism = "filter"\nrevise = ["1h", "1d"]')
     policy_file, key, rows = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "o.csv"
     policy_file.write_text(text)
     keyfile.create(key, laboratory=True)
@@ -115,7 +117,7 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     bootstrap = cleared(kafka, policy_file)
     common = ["--kafka", bootstrap, "--policy", str(policy_file), "--key-file", str(key)]
     wanted = {path: path.read_text().splitlines() for path in sorted((tmp_path / "out/private").glob("*/*.jsonl"))}
-    assert {path.stem for path in wanted} >= {"occupancy", "hourly", "floors"}
+    assert {path.stem for path in wanted} >= {"occupancy", "hourly", "floors", "floors-revised"}
     with running("worker", *common):
         tacet("ingest", *common, "--observations", str(rows))
         patience = time.monotonic() + 120

@@ -88,17 +88,19 @@ def simulations(
 
 
 def policy(
-    buildings: list[Simulation], mechanism: str = "pegasus", max_count: int | None = None, tick: str = "5min"
-) -> Policy:
+    buildings: list[Simulation], mechanism: str = "pegasus", max_count: int | None = None, tick: str = "5min",
+    more: str = "",
+) -> Policy:  # fmt: skip
     """Return a policy under which two audiences read the counts of every zone, floor and building.
 
-    ``max_count`` is each zone's largest count; unless given, it follows from the zone's capacity.
+    ``max_count`` is each zone's largest count; unless given, it follows from the zone's capacity. ``more`` is added to
+    the release.
     """
     sites = "".join(site_text(one, [SOURCE]) for one in buildings)
     sites = sites.replace('\ntick = "5min"', f'\ntick = "{tick}"')
     if max_count is not None:
         sites = sites.replace("\ncapacity =", f"\nmax_count = {max_count}\ncapacity =")
-    return load_policy(sites + RELEASE.format(mechanism=mechanism))
+    return load_policy(sites + RELEASE.format(mechanism=mechanism) + more)
 
 
 def log(

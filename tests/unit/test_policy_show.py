@@ -147,3 +147,13 @@ def test_a_release_that_tells_less_than_the_number_0_is_marked(tmp_path: Path) -
 
 def test_units_have_the_words_of_the_account(tmp_path: Path) -> None:
     assert "tuple" not in " ".join(shown(tmp_path, policy_text(COUNTS)))
+
+
+def test_what_is_revised_is_named_with_its_topic_and_price(tmp_path: Path) -> None:
+    text = policy_text(releases=COUNTS.replace('mechanism = "filter"', 'mechanism = "filter"\nrevise = ["1h", "1d"]'))
+    said = " ".join(shown(tmp_path, text))
+    assert (
+        "smooth: revised an hour after each hour and when each day is over, on smooth-revised: at no further cost"
+        in said
+    )
+    assert "revised" not in " ".join(shown(tmp_path, policy_text(releases=COUNTS)))

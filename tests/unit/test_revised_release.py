@@ -33,6 +33,7 @@ NINE = 20_000 * DAY + 9 * HOUR
 PLAIN = 'mechanism = "filter"\nepsilon = { fine = "1", coarse = "0.2" }\n'
 HOURLY = PLAIN + 'revise = "1h"\n'
 TREE = 'levels = ["zone", "floor", "building"]\nshares = { zone = "0.2", floor = "0.3", building = "0.5" }\n'
+HALF = '\ntick = "30min"\n'
 Body = dict[str, Any]
 
 
@@ -47,12 +48,14 @@ def policy(release: str, site: str = "", largest: int = 20) -> Policy:
     return load_policy(f'{head}[[release]]\nname = "r"\nquery = "count"\n{release}')
 
 
-def windows(first: Micros, last: Micros, by_day: PrivacyDays | None = None) -> Iterator[OccupancyWindow]:
+def windows(
+    first: Micros, last: Micros, by_day: PrivacyDays | None = None, tick: Micros = TICK
+) -> Iterator[OccupancyWindow]:
     """Windows that end after ``first`` and no later than ``last``; people come and go with the hour."""
-    for end in range(first + TICK, last + TICK, TICK):
+    for end in range(first + tick, last + tick, tick):
         many = (end - first) // HOUR % 9
         day, bounded = (None, None) if by_day is None else (by_day.at(end), (many, 2, many))
-        yield OccupancyWindow("dbh", end, (many, 3, 9 - many), F(1, 1 + end // TICK % 2), day, bounded)
+        yield OccupancyWindow("dbh", end, (many, 3, 9 - many), F(1, 1 + end // tick % 2), day, bounded)
 
 
 def published(outputs: list[Any]) -> list[Published]:
@@ -89,20 +92,22 @@ def test_an_hour_is_revised_an_hour_after_it() -> None:
 def test_a_day_is_revised_when_it_is_over(site: str, starts: int) -> None:
     """In October the local day of Berlin begins at 22:00 UTC."""
     start = 20_000 * DAY - DAY + starts * HOUR
-    made = made_by(policy(PLAIN + 'revise = ["1d"]', site), windows(start - 2 * HOUR, start + 30 * HOUR))
+    made = made_by(
+        policy(PLAIN + 'revise = ["1d"]', site + HALF), windows(start - 2 * HOUR, start + 30 * HOUR, tick=6 * TICK)
+    )
     came = [(parse_time(b["window_end"]), b["lag"]) for b in bodies(made) if b["audience"] == "coarse"]
-    assert came[:24] == [(start - 2 * HOUR + n * TICK, 24 - n) for n in range(1, 25)], "the day before, as far as seen"
-    assert came[24:] == [(start + n * TICK, 288 - n) for n in range(1, 289)]
+    assert came[:4] == [(start + (n - 4) * 6 * TICK, 4 - n) for n in range(1, 5)], "the day before, as far as seen"
+    assert came[4:] == [(start + n * 6 * TICK, 48 - n) for n in range(1, 49)]
 
 
 def test_hour_and_day_have_records_of_their_own() -> None:
-    made = made_by(policy(PLAIN + 'revise = ["1h", "1d"]'), windows(NINE, NINE + 16 * HOUR))
+    made = made_by(policy(PLAIN + 'revise = ["1h", "1d"]', HALF), windows(NINE, NINE + 16 * HOUR, tick=6 * TICK))
     names = [body["release_id"] for body in bodies(made)]
     assert len(set(names)) == len(names)
     assert {name.rpartition("/")[2] for name in names} == {"1h", "1d"}
     hourly = [body for body in bodies(made) if body["release_id"].endswith("/1h")]
     daily = [body for body in bodies(made) if body["release_id"].endswith("/1d")]
-    assert (len(hourly), len(daily)) == (2 * 15 * 12, 2 * 15 * 12)
+    assert (len(hourly), len(daily)) == (2 * 15 * 2, 2 * 15 * 2)
     assert [body["values"] for body in hourly] != [body["values"] for body in daily]
 
 
@@ -123,8 +128,8 @@ def test_a_revised_record_says_what_it_revises_and_costs_nothing() -> None:
 
 
 def test_revised_values_are_nearer_and_surer() -> None:
-    """Over two days at ε .2 and 1: what is left of error and band, beside those of the first records."""
-    items = list(windows(NINE, NINE + 2 * DAY))
+    """Over the rest of a day at ε .2 and 1: what is left of error and band, beside those of the first records."""
+    items = list(windows(NINE, NINE + 15 * HOUR))
     truth = {item.window_end: item.counts for item in items}
     made = made_by(policy(PLAIN + 'revise = "1d"'), iter(items))
     off: dict[str, dict[str, int]] = {"r": {}, "r-revised": {}}
@@ -164,8 +169,8 @@ def test_a_day_that_is_paid_at_once_is_revised_under_its_own_terms() -> None:
     text = 'mechanism = "filter"\nunit = "device_day"\nnoise = "gaussian"\nepsilon = { fine = "2" }\nrevise = "1d"\n'
     site, days = 'day_starts = "04:00"\ncontribution = "8h"\n', PrivacyDays("04:00", "UTC")
     start = days.at(NINE).start
-    made = made_by(policy(text, site), windows(start, start + DAY, days))
-    assert len(bodies(made)) == 288
+    made = made_by(policy(text, site + HALF), windows(start, start + DAY, days, tick=6 * TICK))
+    assert len(bodies(made)) == 48
     assert {(body["unit"], body["noise"], body["spend"], body["epsilon"]) for body in bodies(made)} == {
         ("device_day", "gaussian", "0", "2")
     }
@@ -243,9 +248,9 @@ def test_a_site_that_was_away_for_hours_is_revised_with_its_next_window() -> Non
 def test_revision_survives_a_restart_at_any_window(text: str) -> None:
     stage = Releases(policy(text), "dbh", KEYS)
     state, through = stage.initial(), stage.initial()
-    for number, window in enumerate(windows(NINE + 11 * HOUR, NINE + 15 * HOUR)):
+    for number, window in enumerate(windows(NINE + 13 * HOUR, NINE + 15 * HOUR + 2 * TICK)):
         state, expected = stage.step(state, window)
-        if number % 5 < 2 or number > 30:
+        if number % 5 < 2 or number > 20:
             through = stage.decode(stage.encode(through))
         through, outputs = stage.step(through, window)
         assert published(outputs) == published(expected)

@@ -1,0 +1,113 @@
+"""Windows that are held to be revised together: when, in which form, and from which state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream.errors import DataError
+from stream.mechanisms.blocks import Block, Held, Passed, Revision, block_of_hour, blocks_of_days, window_of
+from stream.mechanisms.contract import Revisable
+from stream.mechanisms.counts import count_mechanism
+from stream.mechanisms.filter import FilterItem, FilterState
+from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.filtered import Filtered
+from stream.policy.privacy_day import PrivacyDays
+from stream.records import DAY, HOUR, MINUTE
+
+F = Fraction
+NOON = 20_000 * DAY + 12 * HOUR
+
+
+def filtered() -> Filtered:
+    made = count_mechanism("filter", epsilon=F(1, 2), max_counts=[12, 9])
+    assert isinstance(made, Filtered)
+    assert isinstance(made, Revisable)
+    return made
+
+
+def held_after(stage: Revision, windows: int) -> Iterator[tuple[Held, FilterState]]:
+    """Yield what is held, and the filter's live state, after each window of 5 min from noon on."""
+    rng, live, held = Random(2), filtered().initial(), stage.initial()
+    for n in range(1, windows + 1):
+        end, slot = NOON + n * 5 * MINUTE, Slot(24 + n // 6, 12 + n // 12, False)
+        noisy = np.array([rng.randrange(-3, 16), rng.randrange(-3, 12)])
+        before = live
+        live, _ = filtered().filter.step(live, FilterItem(noisy, slot))
+        held, _ = stage.step(held, Passed(end, window_of(end, F(1, 2), noisy, slot), before))
+        yield held, live
+
+
+@pytest.mark.parametrize(("minutes", "hours"), [(5, 1), (60, 1), (65, 2), (120, 2)])
+def test_a_window_belongs_to_the_hour_in_which_it_ends_and_is_due_an_hour_later(minutes: int, hours: int) -> None:
+    assert block_of_hour(NOON + minutes * MINUTE) == Block(NOON + hours * HOUR, NOON + (hours + 1) * HOUR)
+
+
+def test_a_day_is_due_when_it_is_over_also_one_of_25_hours() -> None:
+    """In Berlin the clocks were set back on 27 October 2024, which began at 22:00 UTC."""
+    start = 20_022 * DAY + 22 * HOUR
+    block_of_day = blocks_of_days(PrivacyDays("00:00", "Europe/Berlin"))
+    assert block_of_day(start) == Block(start, start)
+    assert block_of_day(start + 5 * MINUTE) == block_of_day(start + 25 * HOUR) == Block(*[start + 25 * HOUR] * 2)
+
+
+def test_a_block_that_was_revised_leaves_the_state_at_the_next_ones_start() -> None:
+    """From the state at noon, rounded, to the one at 13:00: near what the filter itself had then."""
+    stage = Revision(filtered(), block_of_hour)
+    run = list(held_after(stage, 24))
+    (_, then), (held, _) = run[11], run[23]
+    assert [window.end for window in held.windows] == [NOON + n * 5 * MINUTE for n in range(13, 25)]
+    for family, (start, live) in enumerate(zip(held.start[0].cells, then.cells, strict=True)):
+        shares = [cells.sum(axis=(0, 2)) / cells.sum(axis=(0, 1, 2)) for cells in (start, live)]
+        assert np.abs(shares[0] - shares[1]).max() < 5e-3, family
+
+
+def test_what_is_held_is_the_same_in_memory_as_in_bytes_so_that_a_restart_changes_nothing() -> None:
+    stage = Revision(filtered(), block_of_hour)
+    for held, _ in held_after(stage, 50):
+        again = stage.decode(stage.encode(held))
+        assert [_plain(window) for window in again.windows] == [_plain(window) for window in held.windows]
+        for one, other in zip(again.start, held.start, strict=True):
+            for arrays in zip(_arrays(one), _arrays(other), strict=True):
+                assert np.array_equal(*arrays)
+
+
+def _plain(window: Any) -> tuple[Any, ...]:
+    return window.end, window.coverage, window.item.noisy.tolist(), window.item.slot
+
+
+def _arrays(state: FilterState) -> Iterator[Any]:
+    yield from state.cells
+    for memory in state.calendars:
+        yield from (memory.history, memory.sums)
+
+
+def test_noisy_values_beyond_what_the_filter_tells_apart_are_held_within_four_bytes() -> None:
+    window = window_of(NOON, F(1), np.array([1 << 40, -(1 << 40), 5]), Slot(0, 0, False))
+    assert window.item.noisy.tolist() == [1 << 30, -(1 << 30), 5]
+
+
+def test_no_more_is_held_than_was_foretold() -> None:
+    stage = Revision(filtered(), block_of_hour)
+    assert max(len(stage.encode(held)) for held, _ in held_after(stage, 40)) <= stage.most_bytes(24)
+
+
+def test_finishing_revises_all_that_is_held_from_what_there_is() -> None:
+    stage = Revision(filtered(), block_of_hour)
+    *_, (held, _) = held_after(stage, 15)
+    made = stage.finish(held)
+    assert [each.window.end for each in made] == [NOON + n * 5 * MINUTE for n in range(1, 16)]
+    assert {each.at for each in made} == {NOON + 75 * MINUTE}
+
+
+@pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b.replace(b"windows", b"winters"), lambda _: b""])
+def test_bytes_that_are_no_such_state_are_refused(spoil: Any) -> None:
+    stage = Revision(filtered(), block_of_hour)
+    *_, (held, _) = held_after(stage, 3)
+    with pytest.raises(DataError):
+        stage.decode(spoil(stage.encode(held)))
