@@ -33,7 +33,9 @@ def exp(x: Floats) -> Floats:
     r = (within - n * _LN2_HIGH) - n * _LN2_LOW
     series = np.ones_like(x)
     for k in range(15, 0, -1):
-        series = 1 + series * r / k
+        series *= r
+        series /= k
+        series += 1
     return np.asarray(np.where(x < _LEAST_EXPONENT, 0.0, np.ldexp(series, n.astype(np.int64))))
 
 
@@ -66,9 +68,12 @@ def half_of_three_quarter_power(n: int) -> int:
 
 def ordered_sum(values: NDArray[Real]) -> NDArray[Real]:
     """Return the sum over the first axis, in one fixed order: halves are added until one is left."""
-    while len(values) > 1:
-        half = (len(values) + 1) // 2
-        total = values[:half].copy()
-        total[: len(values) - half] += values[half:]
-        values = total
+    total: NDArray[Real] | None = None
+    while (rest := len(values) // 2) > 0:
+        half = len(values) - rest
+        if total is None:
+            total = np.empty_like(values[:half])
+            total[rest:] = values[rest:half]
+        np.add(values[:rest], values[half:], out=total[:rest])
+        values = total = total[:half]
     return np.asarray(values[0])

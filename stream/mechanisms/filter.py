@@ -40,6 +40,7 @@ from stream.mechanisms.filter_model import (
     stationary,
 )
 from stream.mechanisms.noise import Ints
+from stream.mechanisms.packed import pack, unpack, unpack_whole
 from stream.mechanisms.parameter import NoiseParameter
 
 _TOLERANCE = 1e-6
@@ -124,9 +125,10 @@ class RegimeFilter:
             memory = state.calendars[family] if self.calendar else None
             p = state.cells[family]
             p, memory = self._tick(predict(p) if state.started else p, memory, item.noisy[zones], item.slot)
-            cells.append(p * (p >= _NEGLIGIBLE / p.shape[1]))
-            calendars += [memory] if memory else []
             low, estimate.median[zones], high = quantiles(marginal(p), 0.01, 0.5, 0.99)
+            np.copyto(p, 0, where=p < _NEGLIGIBLE / p.shape[1])
+            cells.append(p)
+            calendars += [memory] if memory else []
             estimate.half_width[zones] = np.maximum(high - estimate.median[zones], estimate.median[zones] - low)
         return FilterState(True, tuple(cells), tuple(calendars)), [estimate]
 
@@ -142,60 +144,65 @@ class RegimeFilter:
         return p, filter_calendar.learn(memory, slot, expected, free, median.astype(np.float64))
 
     def encode(self, state: FilterState) -> bytes:
-        """Return the stable byte form: a head, then the arrays family by family."""
+        """Return the stable byte form: a head, then the arrays family by family, their zeros left out."""
         head = _HEAD.pack(_MAGIC, len(self.capacities), self.calendar, state.started)
-        return b"".join((head, *(np.ascontiguousarray(array).data for array in self._arrays(state))))
-
-    def _arrays(self, state: FilterState) -> Iterator[NDArray[Any]]:
-        for cells in state.cells:
-            yield cells.astype("<f4", copy=False)
-        for memory in state.calendars:
-            yield memory.history.astype("<f4", copy=False)
-            yield memory.sums.astype("<f4", copy=False)
+        return b"".join((head, *map(pack, _arrays(state))))
 
     def decode(self, data: bytes) -> FilterState:
-        """Return the state of a byte form; DataError where it is not one of this filter."""
-        template = self.initial()
-        size = _HEAD.size + sum(array.nbytes for array in self._arrays(template))
-        if len(data) != size or _HEAD.unpack_from(data)[:3] != (_MAGIC, len(self.capacities), self.calendar):
-            raise DataError("filter state: head or length does not fit the configuration")
+        """Return the state of a byte form, this one's or the one before; DataError where it is not of this filter."""
+        read = _READERS.get(data[:4])
+        if not read or len(data) < _HEAD.size or _HEAD.unpack_from(data)[1:3] != (len(self.capacities), self.calendar):
+            raise DataError("filter state: head does not fit the configuration")
         place, arrays = _HEAD.size, []
-        for array in self._arrays(template):
-            flat = np.frombuffer(data, dtype=array.dtype, count=array.size, offset=place)
-            arrays.append(flat.reshape(array.shape).astype(array.dtype.newbyteorder("=")))
-            place += array.nbytes
+        for template in _arrays(self.initial()):
+            array, place = read(data, place, template.shape)
+            arrays.append(array)
+        if place != len(data):
+            raise DataError("filter state: length does not fit the configuration")
         families = len(self.families)
         memories = tuple(Calendar(*pair) for pair in zip(arrays[families::2], arrays[families + 1 :: 2], strict=True))
         return FilterState(bool(_HEAD.unpack_from(data)[3]), tuple(arrays[:families]), memories)
 
 
+def _arrays(state: FilterState) -> Iterator[Cells]:
+    yield from state.cells
+    for memory in state.calendars:
+        yield memory.history
+        yield memory.sums
+
+
 _HEAD = struct.Struct("<4sI??")
-_MAGIC = b"RSF2"
+_MAGIC = b"RSF3"
+_READERS = {_MAGIC: unpack, b"RSF2": unpack_whole}
 
 
 def predict(p: Cells) -> Cells:
     """Return P one tick later, before anything is seen of it: copies mix, regimes switch, counts move."""
     if p.shape[2] == 2:
-        p = _STAY * p + _CROSS * (p[:, :, :1] + p[:, :, 1:])
+        shared = p[:, :, :1] + p[:, :, 1:]
+        shared *= _CROSS
+        p = _STAY * p
+        p += shared
     return _move(_switch(p))
 
 
 def _switch(p: Cells) -> Cells:
     """Return Q(·, z, j) = P(·, z, j) A."""
-    even = EVEN_SHARE * ordered_sum(p)
+    even = ordered_sum(p)
+    even *= EVEN_SHARE
     switched, share = np.empty_like(p), np.empty_like(even)
     for total, origins in zip(switched, arrivals(), strict=True):
-        total[:] = even
+        before = even
         for origin, probability in origins:
-            np.add(total, np.multiply(p[origin], probability, out=share), out=total)
+            before = np.add(before, np.multiply(p[origin], probability, out=share), out=total)
     return switched
 
 
 def _move(q: Cells) -> Cells:
-    """Return F + B - X: X = v Q, F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1)."""
+    """Return F + B - X: X = v Q, F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1). Q is overwritten."""
     kernel = kernels(q.shape[1] - 1)
-    x = np.maximum(q * kernel.norm[:, :, None, None].astype(np.float32), LEAST_CELL)
-    return spread(x, kernel.factors, kernel.reach)
+    q *= kernel.norm[:, :, None, None].astype(np.float32)
+    return spread(np.maximum(q, LEAST_CELL, out=q), kernel.factors, kernel.reach)
 
 
 def spread(x: Cells, factors: Cells, reach: Cells) -> Cells:
@@ -210,32 +217,36 @@ def spread(x: Cells, factors: Cells, reach: Cells) -> Cells:
         reach: their products, likewise.
     """
     cells = x.shape[1]
-    blocks = np.zeros((*factors.shape[:3], 2, *x.shape[2:]), np.float32)
+    blocks = np.empty((*factors.shape[:3], 2, *x.shape[2:]), np.float32)
     both = blocks.reshape(REGIMES, -1, 2, *x.shape[2:])
-    both[:, :cells, 0], both[:, :cells, 1] = x, x[:, ::-1]
+    both[:, :cells, 0], both[:, :cells, 1], both[:, cells:] = x, x[:, ::-1], 0
     step = np.empty_like(blocks[:, :, 0])
     for i in range(1, blocks.shape[2]):
         blocks[:, :, i] += np.multiply(factors[:, :, i], blocks[:, :, i - 1], out=step)
+    carried = np.empty_like(blocks[:, 0])
     for b in range(1, blocks.shape[1]):
-        blocks[:, b] += reach[:, b] * blocks[:, b - 1, -1:]
-    return np.asarray(both[:, :cells, 0] + both[:, cells - 1 :: -1, 1] - x)
+        blocks[:, b] += np.multiply(reach[:, b], blocks[:, b - 1, -1:], out=carried)
+    after = both[:, :cells, 0] + both[:, cells - 1 :: -1, 1]
+    after -= x
+    return np.asarray(after)
 
 
 def lean(p: Cells, weight: Cells) -> Cells:
     """Return P with copy 1's moving regimes (k >= 1) weighed by h(z), each keeping its mass."""
-    before = p[1:, :, 1]
-    after = before * weight
-    mass = ordered_sum(after.swapaxes(0, 1))
-    scale = ordered_sum(before.swapaxes(0, 1)) / np.where(mass > 0, mass, 1.0)
     leaning = p.copy()
-    leaning[1:, :, 1] = after * scale[:, None]
+    moving = leaning[1:, :, 1]
+    before = ordered_sum(moving.swapaxes(0, 1))
+    moving *= weight
+    mass = ordered_sum(moving.swapaxes(0, 1))
+    moving *= (before / np.where(mass > 0, mass, 1.0))[:, None]
     return leaning
 
 
 def observe(p: Cells, noisy: Ints, noise: NoiseParameter) -> Cells:
     """Return P weighed by the likelihood of the noisy values, and divided by its total."""
     seen = p * likelihood(noise, p.shape[1] - 1, noisy)[:, None]
-    return np.asarray(seen / ordered_sum(marginal(seen)))
+    seen /= ordered_sum(marginal(seen))
+    return np.asarray(seen)
 
 
 def marginal(p: Cells) -> Cells:

@@ -76,6 +76,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
     "throughput": ("Observations through the engine", figures),
     "latency": ("Heartbeat to readable record, embedded (wall clock)", figures),
     "latency_kafka": ("Heartbeat to readable record, Kafka (wall clock)", figures),
+    "filter": ("A tick of the filter against its plain form (CPU)", figures),
     "scaling": ("Cost against size (CPU)", figures),
     "snapshot": ("Snapshot of 1,000 zones", figures),
     "memory": ("Memory over a simulated week", figures),

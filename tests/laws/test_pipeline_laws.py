@@ -268,7 +268,7 @@ def golden() -> list[Seen]:
     ]
 
 
-PINNED_STATE = "dac983fde2dacaaef89711bbeeecb522c8275825bc44ed2a07a7d487b5dbfce7"
+PINNED_STATE = "8872c86579f140eac95058764e4a8262fd3edb48d4ac14103c1f3e28fe2e17d4"
 PINNED = {
     "grouped": ({"a": 0, "b": 3, "c": 38, "d": 13}, "d577a872933cf7072b647557ef06189c899102a6390c656a1e389b811fee1956"),
     "plain": ({"a": 2, "b": 9, "c": 13, "d": -2}, "9bfb207ea3c86c9c8acb37fbb1995e16976a8ee55941554643d76929a1a08069"),

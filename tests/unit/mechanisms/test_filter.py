@@ -21,6 +21,7 @@ from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.filter_model import bin_edges, kernels, moves, stationary, transitions
 from stream.mechanisms.noise import discrete_laplace
 from stream.mechanisms.parameter import gaussian_noise, laplace_noise
+from tests.plain_filter import whole
 
 F = Fraction
 MORNING = Slot(18, 9, False)
@@ -160,7 +161,7 @@ def test_state_under_gaussian_noise_is_the_same_bytes_on_every_machine() -> None
     for tick in range(200):
         noisy = np.array([rng.randrange(-60, 100), rng.randrange(-60, 70)])
         state, _ = stage.step(state, FilterItem(noisy, Slot(tick // 6 % 48, tick // 12 % 24, False)))
-    assert sha256(stage.encode(state)).hexdigest() == PINNED_GAUSSIAN
+    assert sha256(whole(state, stage.encode(state))).hexdigest() == PINNED_GAUSSIAN
 
 
 PINNED_GAUSSIAN = "80ce59ad1fd39568fefaf2033425685161fa189b54a2cfb604c3e915524c96a7"
@@ -257,7 +258,7 @@ def test_state_is_the_same_bytes_on_every_machine() -> None:
             Slot(tick // 6 % 48, tick // 12 % 24, False),
         )
         state, _ = stage.step(state, item)
-    assert sha256(stage.encode(state)).hexdigest() == PINNED_STATE
+    assert sha256(whole(state, stage.encode(state))).hexdigest() == PINNED_STATE
 
 
 PINNED_STATE = "f74be62e54514db0ba4022e16b0b351a91e84ba6382345ab7dcb354ac30809b1"
@@ -271,14 +272,28 @@ def test_state_keeps_negligible_cells_as_zero() -> None:
     assert cells[cells > 0].min() >= np.float32(1e-9 / 301)
 
 
-def test_state_takes_four_bytes_a_cell() -> None:
-    stage = RegimeFilter((63,) * 10, laplace_noise(F(1)), calendar=False)
-    assert len(stage.encode(stage.initial())) == 10 + 10 * 64 * 16 * 4
+def test_state_takes_four_bytes_and_a_bit_for_each_cell_that_is_not_zero() -> None:
+    stage = RegimeFilter((63,) * 10, laplace_noise(F(2)), calendar=False)
+    cells = 10 * 64 * 16
+    assert len(stage.encode(stage.initial())) == 10 + cells // 8 + cells * 4
+    states, _ = run(stage, [[0] * 10] * 12)
+    kept = int(np.count_nonzero(states[-1].cells[0]))
+    assert kept < cells / 4
+    assert len(stage.encode(states[-1])) == 10 + cells // 8 + kept * 4
+
+
+def test_state_in_the_form_of_before_is_read() -> None:
+    states, _ = run(CALENDAR, single(3, 5, 2))
+    before = whole(states[-1], CALENDAR.encode(states[-1]))
+    assert len(before) > len(CALENDAR.encode(states[-1]))
+    assert CALENDAR.encode(CALENDAR.decode(before)) == CALENDAR.encode(states[-1])
+    with pytest.raises(DataError):
+        CALENDAR.decode(before[:-1])
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda b: b"X" + b[1:], lambda _: b""])
 def test_bytes_that_are_no_state_are_refused(spoil: object) -> None:
-    with pytest.raises(DataError, match="filter state"):
+    with pytest.raises(DataError, match=r"filter state|packed array"):
         CORE.decode(spoil(CORE.encode(CORE.initial())))  # type: ignore[operator]
 
 
