@@ -1,4 +1,4 @@
-"""A policy with releases of both kinds, by the day and by the window, comes out the same from every runner."""
+"""A policy with releases by the day and by the window, and with revisions, comes out the same from every runner."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ unit = "device_day"
 epsilon = { public = "2", facilities = "4" }
 levels = ["floor", "building"]
 shares = { floor = "0.25", building = "0.75" }
+revise = ["1h", "1d"]
 
 [[release]]
 name = "laplace-day"
@@ -46,6 +47,7 @@ epsilon = { public = "0.1" }
 daily_budget = { public = "3" }
 """
 POLICY = building(releases=BY_DAY, tick="30min", site='day_starts = "04:00"\ncontribution = "2h"\nresidents = "ignore"')
+REVISED = "tacet.private.public.day-revised.v1"
 SEEN = people(hours=34, devices=12)
 
 
@@ -85,6 +87,8 @@ def test_the_run_holds_days_that_were_paid_and_windows_that_were(plain: Topics) 
     assert charged["day", "public"] == charged["day", "facilities"] == charged["laplace-day", "board"] == 2
     assert charged["window", "public"] > 30
     assert {entry["outcome"] for entry in entries} == {"released", "budget"}
+    revised = Counter(orjson.loads(value)["release_id"].rpartition("/")[2] for value in plain[REVISED])
+    assert min(revised["1h"], revised["1d"]) > 10
 
 
 def test_partitions_straight_and_taken_over_all_the_time_give_the_same(
