@@ -229,7 +229,7 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
         keep_presence=keep_presence,
         first_window=options.first_window,
         last_window=options.last_window,
-        by_day=_definition(site),
+        by_day=definition_of(site),
     )
     wanted = [release for release in policy.release if isinstance(release, AttributeRelease)]
     covered = {zone.id for release in wanted for zone in policy.zones_of(release, site_id)}
@@ -245,7 +245,7 @@ def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_pr
     return Stages(sense, attributes, releases, account_stage(policy, site_id, laboratory=keys.laboratory))
 
 
-def _definition(site: Site) -> Definition | None:
+def definition_of(site: Site) -> Definition | None:
     """Return how a site bounds counts by its privacy day; None where it does not."""
     if site.day_starts is None:
         return None
@@ -267,4 +267,6 @@ def _occupancy_record(window: OccupancyWindow, zones: tuple[str, ...]) -> Publis
         "v": 1, "site": window.site, "window_end": end,
         "counts": dict(zip(zones, window.counts, strict=True)), "coverage": float(window.coverage),
     }  # fmt: skip
+    if window.bounded is not None:
+        body["bounded"] = dict(zip(zones, window.bounded, strict=True))
     return Published(OCCUPANCY, window.site, orjson.dumps(body), window.window_end, f"{window.site}/{end}")

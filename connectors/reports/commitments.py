@@ -14,6 +14,8 @@ from typing import Any
 from stream.errors import AuditError, KeyFileError
 from stream.keys import Keys
 from stream.policy.document import CountRelease, Policy
+from stream.policy.privacy_day import PrivacyDays
+from stream.policy.sites import Site
 from stream.records import OccupancyWindow
 from stream.release.late import LateReleases
 from stream.schemas import parse_time
@@ -26,7 +28,7 @@ def compare_commitments(
 ) -> int:
     """Return how many commitments were compared; AuditError names the first that is to something else."""
     known = {policy.version: policy for policy in policies}
-    windows = {(body["site"], body["window_end"]): body["counts"] for body in counted}
+    windows = {(body["site"], body["window_end"]): body for body in counted}
     groups: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         policy = known.get(entry["policy_version"])
@@ -35,7 +37,8 @@ def compare_commitments(
     compared = 0
     for (site, end, version), made in groups.items():
         if (site, end) in windows:
-            compared += _compare(made, _window(known[version], site, end, windows[site, end]), known[version], keys)
+            window = _window(known[version], site, windows[site, end])
+            compared += _compare(made, window, known[version], keys)
     return compared
 
 
@@ -43,12 +46,26 @@ def _of_counts(policy: Policy, release: str) -> bool:
     return any(isinstance(each, CountRelease) and each.name == release for each in policy.release)
 
 
-def _window(policy: Policy, site: str, end: str, counts: Mapping[str, int]) -> OccupancyWindow | None:
+def _window(policy: Policy, site: str, record: Mapping[str, Any]) -> OccupancyWindow | None:
     """Return the window that was counted; None where it was counted in other zones."""
-    zones = [zone.id for zone in policy.site[site].zones] if site in policy.site else []
-    if set(zones) != set(counts):
+    place = policy.site.get(site)
+    if place is None or {zone.id for zone in place.zones} != set(record["counts"]):
         return None
-    return OccupancyWindow(site, parse_time(end), tuple(counts[zone] for zone in zones), Fraction(1))
+    return counted_window(place, site, record)
+
+
+def counted_window(place: Site, site: str, record: Mapping[str, Any]) -> OccupancyWindow:
+    """Return the window of a restricted record of true counts, which is about the zones of this site."""
+    end, bounded = parse_time(record["window_end"]), record.get("bounded")
+    days = None if place.day_starts is None else PrivacyDays(place.day_starts, place.timezone)
+    return OccupancyWindow(
+        site,
+        end,
+        tuple(record["counts"][zone.id] for zone in place.zones),
+        Fraction(1),
+        None if days is None else days.at(end),
+        None if bounded is None else tuple(bounded[zone.id] for zone in place.zones),
+    )
 
 
 def _compare(entries: Iterable[Entry], window: OccupancyWindow | None, policy: Policy, keys: Keys) -> int:

@@ -6,9 +6,9 @@ at once, each with noise of its own; otherwise floors and building are sums of z
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from stream.release.paid_by_day import PaidByDay
 from stream.schemas import CountRecord, Levels
 
 Entry = TypeVar("Entry")
+ByLevel = dict[str, dict[str, int]]
+"""Level -> count of each of its zones (or states), floors, or of the building."""
 
 
 class CountPlan:
@@ -66,9 +68,25 @@ class CountPlan:
 
     def counts(self, window: OccupancyWindow) -> Ints:
         """Return the true counts of what is counted, shape [names], bounded for a day release; restricted."""
+        return self._counted.counts(self._zone_counts(window))
+
+    def _zone_counts(self, window: OccupancyWindow) -> Ints:
+        """Return the counts of the zones that the release covers."""
         read = window.counts if self.days is None or window.bounded is None else window.bounded
-        zones = np.array([read[index] for index in self._indices], dtype=np.int64)
-        return self._counted.counts(zones)
+        return np.array([read[index] for index in self._indices], dtype=np.int64)
+
+    def truth(self, window: OccupancyWindow) -> ByLevel:
+        """Return the true counts of what its records tell of a window, by level; bounded as ``counts``, restricted."""
+        zones = self._zone_counts(window)
+        floors = {floor: int(zones[self._floors[floor]].sum()) for floor in sorted(self._floors)}
+        named = dict(zip(self.names, self._counted.counts(zones).tolist(), strict=True))
+        levels: ByLevel = {"zone": named, "floor": floors, "building": {"building": int(zones.sum())}}
+        return {level: levels[level] for level in self.release.levels_up}
+
+    def told(self, mechanism: CountMechanism, values: Values) -> ByLevel:
+        """Return what a record of these values tells, by level."""
+        listed = self.by_name([int(value) for value in values.values[: len(self.names)]])
+        return by_level(listed, {} if self.release.levels == ("zone",) else self._levels(mechanism, values)[0])
 
     def state_name(self, epsilon: Fraction) -> str:
         """Return the name under which an epsilon's post-processing state is kept."""
@@ -164,6 +182,17 @@ def count_plans(policy: Policy, site: str) -> tuple[CountPlan, ...]:
         for release in policy.release
         if isinstance(release, CountRelease) and policy.zones_of(release, site)
     )
+
+
+def by_level(values: Mapping[str, int], levels: Mapping[str, Any] | None) -> ByLevel:
+    """Return the counts of a record, from its ``values`` and ``levels``, level by level."""
+    floors, building = (levels or {}).get("floor"), (levels or {}).get("building")
+    told: ByLevel = {"zone": dict(values)} if values else {}
+    if floors is not None:
+        told["floor"] = dict(floors)
+    if building is not None:
+        told["building"] = {"building": building}
+    return told
 
 
 def rounded_coverage(coverage: Fraction) -> float:
