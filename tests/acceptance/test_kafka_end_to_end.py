@@ -56,6 +56,20 @@ mechanism = "laplace"
 epsilon = { engineers = "100" }
 """
 
+PRIVACY_DAY = 'day_starts = "04:00"\ncontribution = "8h"\nresidents = "ignore"'
+BY_DAY = """
+[[release]]
+name = "day"
+query = "count"
+mechanism = "filter"
+noise = "gaussian"
+unit = "device_day"
+zones = { kind = ["classroom", "open", "corridor"] }
+levels = ["floor", "building"]
+shares = { floor = "0.5", building = "0.5" }
+epsilon = { facilities = "4", public = "2" }
+"""
+
 
 def tacet(*words: str, env: dict[str, str] | None = None) -> str:
     done = subprocess.run([*TACET, *words], capture_output=True, text=True, check=False, env=env, timeout=120)
@@ -106,6 +120,7 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     text = simulation_policy.policy_text(made).replace("levels = ", f"{queries}\nlevels = ", 1)
     name, grouped = 'name = "floors"\nquery = "count"\n', 'mechanism = "pegasus"'
     text = text.replace(name + grouped, f'{name}mechanism = "filter"\nrevise = ["1h", "1d"]')
+    text = text.replace("working_hours", f"{PRIVACY_DAY}\nworking_hours", 1) + BY_DAY
     policy_file, key, rows = tmp_path / "policy.toml", tmp_path / "key", tmp_path / "o.csv"
     policy_file.write_text(text)
     keyfile.create(key, laboratory=True)
@@ -117,7 +132,7 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     bootstrap = cleared(kafka, policy_file)
     common = ["--kafka", bootstrap, "--policy", str(policy_file), "--key-file", str(key)]
     wanted = {path: path.read_text().splitlines() for path in sorted((tmp_path / "out/private").glob("*/*.jsonl"))}
-    assert {path.stem for path in wanted} >= {"occupancy", "hourly", "floors", "floors-revised"}
+    assert {path.stem for path in wanted} >= {"occupancy", "hourly", "floors", "floors-revised", "day"}
     with running("worker", *common):
         tacet("ingest", *common, "--observations", str(rows))
         patience = time.monotonic() + 120
