@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import click
-from rich.console import Console
 
 from connectors import keyfile
 from connectors.commands.options import FILE, json_option, print_json, read_policy, working
+from connectors.commands.planning import plan
 from connectors.commands.promises import print_promises
-from connectors.commands.tables import table
-from connectors.commands.units import worse_than_zero
-from connectors.reports.plan import Qualities, qualities
-from connectors.reports.plan import plan as plan_of
+from connectors.reports.quality import Qualities, qualities
 from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import AttributeRelease, CountRelease, Policy, decimal_string
@@ -93,59 +89,7 @@ def show(file: Path, *, as_json: bool) -> None:
         print_promises(checked, expected)
 
 
-@policy.command("plan")
-@click.argument("file", type=FILE)
-@json_option
-def plan(file: Path, *, as_json: bool) -> None:
-    """Report, before anything runs, what a day will cost and how good its releases will be.
-
-    Errors are those on the day that 'tacet simulate --seed 1' makes.
-    """
-    checked = read_policy(file)
-    with working("errors to expect"):
-        report = plan_of(checked)
-    print_json(report) if as_json else _print_plan(report)
-
-
-def _print_plan(report: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    for site, rows in _by_site(report["counts"]):
-        counts = table(
-            f"A day at {site} under policy {report['policy_version']}: counts",
-            ("release", "audience"),
-            ("epsilon", "windows\nthat fit", "cost of\na day", "one person,\none day", "mean\ncount", "mean\nerror"),
-        )
-        for row in rows:
-            cost = row["cost"]
-            counts.add_row(
-                row["release"], row["audience"], row["epsilon"],
-                f"{row['releases_that_fit']} of {row['windows_per_day']}", cost["day"], cost["person_day"],
-                f"{row['expected_mean_count']:.2f}", f"{row['expected_mean_absolute_error']:.2f}",
-            )  # fmt: skip
-        console.print(counts)
-    for row in report["counts"]:
-        if row["worse_than_zero"]:
-            error, mean = row["expected_mean_absolute_error"], row["expected_mean_count"]
-            console.print(f"[bold]![/bold] {worse_than_zero(row['release'], row['audience'], error, mean)}")
-    console.print("Counts and errors are those on the simulated day of 'tacet simulate --seed 1'.\n")
-    for site, rows in _by_site(report["attributes"]):
-        attributes = table(
-            f"Attributes at {site}", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor")
-        )
-        for row in rows:
-            attributes.add_row(
-                row["release"], row["attribute"], row["audience"], row["epsilon"],
-                str(row["zones"]), f"{row['with_counts']:.4g}",
-            )  # fmt: skip
-        console.print(attributes)
-
-
-def _by_site(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Yield each site with its rows, in their order."""
-    sites: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        sites.setdefault(row["site"], []).append(row)
-    yield from sites.items()
+policy.add_command(plan)
 
 
 def _pseudonyms(policy: Policy) -> str | dict[str, Any]:
@@ -189,10 +133,11 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
         ],
         "worse_than_zero": [
             {
-                "site": site, "release": release, "audience": audience,
+                "site": site, "release": release, "audience": audience, "level": level,
                 "expected_mean_absolute_error": round(q.error, 4), "expected_mean_count": round(q.mean, 4),
             }
-            for (site, release, audience), q in expected.items() if q.worse_than_zero
+            for (site, release, audience), levels in expected.items()
+            for level, q in levels.items() if q.worse_than_zero
         ],
         "budgets": {
             f"{r.name}/{name}": decimal_string(budget)

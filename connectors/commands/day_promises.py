@@ -37,6 +37,13 @@ def days_paid(policy: Policy) -> Iterator[Table | str]:
         )
 
 
+def signed(policy: Policy) -> Iterator[str]:
+    """Yield, for each release that is paid by the day and each of its audiences, what a privacy officer can sign."""
+    for promise in count_promises(policy):
+        if promise.terms is not None and promise.reader != EVERYBODY:
+            yield _signed(policy, promise)
+
+
 def _noise(promise: CountPromise) -> str:
     """Return the scale of the noise of each level, leaves first."""
     assert promise.terms is not None  # noqa: S101

@@ -7,7 +7,6 @@ import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,17 @@ from rich.console import Console
 
 from connectors import keyfile
 from connectors.commands.account import summary
+from connectors.commands.day_promises import signed
 from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
+from connectors.commands.poor import marked_poor
 from connectors.commands.tables import table
-from connectors.commands.units import unit_rows, worse_than_zero
+from connectors.commands.units import unit_rows
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import FileSink, embedded
 from connectors.files.replay import refuse_used
 from connectors.private_folder import private_folder
+from connectors.reports.commitments import counted_window
+from connectors.reports.quality import Quality, by_level_quality
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
 from connectors.snmp.admission import Counters
@@ -30,8 +33,8 @@ from connectors.snmp.receiver import Receiver
 from connectors.sources import UdpSource, receiver
 from stream.pipeline import Options
 from stream.policy.document import CountRelease, Policy
-from stream.records import MINUTE, SECOND, Micros, OccupancyWindow
-from stream.release.count_plan import CountPlan
+from stream.records import MINUTE, SECOND, Micros
+from stream.release.count_plan import ByLevel, CountPlan, by_level
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
 from stream.simulator.events import SimulatorConfig, simulate
 
@@ -142,7 +145,7 @@ def _behind(counters: Counters, sent: int) -> bool:
 def outcome(made: Demo) -> dict[str, Any]:
     """Return the summary as one object."""
     store = made.folder / "store"
-    truth = {record["window_end"]: record["counts"] for record in map(parse_record, read_topic(store, OCCUPANCY))}
+    truth = {record["window_end"]: record for record in map(parse_record, read_topic(store, OCCUPANCY))}
     releases = {
         audience.name: [parse_record(value) for _, value in read_outbox(store, audience.name, 0)]
         for audience in made.policy.audience
@@ -162,56 +165,41 @@ def outcome(made: Demo) -> dict[str, Any]:
         "counts": counts,
         "attributes": {name: _attributes(records) for name, records in releases.items()},
         "account": account["sites"],
+        "promises": [line.strip() for line in signed(made.policy)],
     }
 
 
-Exact = dict[tuple[str, str], dict[str, int]]
-"""Release and window -> exact count by the names that the release counts."""
+Exact = dict[tuple[str, str], ByLevel]
+"""Release and window -> what exact counts would have told, which a laboratory alone keeps, and for a day."""
 
 
-def _exact(policy: Policy, truth: dict[str, dict[str, int]]) -> Exact:
-    """Return what exact counts would have said, which only a laboratory keeps, and for a day."""
+def _exact(policy: Policy, truth: dict[str, dict[str, Any]]) -> Exact:
+    """Return what exact counts would have told: bounded ones, where a release counts those."""
     [(site, place)] = policy.site.items()
     plans = [CountPlan(policy, release, site) for release in policy.release if isinstance(release, CountRelease)]
-    windows = {
-        end: OccupancyWindow(site, 0, tuple(counts[zone.id] for zone in place.zones), Fraction(1))
-        for end, counts in truth.items()
-    }
-    return {
-        (plan.release.name, end): dict(zip(plan.names, plan.counts(window).tolist(), strict=True))
-        for plan in plans
-        for end, window in windows.items()
-    }
-
-
-def _leaves(record: dict[str, Any]) -> dict[str, int]:
-    """Return the counts of what a release measures first: zones, or without these floors, or the building."""
-    levels = record.get("levels") or {}
-    return record["values"] or levels.get("floor") or {"building": levels["building"]}
+    windows = {end: counted_window(place, site, record) for end, record in truth.items()}
+    return {(plan.release.name, end): plan.truth(window) for plan in plans for end, window in windows.items()}
 
 
 def _errors(records: list[dict[str, Any]], exact: Exact) -> dict[str, Any]:
-    """Compare an audience's counts with the exact ones."""
-    errors, counts, building = [], [], []
-    released = [record for record in records if "values" in record and record["released"]]
-    for record in released:
-        known = exact.get((record["release"], record["window_end"]), {})
-        errors += [abs(_leaves(record)[name] - count) for name, count in known.items()]
-        counts += list(known.values())
-        if known and "building" in record["values"]:
-            building.append(abs(record["values"]["building"] - known["building"]))
-        elif known and record.get("levels"):
-            building.append(abs(record["levels"]["building"] - sum(known.values())))
-    denied = sum("values" in record and not record["released"] for record in records)
-    mean, error = _mean(counts), _mean(errors)
+    """Compare an audience's counts with the exact ones, which its one count release would have told."""
+    counts = [record for record in records if "values" in record]
+    released = [record for record in counts if record["released"]]
+    known = [(exact[at], record) for record in released if (at := (record["release"], record["window_end"])) in exact]
+    told = [by_level(record["values"], record.get("levels")) for _, record in known]
+    levels = by_level_quality([row for row, _ in known], told)
+    first = next(iter(levels.values()), None)
     return {
         "releases": sorted({record["release"] for record in released}),
         "released": len(released),
-        "refused": denied,
-        "mean_count": mean,
-        "mean_error": error,
-        "mean_error_building": _mean(building),
-        "worse_than_zero": mean is not None and error is not None and error > mean,
+        "refused": len(counts) - len(released),
+        "mean_count": None if first is None else round(first.mean, 2),
+        "mean_error": None if first is None else round(first.error, 2),
+        "mean_error_building": round(levels["building"].error, 2) if "building" in levels else None,
+        "worse_than_zero": first is not None and first.worse_than_zero,
+        "levels": {
+            level: {name: round(figure, 2) for name, figure in q._asdict().items()} for level, q in levels.items()
+        },
     }
 
 
@@ -222,10 +210,6 @@ def _attributes(records: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
             row = report.setdefault(record["attribute"], {"shown": 0, "not_shown": 0})
             row["shown" if record["released"] else "not_shown"] += 1
     return report
-
-
-def _mean(values: list[int]) -> float | None:
-    return round(sum(values) / len(values), 2) if values else None
 
 
 def _print(report: dict[str, Any], made: Demo) -> None:
@@ -245,6 +229,8 @@ def _print(report: dict[str, Any], made: Demo) -> None:
             attributes.add_row(name, attribute, str(row["shown"]), str(row["not_shown"]))
     console.print(attributes)
     _print_spend(console, report)
+    for line in report["promises"]:
+        console.print(f"{line}\n")
     console.print(f"Everything is in {made.folder}. Look further:", soft_wrap=True)
     for line in (
         f"tacet subscribe --store {made.folder}/store --audience facilities --from-start --until-end",
@@ -255,16 +241,20 @@ def _print(report: dict[str, Any], made: Demo) -> None:
 
 
 def _print_counts(console: Console, report: dict[str, dict[str, Any]]) -> None:
-    columns = ("windows\nreleased", "denied", "mean true\ncount", "mean\nerror", "mean error\nbuilding")
-    counts = table("Counts, against what an exact count would have said", ("audience", "release"), columns)
+    columns = ("windows\nreleased", "mean true\ncount", "mean\nerror", "error of\nthe median")
+    counts = table("Counts, against what an exact count would have said", ("audience", "release", "level"), columns)
+    poor = []
     for name, row in report.items():
-        figures = ("released", "refused", "mean_count", "mean_error", "mean_error_building")
-        counts.add_row(name, ", ".join(row["releases"]), *(str(row[figure]) for figure in figures))
+        release, windows = ", ".join(row["releases"]), f"{row['released']} of {row['released'] + row['refused']}"
+        for level, figures in row["levels"].items():
+            expected = Quality(**figures)
+            shown = (str(figure) for figure in (expected.mean, expected.error, expected.median))
+            counts.add_row(name, release, level, windows, *shown)
+            if expected.poor:
+                poor.append(marked_poor(release, name, level, expected))
     console.print(counts)
-    for name, row in report.items():
-        if row["worse_than_zero"]:
-            release = ", ".join(row["releases"])
-            console.print(f"[bold]![/bold] {worse_than_zero(release, name, row['mean_error'], row['mean_count'])}")
+    for line in poor:
+        console.print(line)
 
 
 def _print_spend(console: Console, report: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from connectors.commands.day_promises import days_paid
+from connectors.commands.poor import marked_poor
 from connectors.commands.tables import table
-from connectors.commands.units import unit_words, worse_than_zero
-from connectors.reports.plan import Qualities
+from connectors.commands.units import unit_words
+from connectors.reports.quality import Qualities
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
@@ -87,10 +88,14 @@ def _counts(policy: Policy) -> Iterator[Table]:
 
 
 def _worse(qualities: Qualities) -> Iterator[str]:
-    """Yield a line for each release that is expected to say less than the number 0 does."""
-    marked = [(release, audience, held) for (_, release, audience), held in qualities.items() if held.worse_than_zero]
-    for release, audience, expected in marked:
-        yield f"[bold]![/bold] {worse_than_zero(release, audience, expected.error, expected.mean)}"
+    """Yield what is expected to say less than a constant does, release by release and level by level."""
+    marked = [
+        marked_poor(release, audience, level, held)
+        for (_, release, audience), levels in qualities.items()
+        for level, held in levels.items()
+        if held.poor
+    ]
+    yield from marked
     if marked:
         yield "(On the simulated day of 'tacet simulate --seed 1'.)\n"
 

@@ -46,11 +46,3 @@ def unit_rows(readers: Sequence[Mapping[str, Any]], only: Collection[str] = UNIT
 def _at_delta(tight: Mapping[str, float] | None) -> str:
     """Return an epsilon, rounded up to three decimals."""
     return "-" if tight is None else f"{math.ceil(tight['epsilon'] * 1000) / 1000:g}"
-
-
-def worse_than_zero(release: str, audience: str, error: float, mean: float) -> str:
-    """Return what to say of counts that say less than the number 0 does."""
-    return (
-        f"{release} for {audience}: the mean error, {error:.2f}, is more than the mean count, {mean:.2f}. "
-        "Always saying 0 would be nearer to the truth."
-    )

@@ -19,9 +19,15 @@ validity = "10min"                   # an association holds this long
 lateness = "30s"                     # how long a window waits for stragglers before it is final
 max_devices = {max_devices}
 working_hours = ["08:00", "18:00"]   # the span of occupancy_level
-sources = [{sources}]                # controllers that may send
+{days}sources = [{sources}]                # controllers that may send
 
 # Zones: {public} public ones, {offices} offices for one person each.
+"""
+
+_DAYS = """\
+day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
+contribution = "5h"                  # of a day, for which a device counts where a day is paid
+residents = "ignore"                 # there at the day's start: counts only once it has left (printers, night machines)
 """
 
 _ZONE = """
@@ -54,19 +60,20 @@ levels = ["zone", "floor", "building"]
 epsilon = {{ facilities = "1" }}       # per window: less epsilon, more noise
 daily_budget = {{ facilities = "288" }}     # 288 windows a day; beyond it, nothing is released
 
-# For a tenth of the price the noise on a room would be larger than its count: floors and the building are
-# worth publishing. A device is on one floor and in the building, so each of the two has half of epsilon.
-# States belong to one site; another building needs a release of its own for them.
+# Anyone may see floors and the building, for the price of a device's whole day: one device, one day, epsilon 2, and
+# nothing that is published of the day says more. Rooms are left out: zones of three people are not worth publishing
+# at this price ('tacet policy plan' says so). A device is on one floor and in the building: shares of what is paid.
 [[release]]
 name = "floors"
 query = "count"
-mechanism = "pegasus"
+mechanism = "filter"
+noise = "gaussian"
+unit = "device_day"
 zones = {{ kind = [{kinds}] }}
-epsilon = {{ public = "0.1" }}
-daily_budget = {{ public = "28.8" }}
-
-[release.states]
-{states}
+epsilon = {{ public = "2" }}
+delta = "1e-6"                       # epsilon holds but for this, for each device and day
+levels = ["floor", "building"]
+shares = {{ floor = "0.2", building = "0.8" }}
 """
 
 _ATTRIBUTES = """
@@ -100,32 +107,17 @@ sensitive = { below = 0.3 }          # share of working hours with somebody in
 def policy_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",)) -> str:
     """Return a policy (TOML) for the simulated building; ``sources`` are its controllers' addresses."""
     public = ", ".join(f'"{kind}"' for kind in dict.fromkeys(simulation.building.kinds) if kind != OFFICE)
-    parts = [site_text(simulation, sources), _COUNTS.format(kinds=public, states=_states(simulation))]
+    parts = [site_text(simulation, sources, by_day=True), _COUNTS.format(kinds=public)]
     if len(simulation.building.of_kind(OFFICE)):
         parts.append(_ATTRIBUTES)
     return "".join(parts)
 
 
-def _states(simulation: Simulation) -> str:
-    """Return each floor's zones but offices, and those of the building."""
-    place = simulation.building
-    rows = zip(place.zones, place.floors, place.kinds, strict=True)
-    public = [(zone, floor) for zone, floor, kind in rows if kind != OFFICE]
-    named = {
-        f"floor-{level}": [zone for zone, floor in public if floor == level]
-        for level in sorted({floor for _, floor in public})
-    } | {"building": [zone for zone, _ in public]}
-    return "\n".join(f"{name} = [{_wrapped(zones)}]" for name, zones in named.items())
+def site_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",), *, by_day: bool = False) -> str:
+    """Return the ``[site.…]`` part alone; those of several buildings may stand in one policy.
 
-
-def _wrapped(zones: Sequence[str], each: int = 12) -> str:
-    quoted = [f'"{zone}"' for zone in zones]
-    lines = [", ".join(quoted[first : first + each]) for first in range(0, len(quoted), each)]
-    return ",\n    ".join(lines)
-
-
-def site_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",)) -> str:
-    """Return the ``[site.…]`` part alone; those of several buildings may stand in one policy."""
+    ``by_day``: with privacy days, which a release needs that is paid by the day.
+    """
     config, place = simulation.config, simulation.building
     offices = len(place.of_kind(OFFICE))
     head = _HEAD.format(
@@ -133,6 +125,7 @@ def site_text(simulation: Simulation, sources: Sequence[str] = ("127.0.0.1",)) -
         number=config.building,
         timezone=config.timezone,
         max_devices=min(200_000, max(20_000, round(20 * config.zones * config.scale))),
+        days=_DAYS if by_day else "",
         sources=", ".join(f'"{source}"' for source in sources),
         public=len(place.zones) - offices,
         offices=offices,

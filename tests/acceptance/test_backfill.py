@@ -22,6 +22,7 @@ from stream.records import DAY
 from stream.runners.backfill import Backfill, Backfilled
 from stream.schemas import AUDIT, parse_time
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.by_window import by_window
 from tests.chains import verify_chain
 from tests.core_ground import building, messages, people
 
@@ -35,7 +36,7 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Policy]:
     made = simulate(SimulatorConfig(seed=3, zones=8, scale=0.3))
     with (folder / "o.csv").open("w", newline="") as file:
         simulation.write_csv(made, file)
-    return folder, load_policy(simulation_policy.policy_text(made))
+    return folder, load_policy(by_window(simulation_policy.policy_text(made)))
 
 
 def run(

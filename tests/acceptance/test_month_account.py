@@ -24,6 +24,7 @@ from stream.policy.document import load_policy
 from stream.records import MINUTE, Heartbeat, ObservationBatch, Row
 from stream.schemas import LEAKAGE
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.by_window import by_window
 from tests.core_ground import audit_of, bodies, laboratory, run
 
 DAYS, TICK, W, DEVICES = 30, 15, 12, 3
@@ -74,7 +75,7 @@ w_budget = { public = "1.125" }
 def month() -> Any:
     """Run a month of a small building through the stages; return (audit entries, account records, shown values)."""
     made = simulate(SimulatorConfig(seed=3, days=DAYS + 1, zones=8, scale=0.06, timezone="America/Los_Angeles"))
-    text = policy_text(made).replace('tick = "5min"', f'tick = "{TICK}min"')
+    text = by_window(policy_text(made)).replace('tick = "5min"', f'tick = "{TICK}min"')
     text = text.replace('absent = "sensitive"', MODEL)
     policy = load_policy(text + MORE)
     building, site = made.building, made.config.site

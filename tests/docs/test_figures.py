@@ -111,6 +111,9 @@ OTHERS = "tests/integration/test_kafka_worker.py::test_another_policy_or_key_is_
 MALFORMED = "tests/acceptance/test_leakage_cli.py::test_a_malformed_model_exits_with_2_and_names_the_entry"
 IN_TIME = "tests/acceptance/test_ingest_verb.py::test_ingest_ends_although_the_broker_does_not_answer"
 DEMO = "tests/acceptance/test_demo.py::test_the_day_that_the_readme_shows_is_such_a_day"
+PAID_DAY = "tests/acceptance/test_demo.py::test_the_account_of_the_public_is_that_of_days"
+WORTH = "tests/acceptance/test_demo.py::test_the_public_stream_is_worth_publishing_at_the_price_of_a_day"
+LEFT_OUT = "tests/unit/test_plan.py::test_zones_that_are_left_out_are_tried_and_found_wanting"
 OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_only"
 KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
 COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
@@ -133,6 +136,9 @@ ADDED_UP = f"{AT_DELTA}test_a_day_of_windows_costs_less_at_delta_than_its_epsilo
 ROUNDED = "tests/unit/accounting/test_running_price.py::test_mixtures_cost_the_exact_price_to_within_seven_percent"
 
 TESTED = [
+    ("README.md", "costs one device's whole day ε = 2, with δ = 1e-6, where", PAID_DAY),
+    ("README.md", "off by less than half of what always saying their median would be", WORTH),
+    ("README.md", "a room holds three people, and", LEFT_OUT),
     ("docs/architecture.md", "(0600 in a 0700 folder)", OWNERS),
     ("docs/decisions/1-sites-as-unit.md", "52,126 traps in a day, less than one a second", DEMO),
     ("docs/decisions/2-snapshot-as-position.md", "hundreds of killed and paused workers", STORM),

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from connectors.commands.admin import promises
 from connectors.commands.options import read_policy
-from connectors.reports.plan import qualities
+from connectors.reports.quality import qualities
 from connectors.simulation.policy import site_text
 from stream.policy.document import Policy
 from stream.simulator.events import SimulatorConfig, simulate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections import Counter, defaultdict
 from decimal import Decimal
 from fractions import Fraction
@@ -18,14 +19,19 @@ from click.testing import CliRunner
 from connectors.commands.admin import policy as policy_verbs
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
-from connectors.reports.plan import KEY, plan, simulated_day, stand_ins
+from connectors.reports.plan import plan
+from connectors.reports.quality import expected_quality
+from connectors.reports.tried_days import KEY, simulated_day, simulated_windows, stand_ins
 from connectors.simulation.files import write_csv
 from connectors.simulation.policy import policy_text as simulated_policy
+from stream.accounting.calibration import calibrate
 from stream.keys import LaboratoryKeys
-from stream.pipeline import Options
+from stream.pipeline import Options, definition_of
 from stream.policy.document import Zone, load_policy
 from stream.records import MINUTE, OccupancyWindow
+from stream.release.count_plan import CountPlan
 from stream.release.stage import Releases
+from stream.schemas import rfc3339
 from stream.simulator.events import SimulatorConfig, simulate
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
 
@@ -57,7 +63,7 @@ def test_every_release_and_audience_has_a_row_with_every_field() -> None:
         assert set(each) == {
             "site", "release", "audience", "mechanism", "epsilon", "windows_per_day", "daily_budget", "refresh_days",
             "w_budget", "releases_that_fit", "cost", "expected_mean_absolute_error", "expected_mean_count",
-            "worse_than_zero", "unit", "tight",
+            "worse_than_zero", "unit", "tight", "levels", "left_out",
         }  # fmt: skip
         assert {"window", "day", "presence_tuple", "observation", "device_w_event", "device_day", "person_day"} <= set(
             each["cost"]
@@ -88,11 +94,11 @@ def test_smoothing_mechanisms_err_less_than_laplace_where_noise_is_large() -> No
 
 def test_the_simulated_day_is_a_whole_day_of_every_zone() -> None:
     day = simulated_day()
-    assert len(day.times) == 288
-    assert day.counts.shape == (288, len(day.zones)) == (288, len(day.kinds))
-    assert day.counts.sum() > 0
-    assert day.counts.min() == 0
-    assert len(simulated_day(15 * MINUTE).times) == 96
+    counts = np.array([window.counts for window in day.windows])
+    assert counts.shape == (288, len(day.zones)) == (288, len(day.kinds))
+    assert counts.sum() > 0
+    assert counts.min() == 0
+    assert len(simulated_day(15 * MINUTE).windows) == 96
 
 
 def zone(name: Any, kind: Any) -> Any:
@@ -137,21 +143,22 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return policy, folder / "out"
 
 
-def errors_of(out: Any, audience: Any, release: Any, policy: Any = None) -> Any:
+def records_of(out: Any, audience: Any, release: Any) -> Any:
+    """Return the records of a replayed release, of the simulated day's windows."""
+    lines = (out / "private" / audience / f"{release}.jsonl").read_bytes().splitlines()
+    return list(map(orjson.loads, lines))[:288]
+
+
+def errors_of(out: Any, audience: Any, release: Any) -> Any:
     """Return the absolute errors of a replayed release, by window and zone, over the simulated day."""
     truth: defaultdict[Any, Any] = defaultdict(dict)
     with (out / "occupancy.csv").open() as file:
         for line in csv.DictReader(file):
             truth[line["window_end"]][line["zone"]] = int(line["count"])
-    records = map(orjson.loads, (out / "private" / audience / f"{release}.jsonl").read_bytes().splitlines())
-    states = {} if policy is None else next(r.states for r in policy.release if r.name == release)
     return [
-        [
-            abs(value - sum(truth[record["window_end"]][zone] for zone in states.get(name, (name,))))
-            for name, value in record["values"].items()
-        ]
-        for record in records
-    ][:288]
+        [abs(value - truth[record["window_end"]][zone]) for zone, value in record["values"].items()]
+        for record in records_of(out, audience, release)
+    ]
 
 
 def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simulated: Any) -> None:
@@ -160,9 +167,23 @@ def test_the_error_planned_for_the_simulated_building_is_that_of_its_replay(simu
     report = {(r["release"], r["audience"]): r["expected_mean_absolute_error"] for r in plan(policy)["counts"]}
     for kind in BY_KIND:
         assert report[f"{kind}s", "public"] == pytest.approx(np.mean(errors_of(out, "public", f"{kind}s")), abs=1e-4)
-    for audience, release in (("facilities", "occupancy"), ("public", "floors")):
-        found = np.mean(errors_of(out, audience, release, policy))
-        assert report[release, audience] == pytest.approx(found, rel=0.1)
+    found = np.mean(errors_of(out, "facilities", "occupancy"))
+    assert report["occupancy", "facilities"] == pytest.approx(found, rel=0.1)
+
+
+def test_what_is_planned_of_a_day_is_what_its_replay_releases(simulated: Any) -> None:
+    """Noise depends on the counts, so the plan's bounded counts are those of the pipeline, too."""
+    policy, out = simulated
+    days, [floors] = simulated_windows(policy), [r for r in policy.release if r.name == "floors"]
+    bounded = CountPlan(policy, floors, "dbh")
+    levels = expected_quality(policy, "dbh", floors, Fraction(2), days)
+    released = {r["window_end"]: r["levels"]["building"] for r in records_of(out, "public", "floors")}
+    errors = [
+        abs(released[rfc3339(window.window_end)] - bounded.truth(window)["building"]["building"])
+        for window in days["dbh"]
+    ]
+    assert levels["building"].error == pytest.approx(np.mean(errors), abs=1e-9)
+    assert sum(sum(window.bounded or ()) for window in days["dbh"]) < sum(sum(w.counts) for w in days["dbh"])
 
 
 def test_a_release_that_tells_less_than_the_number_0_is_marked() -> None:
@@ -289,11 +310,62 @@ def test_the_verb_prints_one_object_or_a_table(tmp_path: Path) -> None:
     assert max(map(len, table.splitlines())) <= 80
 
 
-def test_the_plan_of_the_simulated_building_breaks_no_name_at_80_columns(tmp_path: Path) -> None:
-    done = invoke(tmp_path, simulated_policy(simulate(SimulatorConfig(seed=1))), "plan")
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The plan of the simulated building's policy, as people read it."""
+    return invoke(
+        tmp_path_factory.mktemp("example"), simulated_policy(simulate(SimulatorConfig(seed=1))), "plan"
+    ).output
+
+
+def test_the_plan_of_the_simulated_building_breaks_no_name_at_80_columns(example: str) -> None:
     for name in ("occupancy", "floors", "office-day", "facilities", "occupancy_level", "one person,"):
-        assert f" {name} " in done.output, name
-    assert max(map(len, done.output.splitlines())) <= 80
+        assert f" {name} " in example, name
+    assert max(map(len, example.splitlines())) <= 80
+
+
+def test_a_devices_day_at_epsilon_2_buys_a_building_worth_publishing(example: str) -> None:
+    """Of the bounded counts of the public zones: the building errs by 12 at most, floors by less than their median."""
+    found = re.findall(r"^ floors +public +(\(?\w+\)?) +([\d.]+) +([\d.]+) +([\d.]+) *$", example, re.MULTILINE)
+    figures = {level: tuple(map(float, rest)) for level, *rest in found}
+    assert figures["building"][0] > 145
+    assert figures["building"][1] <= 12
+    assert figures["floor"][1] < figures["floor"][2] / 2
+    assert figures["(zone)"][1] > figures["(zone)"][2]
+
+
+def test_zones_that_are_left_out_are_tried_and_found_wanting(example: str) -> None:
+    assert "zones of three people are not worth publishing at this price" in " ".join(example.split())
+
+
+def test_epsilons_of_a_day_stand_beside_those_of_a_window(example: str) -> None:
+    assert re.search(r"^ occupancy +facilities +1 +292 ", example, re.MULTILINE)
+    assert re.search(r"^ floors +public +- +2 ", example, re.MULTILINE)
+
+
+# --- days ---------------------------------------------------------------------------------------------
+
+DAYS = 'day_starts = "04:00"\ncontribution = "2h"\nresidents = "ignore"\n'
+BY_DAY = count_release(more='noise = "gaussian"\nunit = "device_day"\nlevels = ["zone", "building"]')
+
+
+def test_a_day_release_errs_against_its_own_bounded_counts() -> None:
+    """8 ticks a day: counts are lower, and noise of sigma errs by sqrt(2 / pi) sigma: six standard errors of 384."""
+    found, unbounded = row(BY_DAY, site=DAYS), row(count_release())
+    assert found["expected_mean_count"] < unbounded["expected_mean_count"]
+    sigma = math.sqrt(calibrate(1, Fraction(1, 10**6), 8))
+    assert found["expected_mean_absolute_error"] == pytest.approx(0.798 * sigma, abs=6 * 0.603 * sigma / math.sqrt(384))
+    assert set(found["levels"]) == {"zone", "building"}
+    assert found["levels"]["zone"]["worse_than_median"]
+    assert found["left_out"] == {}
+
+
+def test_a_privacy_day_of_another_time_zone_begins_in_its_own_night() -> None:
+    by_day = definition_of(building(releases=BY_DAY, site=DAYS).site[SITE])
+    assert by_day is not None
+    tokyo = simulated_day(15 * MINUTE, 10 * MINUTE, "Asia/Tokyo", by_day._replace(timezone="Asia/Tokyo")).windows
+    home = simulated_day(15 * MINUTE, 10 * MINUTE, "America/Los_Angeles", by_day).windows
+    assert [window.bounded for window in tokyo] == [window.bounded for window in home]
 
 
 MODELS = """

@@ -150,17 +150,19 @@ class TestPolicy:
         assert isinstance(rooms, CountRelease)
         assert isinstance(floors, CountRelease)
         assert (set(rooms.epsilon), set(floors.epsilon)) == ({"facilities"}, {"public"})
-        counted = [zone.id for zone in policy.zones_of(floors, "dbh")]
-        assert floors.states["building"] == tuple(counted)
-        assert sorted(zone for name, zones in floors.states.items() if name != "building" for zone in zones) == sorted(
-            counted
-        )
+        assert floors.levels == ("floor", "building")
+
+    def test_the_public_stream_is_paid_by_a_devices_whole_day(self, run: Any) -> None:
+        policy = load_policy(policy_text(run))
+        _, floors, _ = policy.release
+        assert isinstance(floors, CountRelease)
+        assert (floors.unit, floors.noise) == ("device_day", "gaussian")
+        assert floors.epsilon["public"] == 2
+        assert (policy.site["dbh"].day_starts, policy.site["dbh"].residents) == ("04:00", "ignore")
 
     def test_several_buildings_fit_into_one_policy(self, run: Any) -> None:
         other = simulate(SimulatorConfig(site="east", zones=8, building=1))
-        before, _, after = policy_text(run).partition("# For a tenth of the price")
-        rest = after[after.index("# Facts about a room's day") :]  # states are of one site
-        policy = load_policy(site_text(other, ("127.0.0.2",)) + before + rest)
+        policy = load_policy(site_text(other, ("127.0.0.2",), by_day=True) + policy_text(run))
         assert len(policy.access_points()) == 72
 
 
