@@ -36,6 +36,7 @@ from tests.chains import verify_chain
 from tests.integration.chain_storm import PARTITIONS, ROOT
 from tests.integration.kafka_ground import Broker, JavaCluster, clear_topics
 from tests.integration.one_process import (
+    PRIVACY_DAYS,
     SITES,
     SOURCE,
     START,
@@ -165,7 +166,8 @@ class EngineStorm:
             ahead = time.time_ns() // 1000 + field.random.randint(6, 10**6) * MINUTE
             await self._send(site, encode_message(Heartbeat(site, SOURCE, 1, ahead, 0)))
             row = Row("00" * 8, "02:00:00:00:00:01", ahead)
-            await self._send(site, encode_message(ObservationBatch(site, SOURCE, ahead, 0, (row,))))
+            batch = ObservationBatch(site, SOURCE, ahead, 0, (row,), PRIVACY_DAYS.at(ahead))
+            await self._send(site, encode_message(batch))
 
     async def bomb(self, field: Field) -> None:
         """What no connector sends: a large heap of nonsense, JSON that is none of ours, other keys, nothing."""

@@ -17,6 +17,7 @@ import orjson
 from connectors.kafka.following import Record, by_release_id, by_sequence
 from connectors.keyfile import FileKeys
 from stream.policy.document import Policy
+from stream.policy.privacy_day import PrivacyDays
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.runners.embedded import Chains, Embedded
 from stream.runners.emitted import Emitted
@@ -25,6 +26,8 @@ from stream.schemas import AUDIT, LEAKAGE, encode_message, private_topic, rfc333
 
 START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes
 TICK = 5 * MINUTE
+PRIVACY_DAYS = PrivacyDays("13:00", "UTC")
+"""One of them begins an hour after the start."""
 Message = ObservationBatch | Heartbeat
 SOURCE = "10.0.0.1"
 SITES = [f"building-{number}" for number in range(10)]
@@ -33,6 +36,8 @@ AUDIENCES = ("facilities", "public")
 _SITE = """
 [site.{site}]
 sources = ["10.0.0.1"]
+day_starts = "13:00"
+contribution = "2h"
 zones = [
     {{ id = "101", floor = "1", kind = "classroom", capacity = 60, access_points = ["02:00:00:00:{n:02x}:01"] }},
     {{ id = "102", floor = "1", kind = "classroom", capacity = 60, access_points = ["02:00:00:00:{n:02x}:02"] }},
@@ -53,6 +58,17 @@ zones = { kind = "classroom" }
 levels = ["zone", "floor"]
 epsilon = { facilities = "1", public = "0.1" }
 daily_budget = { facilities = "100", public = "10" }
+
+[[release]]
+name = "day"
+query = "count"
+mechanism = "plain"
+noise = "gaussian"
+unit = "device_day"
+zones = { kind = "classroom" }
+levels = ["zone", "building"]
+shares = { zone = "0.5", building = "0.5" }
+epsilon = { facilities = "4", public = "2" }
 
 [[release]]
 name = "office-day"
@@ -97,7 +113,8 @@ class Movement:
         for site in SITES:
             for part in range(self._random.randint(0, 2)):
                 rows = sorted((self._row(site, begin + part * TICK // 2) for _ in range(12)), key=lambda row: row.time)
-                yield self._keep(ObservationBatch(site, SOURCE, 1, self._sequence[site], tuple(rows)))
+                day = PRIVACY_DAYS.at(rows[0].time)
+                yield self._keep(ObservationBatch(site, SOURCE, 1, self._sequence[site], tuple(rows), day))
                 self._sequence[site] += 1
             yield self._keep(Heartbeat(site, SOURCE, 1, begin + TICK + 31 * SECOND, 0))
 
@@ -112,7 +129,8 @@ class Movement:
 
     def _row(self, site: str, begin: Micros) -> Row:
         device = f"{self._random.randrange(40):016x}"
-        return Row(device, self._random.choice(self._points[site]), begin + self._random.randrange(TICK // 2))
+        time = begin + 1 + self._random.randrange(TICK // 2)  # what is seen when a day begins is of the day before
+        return Row(device, self._random.choice(self._points[site]), time)
 
     def _keep(self, message: Message) -> Message:
         self.made.append(message)
@@ -203,7 +221,7 @@ def reference(policies: Mapping[str, Policy], key: Path, movement: Movement, beg
 
 
 def _compared() -> list[str]:
-    named = {"occupancy": AUDIENCES, "office-day": AUDIENCES[:1]}
+    named = {"occupancy": AUDIENCES, "day": AUDIENCES, "office-day": AUDIENCES[:1]}
     return [AUDIT, LEAKAGE, *(private_topic(reader, name) for name, readers in named.items() for reader in readers)]
 
 

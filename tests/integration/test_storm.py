@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
-from stream.schemas import AUDIT, private_topic
+from stream.schemas import AUDIT, parse_time, private_topic
 from tests.integration.chain_storm import chain_storm, share_out, verify
 from tests.integration.engine_storm import EngineStorm
 from tests.integration.kafka_ground import Broker, JavaCluster
-from tests.integration.one_process import AUDIENCES
+from tests.integration.one_process import AUDIENCES, PRIVACY_DAYS
 from tests.integration.storm import Plan
 
 pytestmark = pytest.mark.kafka
@@ -44,6 +47,16 @@ async def test_short_storm_releases_every_window_once_and_as_one_process_would(k
     windows = ground.movement.tick * len(ground.policy.site)
     assert len(wanted[AUDIT]) > windows * len(AUDIENCES) * 0.9
     assert len(wanted[private_topic("public", "occupancy")]) > windows * 0.9
+    charged = Counter(paid_day(entry) for entry in map(orjson.loads, wanted[AUDIT].values()) if paid_day(entry))
+    assert set(charged.values()) == {1}, "a day is paid once, whoever takes it over"
+    assert len(charged) >= 2 * len(ground.policy.site), "by two audiences"
+
+
+def paid_day(entry: dict[str, Any]) -> tuple[str, str, int] | None:
+    """Return site, audience and privacy day where an entry has charged for one."""
+    if entry["release"] != "day" or not entry["nano"]:
+        return None
+    return entry["site"], entry["audience"], PRIVACY_DAYS.at(parse_time(entry["window_end"])).number
 
 
 @pytest.mark.storm
