@@ -159,7 +159,7 @@ class ReleaseId(NamedTuple):
     release: str
     audience: str
     where: str
-    """A window's end as RFC 3339, or ``day/zone/attribute``."""
+    """A window's end as RFC 3339 (of revised values with ``/1h`` or ``/1d`` behind it), or ``day/zone/attribute``."""
     attempt: int = 1
 
     @classmethod

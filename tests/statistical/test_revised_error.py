@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from fractions import Fraction
-from multiprocessing import get_context
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -59,29 +58,12 @@ def error(values: Ints, counts: Ints) -> float:
 GAINS = {"0.05": 2.75, "0.1": 2.6, "0.5": 2.8, "1": 3.35}
 
 
-def of_building(epsilon: str) -> Quality:
-    return quality(epsilon, NAMING, *building(), CAPACITY)
-
-
-@pytest.fixture(scope="module")
-def at_building() -> dict[str, Quality]:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        return dict(zip(GAINS, pool.map(of_building, GAINS), strict=True))
-
-
 @pytest.mark.parametrize("epsilon", GAINS)
-def test_an_hour_later_the_building_is_known_far_better_than_by_pegasus(
-    epsilon: str, at_building: dict[str, Quality]
-) -> None:
-    assert at_building[epsilon].revised * GAINS[epsilon] <= at_building[epsilon].pegasus
-
-
-@pytest.mark.parametrize("epsilon", GAINS)
-def test_revised_values_of_the_building_are_nearer_than_the_first_ones(
-    epsilon: str, at_building: dict[str, Quality]
-) -> None:
-    assert at_building[epsilon].revised < at_building[epsilon].filtered
-    assert at_building[epsilon].covered >= 0.95
+def test_an_hour_later_the_building_is_known_far_better_than_by_pegasus(epsilon: str) -> None:
+    made = quality(epsilon, NAMING, *building(), CAPACITY)
+    assert made.revised * GAINS[epsilon] <= made.pegasus
+    assert made.revised < made.filtered
+    assert made.covered >= 0.95
 
 
 # Places
@@ -105,40 +87,27 @@ def _there(ticks: Ints, sightings: list[int]) -> Ints:
     return np.where(latest >= 0, ticks - np.sort(sightings)[latest] < THERE, False).astype(np.int64)
 
 
-BUSY = 5
-"""People on average from which on a place is looked at."""
+BUSIEST = ("31", "34", "35")
 EPSILONS = ("0.1", "1")
 
 
-def of_place(case: tuple[str, str]) -> Quality:
-    name, epsilon = case
+@cache
+def at_place(name: str, epsilon: str) -> Quality:
     counts = places()[name][:, None]
     times = (np.arange(len(counts)) + 1) * 5 * MINUTE
     naming = Naming(name, "counts", ("place",), lambda day: b"k" * 24 + day.to_bytes(8, "big"), slot)
     return quality(epsilon, naming, times, counts, 2 * int(counts.max()) + 20)
 
 
-@pytest.fixture(scope="module")
-def at_places() -> dict[tuple[str, str], Quality]:
-    busy = sorted(name for name, counts in places().items() if counts.mean() >= BUSY)
-    cases = [(name, epsilon) for name in busy for epsilon in EPSILONS]
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        return dict(zip(cases, pool.map(of_place, cases), strict=True))
+@pytest.mark.parametrize("name", BUSIEST)
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_an_hour_later_a_place_is_better_known(name: str, epsilon: str) -> None:
+    made = at_place(name, epsilon)
+    assert made.revised * 1.05 < made.filtered
+    assert made.covered >= 0.95
 
 
-def mean_gain(at: dict[tuple[str, str], Quality]) -> float:
-    """Geometric mean of the error of PeGaSus over that of revised values."""
-    return float(np.exp(np.mean([np.log(each.pegasus / each.revised) for each in at.values()])))
-
-
-def test_revised_values_of_places_are_nearer_than_the_first_ones(at_places: dict[tuple[str, str], Quality]) -> None:
-    assert len(at_places) == 6 * len(EPSILONS)
-    for each in at_places.values():
-        assert each.revised * 1.05 < each.filtered
-        assert each.covered >= 0.95
-
-
-def test_revised_values_of_places_are_far_nearer_than_those_of_pegasus(
-    at_places: dict[tuple[str, str], Quality],
-) -> None:
-    assert mean_gain(at_places) >= 2.35
+def test_an_hour_later_places_are_far_better_known_than_by_pegasus() -> None:
+    """Geometric mean of the gains: for the filter's own values it is 2.1."""
+    gains = [at.pegasus / at.revised for name in BUSIEST for epsilon in EPSILONS for at in (at_place(name, epsilon),)]
+    assert np.prod(gains) ** (1 / len(gains)) >= 2.35
