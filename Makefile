@@ -18,7 +18,7 @@ demo: $(READY)  ## One simulated day, from SNMP traps to private counts and thei
 	@echo "  ('. $(VENV)/bin/activate' puts tacet on your path)"
 
 test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
-	$(PYTHON) -m pytest -m "not storm and not bench" -n auto --dist loadfile
+	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile
 
 check: $(READY)  ## Lint, format, types, and which way imports may point
 	$(VENV)/bin/ruff check .
@@ -35,6 +35,7 @@ mutants: $(READY)  ## Break promises one by one in a copy; some test must notice
 nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutant, load and latency; two to three hours
 	$(PYTHON) -m tests.unit.snmp.test_snmp_fuzz 200000
 	$(PYTHON) -m pytest tests/acceptance/test_compose_up.py
+	$(PYTHON) -m pytest -m long
 	$(MAKE) storm
 	$(MAKE) mutants MUTANTS=
 	$(MAKE) pinned
