@@ -220,7 +220,8 @@ def release(
         made = release_file(counts, out, keys, how, tick)
     if as_json:
         report: dict[str, Any] = {"rows": made.rows, "zones": made.zones, "windows": made.windows, "bad": made.bad}
-        report |= {"noise": law.kind, "noise_scale": law.scale}
+        if unit == "device_day":
+            report |= {"noise": law.kind, "noise_scale": law.scale}
         print_json(report | {"left_out": made.left_out, "laboratory": True})
     else:
         click.echo(f"{made.windows:,} windows of {made.zones} zone(s) → {out}")

@@ -48,7 +48,7 @@ DOCUMENT = (
     '"release":[{"name":"occupancy","query":"count","mechanism":"laplace","smoother":"median","calendar":true,'
     '"noise":"laplace","unit":"window","delta":null,'
     '"zones":{"kind":[],"floor":[],"ids":[]},"states":{},"levels":["zone"],"shares":{},"prune":null,"w":null,'
-    '"queries":[],"epsilon":{"public":"0.1"},"daily_budget":{},"refresh":86400000000,"w_budget":{}},'
+    '"queries":[],"revise":[],"epsilon":{"public":"0.1"},"daily_budget":{},"refresh":86400000000,"w_budget":{}},'
     '{"name":"day","query":"attributes","mechanism":"osdprr","zones":{"kind":[],"floor":[],"ids":[]},'
     '"absent":"sensitive","attributes":{"departure":{"epsilon":{"public":"1"},"sensitive":{"after":"18:00",'
     '"before":null,"above":null,"below":null}},"arrival":{"epsilon":{"public":"0.5"},"sensitive":{"after":null,'
