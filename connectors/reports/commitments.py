@@ -14,7 +14,6 @@ from typing import Any
 from stream.errors import AuditError, KeyFileError
 from stream.keys import Keys
 from stream.policy.document import CountRelease, Policy
-from stream.policy.privacy_day import PrivacyDays
 from stream.policy.sites import Site
 from stream.records import OccupancyWindow
 from stream.release.late import LateReleases
@@ -57,7 +56,7 @@ def _window(policy: Policy, site: str, record: Mapping[str, Any]) -> OccupancyWi
 def counted_window(place: Site, site: str, record: Mapping[str, Any]) -> OccupancyWindow:
     """Return the window of a restricted record of true counts, which is about the zones of this site."""
     end, bounded = parse_time(record["window_end"]), record.get("bounded")
-    days = None if place.day_starts is None else PrivacyDays(place.day_starts, place.timezone)
+    days = place.privacy_days
     return OccupancyWindow(
         site,
         end,

@@ -111,9 +111,7 @@ def _told(policy: Policy, plan: CountPlan, epsilon: Fraction, windows: Sequence[
 
 
 def _input(plan: CountPlan, mechanism: CountMechanism, window: OccupancyWindow, key: bytes, slot: Slot) -> TickInput:
-    day = window.privacy_day
-    suffix = "" if plan.days is None or day is None else plan.days.suffix(day.number)
-    context = Context(plan.site, plan.release.name, window.window_end, 1, plan.names, suffix)
+    context = Context(plan.site, plan.release.name, window.window_end, 1, plan.names, plan.suffix(window))
     counts, law = plan.counts(window), mechanism.noise
     noise = np.zeros_like(counts)
     if not plan.draws_own_noise:

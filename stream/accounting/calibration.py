@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -70,7 +69,8 @@ def _smallest(epsilon: Decimal | Fraction | float, delta: Decimal | Fraction | f
     return grid_variance(least + found)
 
 
-def likely_loss(variances: Sequence[Fraction], cells: int, probability: Fraction, group: int = 1) -> Fraction:
+@lru_cache(maxsize=256)
+def likely_loss(variances: tuple[Fraction, ...], cells: int, probability: Fraction, group: int = 1) -> Fraction:
     """Return a loss that discrete Gaussian noise exceeds with at most a probability, rounded up to a millionth.
 
     Unlike epsilon at a delta, this bounds a posterior factor: for epsilon = 2 at delta = 1e-6 the loss exceeds 2 ten

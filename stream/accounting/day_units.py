@@ -13,7 +13,7 @@ change the same values: a shift of as many as there are, at worst.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import NamedTuple
@@ -75,7 +75,7 @@ def cost_of(terms: DayTerms, times_ticks: int) -> UnitCost:
 
 
 def changed_loss(
-    noise: str, parameters: Sequence[Fraction], ticks: int, probability: Fraction | None, devices: int
+    noise: str, parameters: tuple[Fraction, ...], ticks: int, probability: Fraction | None, devices: int
 ) -> Fraction:
     """Return what each device of a person adds to the loss that changed parts of their day do not exceed together.
 

@@ -125,7 +125,7 @@ def written(units: Mapping[str, UnitCost], delta: Fraction, *, exact: bool) -> d
         for unit, cost in units.items()
         if unit in ADDING or math.isinf(cost.pure)
     }
-    return {unit: _string(cost.pure) for unit, cost in units.items()} | {"tight": tight}
+    return {unit: decimal_string(cost.pure) for unit, cost in units.items()} | {"tight": tight}
 
 
 def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
@@ -137,7 +137,3 @@ def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
         return min(quick, math.ceil(compose(releases, delta, unit.group).approximate * 1e6) / 1e6)
     except UsageError:  # too large to be laid out
         return quick
-
-
-def _string(epsilon: Epsilon) -> str:
-    return "inf" if math.isinf(epsilon) else decimal_string(Fraction(epsilon))

@@ -52,6 +52,12 @@ class PrivacyDays:
 
 
 @lru_cache(maxsize=64)
+def privacy_days(day_starts: str, timezone: str) -> PrivacyDays:
+    """Return the privacy days that begin at a time of day in a zone: one object, which remembers the day at hand."""
+    return PrivacyDays(day_starts, timezone)
+
+
+@lru_cache(maxsize=64)
 def date_off_tick(day_starts: str, timezone: str, tick_length: Micros) -> str | None:
     """Return the first date from 1970 to 2100 on which the privacy day starts between two ticks; None: none does."""
     days = PrivacyDays(day_starts, timezone)

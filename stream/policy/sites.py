@@ -23,7 +23,7 @@ from stream.policy.fields import (
     listed,
     refuse_repeats,
 )
-from stream.policy.privacy_day import EARLY, date_off_tick
+from stream.policy.privacy_day import EARLY, PrivacyDays, date_off_tick, privacy_days
 from stream.records import DAY, MINUTE, SECOND
 
 
@@ -145,6 +145,11 @@ class Site(Frozen):
             msg = f"day_starts must be at a tick on every date, got {self.day_starts}, which is between two on {day}"
             raise ValueError(msg)
         return self
+
+    @property
+    def privacy_days(self) -> PrivacyDays | None:
+        """The site's privacy days; None where it has none."""
+        return None if self.day_starts is None else privacy_days(self.day_starts, self.timezone)
 
     @property
     def contribution_ticks(self) -> int:

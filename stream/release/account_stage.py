@@ -21,7 +21,6 @@ from stream.errors import UsageError
 from stream.local_time import span_of_day
 from stream.operators import scan
 from stream.policy.document import AttributeRelease, CountRelease, Policy
-from stream.policy.privacy_day import PrivacyDays
 from stream.policy.sites import zones_now
 from stream.records import DAY, AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, Spent
 from stream.release.attribute_plan import ABSENT
@@ -61,7 +60,7 @@ def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Reade
         plain={r.name: _plain_shares(r) for r in policy.release if isinstance(r, CountRelease)},
         delta=policy.privacy.delta,
         factor_delta=policy.privacy.factor_delta,
-        privacy_days=None if place.day_starts is None else PrivacyDays(place.day_starts, place.timezone),
+        privacy_days=place.privacy_days,
     )
 
 
@@ -254,10 +253,10 @@ class _Books:
 
     def _terms(self, release: CountRelease, entry: Entry) -> DayTerms | None:
         """Return what was paid for where a release is paid by the day."""
-        place = self.policy.site[entry["site"]]
-        if not release.by_day or place.day_starts is None:
+        days = self.policy.site[entry["site"]].privacy_days
+        if not release.by_day or days is None:
             return None
-        day = PrivacyDays(place.day_starts, place.timezone).at(parse_time(entry["window_end"])).number
+        day = days.at(parse_time(entry["window_end"])).number
         return self._paid_by_day(release, entry["site"]).paid(entry["audience"], day)
 
     def _paid_by_day(self, release: CountRelease, site: str) -> PaidByDay:

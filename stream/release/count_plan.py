@@ -75,6 +75,11 @@ class CountPlan:
         read = window.counts if self.days is None or window.bounded is None else window.bounded
         return np.array([read[index] for index in self._indices], dtype=np.int64)
 
+    def suffix(self, window: OccupancyWindow) -> str:
+        """Return what the labels of a window's noise hold besides (``Context``): of a day release its day and bound."""
+        day = window.privacy_day
+        return "" if self.days is None or day is None else self.days.suffix(day.number)
+
     def truth(self, window: OccupancyWindow) -> ByLevel:
         """Return the true counts of what its records tell of a window, by level; bounded as ``counts``, restricted."""
         zones = self._zone_counts(window)

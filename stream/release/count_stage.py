@@ -132,9 +132,7 @@ class CountReleases:
             return {}
         issuer, end = self._issuer, window.window_end
         key = subkey(issuer.keys.noise_key(key_day_of(end - issuer.tick_length)), "noise")
-        day = window.privacy_day
-        suffix = "" if plan.days is None or day is None else plan.days.suffix(day.number)
-        context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, suffix)
+        context = Context(issuer.site, plan.release.name, end, issuer.attempt, plan.names, plan.suffix(window))
         laws = {epsilon: plan.mechanisms[epsilon].noise for epsilon in sorted(paying)}
         if plan.draws_own_noise:
             noise = dict.fromkeys(laws.values(), np.zeros_like(counts))

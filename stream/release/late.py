@@ -20,7 +20,6 @@ from stream.local_time import span_of_day
 from stream.mechanisms.labels import counts_digest
 from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
 from stream.policy.mechanisms import names_where
-from stream.policy.privacy_day import PrivacyDays
 from stream.policy.sites import zones_now
 from stream.records import (
     Charge,
@@ -218,8 +217,7 @@ class _Earlier:
         """Count release -> what was charged under its name."""
         self._days: dict[str, PaidByDay] = {}
         """Count release that is paid by the day -> what its days cost."""
-        place = policy.site[site]
-        self._privacy_days = None if place.day_starts is None else PrivacyDays(place.day_starts, place.timezone)
+        self._privacy_days = policy.site[site].privacy_days
         self._alone: dict[str, float] = {}
         """Attribute release -> ln of the largest factor that it reaches by itself."""
         for release in policy.release:

@@ -23,7 +23,6 @@ from functools import cached_property
 
 from stream.accounting.calibration import calibrate
 from stream.accounting.day_units import changed_loss
-from stream.mechanisms.parameter import NoiseParameter
 from stream.policy.document import CountRelease, Policy
 from stream.records import DayTerms, NoiseKind
 from stream.release.paid_days import terms_digest
@@ -87,11 +86,6 @@ class PaidByDay:
             for audience, epsilon in release.epsilon.items()
         }
         return cls(prices, ticks, terms_digest(policy, release, site))
-
-    def noise(self, epsilon: Fraction) -> NoiseParameter:
-        """Return the noise of one window for audiences at a day's epsilon, where one level is measured."""
-        price = next(price for price in self.prices.values() if price.epsilon == epsilon)
-        return NoiseParameter(price.noise, price.parameters[0])
 
     def suffix(self, day: int) -> str:
         """Return what the labels of a day's noise hold besides: no two days, and no two bounds, share a draw."""

@@ -117,9 +117,7 @@ def names_by_site(policy: Policy, key: bytes) -> dict[str, Pseudonyms]:
     ttl = policy.pseudonym.ttl
     shared = Pseudonyms.daily(key) if ttl is None else Pseudonyms.rotating(key, ttl)
     return {
-        name: shared
-        if site.day_starts is None
-        else Pseudonyms.by_privacy_day(key, name, PrivacyDays(site.day_starts, site.timezone))
+        name: shared if site.privacy_days is None else Pseudonyms.by_privacy_day(key, name, site.privacy_days)
         for name, site in policy.site.items()
     }
 
