@@ -24,8 +24,8 @@ NOW, LATER = stage.MECHANISMS, str(int(stage.MECHANISMS) + 1)
 
 
 def begin(setattr_of: Callable[[Any, str, Any], None] = setattr) -> None:
-    """Let every module take the version to come for the present one, and the present one for the one before."""
-    for name, former, new in (("MECHANISMS", NOW, LATER), ("BEFORE", snapshot.BEFORE, NOW)):
+    """Let every module take the version to come for the present one, and the present one for one before."""
+    for name, former, new in (("MECHANISMS", NOW, LATER), ("BEFORE", snapshot.BEFORE, (*snapshot.BEFORE, NOW))):
         for module in list(sys.modules.values()):
             if module.__name__.startswith(("stream.", "connectors.")) and getattr(module, name, None) == former:
                 setattr_of(module, name, new)

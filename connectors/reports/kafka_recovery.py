@@ -204,7 +204,7 @@ def of_version(partition: str, snapshot: bytes, entries: Iterable[bytes], sites:
     if not is_known(version):
         yield Finding(
             f"{partition}: its state was made by mechanism version {version}, and this is {MECHANISMS}, which goes on "
-            f"from {BEFORE} and its own only",
+            f"from {', '.join(BEFORE)} and its own only",
             (
                 Way(
                     f"'tacet worker' of mechanism version {version}; if that is the older one, then of each version "
@@ -240,14 +240,14 @@ def of_entries_alone(partition: str, versions: Sequence[str]) -> Iterator[Findin
 
 
 def made_by_version_before(partition: str, snapshot: bytes) -> list[Finding]:
-    """Return what is to be said of a state that the mechanism version before has made."""
-    if open_snapshot(snapshot)[0]["mechanisms"] != BEFORE:
+    """Return what is to be said of a state that a mechanism version before this one has made."""
+    if (version := open_snapshot(snapshot)[0]["mechanisms"]) not in BEFORE:
         return []
     accept = Way(
         "stop all workers of that version, then 'tacet worker --accept-policy'",
         "groups, filters and the local day at hand begin anew; that day's attributes are not published",
     )
-    return [Finding(f"{partition}: its state was made by mechanism version {BEFORE}, this is {MECHANISMS}", (accept,))]
+    return [Finding(f"{partition}: its state was made by mechanism version {version}, this is {MECHANISMS}", (accept,))]
 
 
 def _without_snapshot(*, has_audit: bool) -> tuple[Way, ...]:

@@ -166,8 +166,8 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
 
 def _made_by_another(folder: Path, version: str) -> Finding:
     return Finding(
-        f"{folder}: was made by mechanism version {version}, and this is {MECHANISMS}, which goes on from {BEFORE} and "
-        "its own only",
+        f"{folder}: was made by mechanism version {version}, and this is {MECHANISMS}, which goes on from "
+        f"{', '.join(BEFORE)} and its own only",
         (
             Way(
                 f"'tacet run' of mechanism version {version}; if that is the older one, 'tacet store upgrade' and "

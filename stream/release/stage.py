@@ -16,7 +16,7 @@ from stream.release.count_stage import CountReleases
 from stream.release.issuer import Issuer
 from stream.release.state import ReleaseState, decode_release_state, encode_release_state
 
-MECHANISMS = "2"
+MECHANISMS = "3"
 """Version of everything that decides a released byte; a state made under another one is refused."""
 
 

@@ -124,7 +124,7 @@ class Partition:
         self.made_by = made_by(head)
         self.unsaved = self.made_by != MECHANISMS
         self._adopted = self.unsaved or head["policy"] != self._wanted.version
-        if self._accept_policy and head["mechanisms"] == BEFORE:
+        if self._accept_policy and head["mechanisms"] in BEFORE:
             head, sites = open_snapshot(upgraded(snapshot))
         refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
         # until it is known what was published under it

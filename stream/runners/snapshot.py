@@ -1,6 +1,6 @@
 """The byte form of a partition's state: position and sites, each site an envelope of its own.
 
-A snapshot of the version before is read too. One that another mechanism version has made needs ``upgraded``
+A snapshot of the form before is read too. One that another mechanism version has made needs ``upgraded``
 first: what that had begun is not gone on with, since the bytes it would have released are no longer known.
 """
 
@@ -19,8 +19,8 @@ from stream.release.stage import MECHANISMS
 from stream.release.upgrade import upgraded_stages
 from stream.schemas import join_parts, split_parts
 
-BEFORE = "1"
-"""The mechanism version whose states this one can go on from."""
+BEFORE = ("1", "2")
+"""The mechanism versions whose states this one can go on from, the oldest first."""
 
 Stages = dict[str, bytes]
 """The byte form of each stage's state, by name."""
@@ -58,7 +58,7 @@ def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, Stages]]:
 
 def made_by(head: Mapping[str, Any]) -> str:
     """Return the mechanism version that made what a snapshot holds, also where another one is to go on from it."""
-    return str(head.get("before", BEFORE) if head.get("adopt", False) else head["mechanisms"])
+    return str(head.get("before", BEFORE[0]) if head.get("adopt", False) else head["mechanisms"])
 
 
 def chains(snapshot: bytes) -> dict[str, tuple[int, str]]:
@@ -105,15 +105,15 @@ def refuse_differences(
 
 def is_known(version: str) -> bool:
     """Whether one can go on from the states of a mechanism version."""
-    return version in {BEFORE, MECHANISMS}
+    return version in {*BEFORE, MECHANISMS}
 
 
 def refuse_made_by(version: str) -> None:
     """Raise UsageError where a state was made by a mechanism version that one cannot go on from."""
     if not is_known(version):
         msg = (
-            f"mechanism version: must be {BEFORE} or {MECHANISMS} to go on from, got {version}; 'tacet recover' says "
-            "what can be done"
+            f"mechanism version: must be {', '.join(BEFORE)} or {MECHANISMS} to go on from, got {version}; "
+            "'tacet recover' says what can be done"
         )
         raise UsageError(msg)
 
@@ -146,6 +146,6 @@ def upgraded(snapshot: bytes) -> bytes:
     refuse_made_by(head["mechanisms"])
     head = {name: value for name, value in head.items() if name != "v"}
     if head["mechanisms"] != MECHANISMS:
-        head |= {"before": head["mechanisms"], "mechanisms": MECHANISMS, "adopt": True}
+        head |= {"before": made_by(head), "mechanisms": MECHANISMS, "adopt": True}
     stages_of = upgraded_stages if version_of(snapshot) == 1 else dict
     return seal_snapshot(head, {site: seal_site(stages_of(stages)) for site, stages in sites.items()})

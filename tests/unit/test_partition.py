@@ -102,8 +102,8 @@ def test_a_changed_policy_is_refused_with_both_versions(snapshot: Any, old: Any,
 
 def test_another_mechanism_version_is_refused(snapshot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
-    monkeypatch.setattr(module, "BEFORE", "2")
-    with pytest.raises(UsageError, match=r"mechanism version: must be 2, .*got other; .tacet store upgrade"):
+    monkeypatch.setattr(module, "BEFORE", ("2", "3"))
+    with pytest.raises(UsageError, match=r"mechanism version: must be 3, .*got other; .tacet store upgrade"):
         Partition(POLICY, laboratory()).restore(snapshot)
 
 
@@ -111,7 +111,7 @@ def test_a_mechanism_version_from_which_none_can_go_on_is_refused_whatever_is_ac
     snapshot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MECHANISMS", "other")
-    with pytest.raises(UsageError, match="must be 1 or other to go on from, got 2; 'tacet recover' says"):
+    with pytest.raises(UsageError, match="must be 1, 2 or other to go on from, got 3; 'tacet recover' says"):
         Partition(POLICY, laboratory(), accept_policy=True).restore(snapshot)
 
 

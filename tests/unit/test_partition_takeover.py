@@ -11,10 +11,11 @@ from connectors.reports.kafka_recovery import of_version as of_version_found
 from connectors.reports.ways import Finding
 from stream.errors import FinalityError, UsageError
 from stream.policy.document import Policy, load_policy
+from stream.release.stage import MECHANISMS
 from stream.runners.contract import LossError
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
-from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot
+from stream.runners.snapshot import BEFORE, made_by, open_snapshot, seal_site, seal_snapshot, upgraded
 from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
@@ -130,15 +131,24 @@ def of_version(version: str) -> bytes:
     return seal_snapshot(head | {"mechanisms": version}, {name: seal_site(stages) for name, stages in sites.items()})
 
 
-def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_made_again() -> None:
+@pytest.mark.parametrize("version", BEFORE)
+def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_made_again(version: str) -> None:
     """Also where its entries would come out equal: they say nothing of the noise."""
     partition = Partition(OLD, laboratory(), accept_policy=True)
-    partition.restore(of_version("1"))
+    partition.restore(of_version(version))
     partition.published(GROUND.committed)
     with pytest.raises(
-        UsageError, match=r"must be 1, under which 6 ledger entries .*start version 1 once more.*--accept-policy"
+        UsageError,
+        match=rf"must be {version}, under which 6 ledger entries .*start version {version} once more.*--accept-policy",
     ):
         partition.published(GROUND.begun)
+
+
+def test_a_state_that_was_upgraded_and_never_used_is_still_of_the_version_that_made_it() -> None:
+    head, sites = open_snapshot(of_version("1"))
+    between = head | {"before": "1", "mechanisms": "2", "adopt": True}
+    again = upgraded(seal_snapshot(between, {name: seal_site(stages) for name, stages in sites.items()}))
+    assert made_by(open_snapshot(again)[0]) == "1"
 
 
 def found(snapshot: bytes, *entries: bytes) -> list[Finding]:
@@ -158,7 +168,10 @@ def test_recover_names_a_window_that_another_mechanism_version_began() -> None:
 
 def test_recover_names_a_state_of_a_version_that_nobody_can_go_on_from() -> None:
     (later,) = found(of_version("9"), *GROUND.committed)
-    assert later.what.startswith("partition 0: its state was made by mechanism version 9, and this is 2")
+    assert later.what == (
+        "partition 0: its state was made by mechanism version 9, and this is 3, "
+        "which goes on from 1, 2 and its own only"
+    )
     assert [way.do.split(",")[0].split(";")[0] for way in later.ways] == [
         "'tacet worker' of mechanism version 9",
         "begin a new ledger: keep copies of the audit and private topics for their account",
@@ -166,9 +179,9 @@ def test_recover_names_a_state_of_a_version_that_nobody_can_go_on_from() -> None
 
 
 def test_recover_names_entries_of_which_nobody_can_say_which_version_made_them() -> None:
-    assert list(of_entries_alone("partition 0", ("2",))) == []
-    (alone,) = of_entries_alone("partition 0", ("1", "2"))
-    assert "mechanism versions 1, 2 have worked here" in alone.what
+    assert list(of_entries_alone("partition 0", (MECHANISMS,))) == []
+    (alone,) = of_entries_alone("partition 0", ("1", MECHANISMS))
+    assert f"mechanism versions 1, {MECHANISMS} have worked here" in alone.what
     assert "from a mirror" in alone.ways[0].do
 
 

@@ -326,4 +326,4 @@ def test_a_store_of_the_version_before_is_told(ground: Any) -> None:
         connection.executescript("\n".join(document["files"]["store.sqlite"]))
     whats = [each.what for each in store_findings(ground / "old", None, None, reached(LOG[0]) + 9999 * DAY)]
     assert len(whats) == 1
-    assert "mechanism version 1, this is 2" in whats[0]
+    assert "mechanism version 1, this is 3" in whats[0]

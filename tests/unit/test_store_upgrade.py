@@ -87,7 +87,7 @@ def test_where_an_old_store_stands_is_told(old: Any) -> None:
 
 def test_an_old_store_is_refused_with_what_to_do_and_left_as_it_was(old: Any) -> None:
     before = read_snapshot(old)
-    with pytest.raises(UsageError, match=r"mechanism version: must be 1, .* got 2; 'tacet store upgrade'"):
+    with pytest.raises(UsageError, match=r"mechanism version: must be 1, .* got 3; 'tacet store upgrade'"):
         go_on(old)
     assert read_snapshot(old) == before
 
@@ -125,6 +125,18 @@ def test_a_second_upgrade_changes_nothing(old: Any) -> None:
     assert read_snapshot(old) == once
 
 
+def test_an_upgrade_to_the_version_between_that_was_never_used_is_ordered_once_more(old: Any) -> None:
+    assert upgrade(old)
+    connection = sqlite3.connect(old / "store.sqlite")
+    connection.execute("UPDATE meta SET value = '2' WHERE name = 'upgrade'")
+    connection.commit()
+    connection.close()
+    with pytest.raises(UsageError, match=r"mechanism version: must be 1, .* got 3; 'tacet store upgrade'"):
+        go_on(old)
+    assert upgrade(old)
+    go_on(old)
+
+
 def test_accepting_a_change_upgrades_too(old: Any) -> None:
     with embedded(POLICY, old.parent / "key", old, accept_policy=True) as runner:
         take_rest(runner)
@@ -137,7 +149,7 @@ def test_a_mechanism_version_to_come_is_never_taken_back(old: Any) -> None:
     assert snapshot is not None
     head, sites = open_snapshot(upgraded(snapshot))
     later = seal_snapshot(head | {"mechanisms": "9"}, {site: seal_site(stages) for site, stages in sites.items()})
-    with pytest.raises(UsageError, match="mechanism version: must be 1 or 2 to go on from, got 9"):
+    with pytest.raises(UsageError, match="mechanism version: must be 1, 2 or 3 to go on from, got 9"):
         upgraded(later)
 
 
