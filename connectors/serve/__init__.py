@@ -1,0 +1,1 @@
+"""Seeing private releases: an HTTP service of its own, its history, its page. It reads what audiences may read."""
