@@ -12,8 +12,9 @@ may be moved from one version to the next, what is listed here stays.
 
 from __future__ import annotations
 
-from connectors.kafka.cursor import Cursor
-from connectors.subscriber import Release, subscribe
+from connectors.subscriber import releases, subscribe
+from connectors.subscribing.cursor import Cursor
+from connectors.subscribing.order import Release
 from stream.errors import DataError, FinalityError, TacetError, UsageError
 from stream.schemas import AttributeRecord, CountRecord
 from tacet.typed_records import PrivateRecord, typed
@@ -28,6 +29,7 @@ __all__ = [
     "Release",
     "TacetError",
     "UsageError",
+    "releases",
     "subscribe",
     "typed",
 ]

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from connectors.commands.homes import one_of, where_options
 from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async, working
-from connectors.commands.reading import one_of, where_options
 from connectors.commands.tables import table
 from connectors.commands.units import unit_rows
 from connectors.embedded.readings import read_outbox, read_topic

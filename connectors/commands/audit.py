@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from connectors.commands.homes import one_of, where_options
 from connectors.commands.options import FILE, json_option, print_json, working
-from connectors.commands.reading import one_of, where_options
 from connectors.reports.books import store_books, verify
 from connectors.reports.kafka_books import kafka_books
 from stream.errors import AuditError

@@ -10,48 +10,34 @@ from typing import Any
 import click
 from rich.console import Console
 
-from connectors.commands.options import FILE, FOLDER, F, bootstrap, json_option, print_json, read_policy, run_async
+from connectors.commands.homes import one_of, source_of, source_options, where_options
+from connectors.commands.options import FILE, json_option, print_json, read_policy, run_async
 from connectors.commands.tables import table
-from connectors.embedded.readings import given_releases, has_outbox, read_snapshot
+from connectors.embedded.readings import read_snapshot
 from connectors.kafka.bounded import end_offsets, last_snapshots
-from connectors.kafka.cursor import Cursor
 from connectors.reports.status import describe
-from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
+from connectors.subscribing.cursor import Cursor
+from connectors.subscribing.order import Release
 from stream.schemas import OBSERVATIONS, parse_time
 from stream.settings import Settings
 
 SAVE_EVERY = 1.0
 """Seconds between two saves of a cursor: after a crash what was shown in between comes again."""
-WHERE = "give either --store or --kafka"
-
-
-def where_options(function: F) -> F:
-    """Add ``--store`` and ``--kafka``."""
-    function = click.option("--kafka", help="Bootstrap servers, HOST:PORT.")(function)
-    return click.option("--store", type=FOLDER, help="Folder of an embedded store.")(function)
-
-
-def one_of(store: Path | None, kafka: str | None, settings: Settings) -> str | None:
-    """Return Kafka's address, None for a store."""
-    if store is not None and kafka is not None:
-        raise click.UsageError(WHERE)
-    return None if store is not None else bootstrap(settings, kafka)
 
 
 @click.command()
-@click.option("--audience", required=True)
-@click.option("--release", help="Only this release.")
-@where_options
+@source_options
 @click.option("--from-start", is_flag=True, help="Begin with the first record kept.")
 @click.option("--after", metavar="RELEASE_ID", help="Begin behind this release.")
-@click.option("--cursor", "cursor_file", type=FILE, help="On Kafka: go on where this file stands, and keep it up.")
+@click.option("--cursor", "cursor_file", type=FILE, help="Go on where this file stands, and keep it up.")
 @click.option("--until-end", is_flag=True, help="Stop at the end of what is there now.")
 @json_option
 @click.pass_obj
 def subscribe(
     settings: Settings, *, audience: str, release: str | None, store: Path | None, kafka: str | None,
-    from_start: bool, after: str | None, cursor_file: Path | None, until_end: bool, as_json: bool,
+    url: str | None, token_file: Path | None, from_start: bool, after: str | None, cursor_file: Path | None,
+    until_end: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print private releases as they come: each once, each site in window order.
 
@@ -59,16 +45,13 @@ def subscribe(
     tacet subscribe --store store --audience facilities --from-start
     tacet subscribe --kafka broker:9092 --audience public --json | jq .values
     """
-    servers = one_of(store, kafka, settings)
+    source = source_of(settings, audience=audience, release=release, store=store, kafka=kafka, url=url,
+                       token_file=token_file)  # fmt: skip
     cursor = None if cursor_file is None else Cursor(cursor_file)
 
     async def show() -> int:
         shown, saved = 0, time.monotonic()
-        releases = follow(
-            audience=audience, store=store, kafka=servers, release=release, from_start=from_start,
-            after=after, cursor=cursor, until_end=until_end,
-        )  # fmt: skip
-        async for record in releases:
+        async for record in follow(**source, from_start=from_start, after=after, cursor=cursor, until_end=until_end):
             print_json(record) if as_json else click.echo(one_line(record))
             shown += 1
             if cursor is not None and time.monotonic() - saved > SAVE_EVERY:
@@ -76,8 +59,6 @@ def subscribe(
                 saved = time.monotonic()
         return shown
 
-    if store is not None:
-        _note_nothing_yet(store, audience, release)
     try:
         with suppress(KeyboardInterrupt):
             if not run_async(show()) and not (from_start or after or cursor):
@@ -87,14 +68,6 @@ def subscribe(
     finally:
         if cursor is not None:
             cursor.save()
-
-
-def _note_nothing_yet(store: Path, audience: str, release: str | None) -> None:
-    """Say where an outbox holds nothing of what is asked for: that may come yet, or be a slip."""
-    given = given_releases(store, audience)
-    if has_outbox(store, audience) and (not given if release is None else release not in given):
-        what = "release" if release is None else f"release {release!r}"
-        click.echo(f"tacet: no {what} has been given to audience {audience!r} yet", err=True)
 
 
 def _by_node(levels: dict[str, Any]) -> dict[str, int]:

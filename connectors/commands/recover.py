@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
+from connectors.commands.homes import one_of
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
-from connectors.commands.reading import one_of
 from connectors.embedded.runner import embedded
 from connectors.reports.kafka_recovery import kafka_findings
 from connectors.reports.mark_repair import rebuild_mark

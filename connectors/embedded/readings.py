@@ -33,9 +33,15 @@ def has_outbox(folder: Path, audience: str) -> bool:
     return (folder / "private" / f"{audience}.sqlite").exists()
 
 
-def read_outbox(folder: Path, audience: str, after: int) -> list[tuple[int, bytes]]:
-    """Return an audience's records after a sequence number, in the order they were published."""
-    return _of_outbox(folder, audience, "SELECT seq, value FROM records WHERE seq > ? ORDER BY seq", after)
+def read_outbox(folder: Path, audience: str, after: int, release: str | None = None) -> list[tuple[int, bytes]]:
+    """Return an audience's records after a sequence number, of one release or all, in the order they were published."""
+    query = "SELECT seq, value FROM records WHERE seq > ?1 AND (?2 IS NULL OR release = ?2) ORDER BY seq"
+    return _of_outbox(folder, audience, query, after, release)
+
+
+def last_given(folder: Path, audience: str) -> int:
+    """Return the number of the last record that an audience was given, 0 before the first."""
+    return max((seq or 0 for (seq,) in _of_outbox(folder, audience, "SELECT max(seq) FROM records")), default=0)
 
 
 def given_releases(folder: Path, audience: str) -> set[str]:
@@ -43,7 +49,7 @@ def given_releases(folder: Path, audience: str) -> set[str]:
     return {name for (name,) in _of_outbox(folder, audience, "SELECT DISTINCT release FROM records")}
 
 
-def _of_outbox(folder: Path, audience: str, query: str, *values: int | str) -> list[Any]:
+def _of_outbox(folder: Path, audience: str, query: str, *values: int | str | None) -> list[Any]:
     path = folder / "private" / f"{audience}.sqlite"
     if not path.exists():
         return []

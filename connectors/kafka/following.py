@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -65,6 +65,10 @@ class Following:
         """Return the furthest end that a partition of a topic had at the beginning."""
         return max((end for at, end in self._ends.items() if at.topic == topic), default=0)
 
+    def ends(self) -> Iterator[tuple[str, int, int]]:
+        """Yield topic, partition and the end that it had at the beginning."""
+        return ((at.topic, at.partition, end) for at, end in self._ends.items())
+
     async def present(self) -> AsyncIterator[list[Record]]:
         """Yield what was there at the beginning, each partition in order."""
         while await _short_of(self._reader, self._ends):
@@ -104,16 +108,21 @@ async def following(
     topics: Sequence[str],
     *,
     from_start: bool = True,
+    begin: Callable[[str, int], int] | None = None,
     identity: Callable[[Record], Hashable] = by_release_id,
 ) -> AsyncIterator[Following]:
-    """Open topics that exist at their first record, or at their present end."""
+    """Open topics that exist at their first record that is kept, or at their present end.
+
+    ``begin`` gives an offset by topic and partition before which nothing is read, also where more is kept.
+    """
     async with reader_of(bootstrap) as reader:
         client = reader._client  # noqa: SLF001 - no public way to ask without a subscription
         places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
         reader.assign(places)
         begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
         for at in places:
-            reader.seek(at, begins[at] if from_start else ends[at])
+            first = begins[at] if begin is None else max(begins[at], min(begin(*at), ends[at]))
+            reader.seek(at, first if from_start else ends[at])
         yield Following(reader, ends, identity)
 
 

@@ -20,6 +20,7 @@ from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
 from connectors.snmp.ingest import GRID, OUTAGE
 from connectors.snmp.receiver import Room
+from connectors.subscribing.topics import LOOK_BACK
 from stream.accounting.device_day import whole_day
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
 from stream.local_time import MONTH_DAYS
@@ -101,6 +102,7 @@ MADE = [
     ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),
     ("docs/reference/policy.md", f"absent at {WORDS[EMPTY_TICKS]} ticks in a row"),
     ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
+    ("docs/subscribe.md", f"no more than the last {LOOK_BACK:,} records of a partition"),
 ]
 """(document, passage) made of the constants that the code goes by."""
 

@@ -17,10 +17,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from connectors.embedded.store import SqliteStore
 from connectors.kafka.client import MAX_RECORD, partition_of
-from connectors.kafka.cursor import Cursor
 from connectors.kafka.topics import create_topics, topic_config
 from connectors.kafka.writers import EngineTopics, KafkaJournal
 from connectors.subscriber import subscribe
+from connectors.subscribing.cursor import Cursor
+from connectors.subscribing.topics import LOOK_BACK
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import DAY, MINUTE
 from stream.runners.emitted import Emitted
@@ -318,3 +319,68 @@ async def test_the_largest_snapshot_that_is_allowed_can_be_written_and_read(kafk
     with pytest.raises(UsageError, match="its snapshot must be at most 16 MiB"):
         await writer.commit([], largest + b"x")
     await writer.close()
+
+
+# --- going on without reading all of it again --------------------------------------------------------------
+
+
+def counted_fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note how many records each answer of the broker hands to a reader."""
+    from aiokafka import AIOKafkaConsumer
+
+    fetched: list[int] = []
+    real = AIOKafkaConsumer.getmany
+
+    async def getmany(self: Any, *partitions: Any, **options: Any) -> Any:
+        batches = await real(self, *partitions, **options)
+        fetched.append(sum(map(len, batches.values())))
+        return batches
+
+    monkeypatch.setattr(AIOKafkaConsumer, "getmany", getmany)
+    return fetched
+
+
+async def test_going_on_fetches_what_is_new_and_a_little_before_it_and_not_the_topic_from_its_start(
+    kafka: Broker, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A month of a release lies there: 8,640 windows of one site."""
+    old = [count("east", "occupancy", prefix, MIDNIGHT + n * TICK) for n in range(8640)]
+    old = [out._replace(value=out.value.replace(b"x" * 3000, b"x")) for out in old]
+    new = [count("east", "occupancy", prefix, MIDNIGHT + n * TICK) for n in range(8640, 8650)]
+    await create_topics(kafka.bootstrap, {old[0].topic}, partitions=PARTITIONS)
+    await put_together(kafka, old)
+    cursor = Cursor(tmp_path / "cursor")
+    assert len(await read(kafka=kafka.bootstrap, audience=prefix, cursor=cursor)) == len(old)
+    cursor.save()
+    await put_together(kafka, [old[-1], *new])
+    fetched = counted_fetches(monkeypatch)
+    again = await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
+    assert again == [out.id for out in new], "a copy of the last one that was given is known as such"
+    assert sum(fetched) == LOOK_BACK + 1 + len(new)
+
+
+async def test_a_site_that_had_not_been_given_when_the_reader_was_killed_is_not_passed_over(
+    kafka: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """East and west lie in one partition, west before east; by their windows east comes first."""
+    west = [count("west", "occupancy", prefix, end) for end in WINDOWS[40:44]]
+    east = [count("east", "occupancy", prefix, end) for end in WINDOWS[:4]]
+    await create_topics(kafka.bootstrap, {west[0].topic}, partitions=1)
+    await put_together(kafka, [*west, *east], partitions=1)
+    cursor = Cursor(tmp_path / "cursor")
+    reading = subscribe(kafka=kafka.bootstrap, audience=prefix, cursor=cursor)
+    assert [(await anext(reading))["release_id"] for _ in range(4)] == [out.id for out in east]
+    await reading.aclose()
+    cursor.save()
+    again = await read(kafka=kafka.bootstrap, audience=prefix, cursor=Cursor(tmp_path / "cursor"))
+    assert again == [out.id for out in (east[3], *west)]
+
+
+async def put_together(kafka: Broker, outputs: list[Emitted], partitions: int = PARTITIONS) -> None:
+    """Write without waiting for each answer."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for out in outputs:
+        partition = partition_of(out.key.decode(), partitions)
+        await producer.send(out.topic, out.value, key=out.key, partition=partition)
+    await producer.stop()

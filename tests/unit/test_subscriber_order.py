@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from connectors.kafka.following import Record
-from connectors.subscriber import _Waiting
+from connectors.subscribing.order import Waiting
 from stream.records import MINUTE
 from stream.schemas import rfc3339
 
@@ -24,9 +24,9 @@ def record(release: str, end: int, offset: int, **more: Any) -> Record:
 def test_revised_values_come_with_the_window_that_they_came_with_and_behind_its_first_values() -> None:
     first = [record("r", 5 * n, n) for n in range(1, 6)]
     revised = [record("r-revised", 5 * n, n, revises=f"s/r/a/{n}", lag=4 - n) for n in (1, 2)]
-    with closing(_Waiting()) as waiting:
+    with closing(Waiting()) as waiting:
         waiting.add([*revised, *first])
-        given = [(body["release"], body["window_end"][11:16]) for _, _, body in waiting]
+        given = [(one.release["release"], one.release["window_end"][11:16]) for one in waiting]
     assert given == [
         ("r", "00:05"), ("r", "00:10"), ("r", "00:15"), ("r", "00:20"),
         ("r-revised", "00:05"), ("r-revised", "00:10"), ("r", "00:25"),

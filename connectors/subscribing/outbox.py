@@ -1,0 +1,75 @@
+"""An audience's releases from its outbox of an embedded store, in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from connectors.embedded.readings import has_outbox, last_given, read_outbox
+from connectors.subscribing.cursor import Cursor
+from connectors.subscribing.order import CAUGHT_UP, Arrived, Release, by_release, unseen
+from stream.errors import UsageError
+from stream.schemas import parse_record, private_topic
+
+POLL_SECONDS = 0.2
+_EVERY = "*"
+"""In a cursor: all releases of the audience as one."""
+
+
+async def from_outbox(
+    store: Path, audience: str, release: str | None, *, whole: bool, cursor: Cursor | None
+) -> AsyncGenerator[Release | None, None]:
+    """Yield what the outbox holds, of one release or all, then CAUGHT_UP, then what comes.
+
+    ``whole`` begins at the first record, or where the cursor has settled; else at the present end.
+    """
+    if not await asyncio.to_thread(has_outbox, store, audience):
+        msg = f"audience {audience}: must be one of this store's, {store} has no outbox of it"
+        raise UsageError(msg)
+    place = private_topic(audience, release or _EVERY)
+    last = last_given(store, audience)
+    if cursor is not None:
+        cursor.belong_to("store")
+        cursor.refuse_short(place, last + 1)
+    seen = last if not whole else 0 if cursor is None else cursor.begin(place, 0) - 1
+    caught_up = False
+    while True:
+        rows = read_outbox(store, audience, seen, release)
+        came = [_arrived(audience, at, parse_record(value)) for at, value in rows]
+        async for record in unseen(by_release(came), cursor):
+            yield record
+        seen = max((one.at for one in came), default=seen)
+        if cursor is not None:
+            cursor.settle(place, 0, seen + 1)
+        if not caught_up:
+            caught_up = True
+            yield CAUGHT_UP
+        if not rows:
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _arrived(audience: str, at: int, record: Release) -> Arrived:
+    return Arrived(private_topic(audience, record["release"]), 0, at, record)
+
+
+async def behind(source: AsyncGenerator[Release | None, None], after: str) -> AsyncGenerator[Release | None, None]:
+    """Leave out what one order has up to a release, at its site; UsageError where it is not there."""
+    skipping: str | None = after
+    async with aclosing(source) as records:
+        async for record in records:
+            if record is CAUGHT_UP:
+                if skipping is not None:
+                    raise not_kept(skipping)
+                yield CAUGHT_UP
+            elif skipping is not None and record["site"] == skipping.partition("/")[0]:
+                if record["release_id"] == skipping:
+                    skipping = None
+            else:
+                yield record
+
+
+def not_kept(after: str) -> UsageError:
+    """Return the error of a release behind which nobody can begin."""
+    return UsageError(f"--after: must be a release id of this audience that is still kept, got {after!r}")

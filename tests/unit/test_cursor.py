@@ -1,0 +1,175 @@
+"""Where a subscriber goes on: exactly behind what it was given, at every site and of every release, from any home."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import aclosing, closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.embedded.outboxes import Given, Outboxes
+from connectors.embedded.readings import read_outbox
+from connectors.subscriber import releases, subscribe
+from connectors.subscribing.cursor import Cursor
+from stream.errors import UsageError
+from stream.records import MINUTE
+from stream.schemas import rfc3339
+
+SITES = ("east", "west", "yard")
+RELEASES = ("hourly", "occupancy")
+WINDOWS = 40
+
+
+def given(site: str, release: str, number: int) -> Given:
+    """The record of a site's window of 5 min."""
+    start, end = (rfc3339((5 * number - back) * MINUTE) for back in (5, 0))
+    name = f"{site}/{release}/board/{end}"
+    body = {"release_id": name, "site": site, "release": release, "window_start": start, "window_end": end}
+    return Given(name, release, site, 5 * number * 60_000, orjson.dumps(body))
+
+
+def windows(first: int, last: int, sites: tuple[str, ...] = SITES) -> Iterator[Given]:
+    """What several windows give, as a runner gives it: release by release of one site, then the next site."""
+    for number in range(first, last):
+        for site in sites:
+            for release in reversed(RELEASES):
+                yield given(site, release, number)
+
+
+def fill(folder: Path, records: Iterator[Given]) -> list[str]:
+    """Put records into an outbox; return their names."""
+    with closing(Outboxes(folder / "private")) as boxes:
+        held = [*records]
+        boxes.give("board", held)
+    return [record.id for record in held]
+
+
+async def read(store: Path, most: int | None = None, **options: Any) -> list[str]:
+    """Return the names of at most so many releases; the last one of them was not come back for."""
+    names: list[str] = []
+    async with aclosing(subscribe(store=store, audience="board", until_end=True, **options)) as records:
+        async for record in records:
+            names.append(record["release_id"])
+            if len(names) == most:
+                break
+    return names
+
+
+async def test_a_reader_of_a_store_that_is_killed_a_hundred_times_has_every_release_of_every_site_once(
+    tmp_path: Path,
+) -> None:
+    """It saves before it is killed; what it did not come back for comes again, under the same id."""
+    chance, done = random.Random(7), list[str]()
+    names: list[str] = []
+    for life in range(100):
+        if life % 5 == 0:
+            names += fill(tmp_path, windows(2 * (life // 5), 2 * (life // 5) + 2))
+            names += fill(tmp_path, windows(life, life + 1, ("late-" + str(life // 25),)))
+        cursor = Cursor(tmp_path / "cursor")
+        most = chance.randint(1, 8)
+        seen = await read(tmp_path, most, cursor=cursor)
+        done += seen[:-1] if len(seen) == most else seen  # killed: the last one was not come back for
+        cursor.save()
+    done += await read(tmp_path, cursor=Cursor(tmp_path / "cursor"))
+    assert len(done) == len(set(done))
+    assert sorted(done) == sorted(set(names))
+
+
+async def test_going_on_reads_of_a_store_what_is_new_and_not_what_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, windows(0, WINDOWS))
+    cursor = Cursor(tmp_path / "cursor")
+    assert len(await read(tmp_path, cursor=cursor)) == WINDOWS * len(SITES) * len(RELEASES)
+    cursor.save()
+    new = fill(tmp_path, windows(WINDOWS, WINDOWS + 1))
+    taken: list[int] = []
+
+    def counted(*arguments: Any) -> list[tuple[int, bytes]]:
+        rows = read_outbox(*arguments)
+        taken.append(len(rows))
+        return rows
+
+    monkeypatch.setattr("connectors.subscribing.outbox.read_outbox", counted)
+    assert sorted(await read(tmp_path, cursor=Cursor(tmp_path / "cursor"))) == sorted(new)
+    assert sum(taken) == len(new)
+
+
+async def test_positions_of_one_release_say_nothing_of_the_others(tmp_path: Path) -> None:
+    names = fill(tmp_path, windows(0, 3))
+    cursor = Cursor(tmp_path / "cursor")
+    hourly = await read(tmp_path, cursor=cursor, release="hourly")
+    assert hourly == [name for name in names if "/hourly/" in name]
+    rest = await read(tmp_path, cursor=cursor)
+    assert sorted(rest) == sorted(name for name in names if "/occupancy/" in name)
+    assert await read(tmp_path, cursor=cursor) == []
+
+
+async def test_a_cursor_of_one_source_is_refused_by_another(tmp_path: Path) -> None:
+    fill(tmp_path, windows(0, 3))
+    cursor = Cursor(tmp_path / "cursor")
+    cursor.belong_to("kafka")
+    cursor.save()
+    with pytest.raises(UsageError, match=r"must be a cursor of this source \(store\), is one of another \(kafka\)"):
+        await read(tmp_path, cursor=Cursor(tmp_path / "cursor"))
+
+
+async def test_a_cursor_ahead_of_a_store_that_was_made_anew_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "old", windows(0, 3))
+    fill(tmp_path / "new", windows(0, 2))
+    cursor = Cursor(tmp_path / "cursor")
+    await read(tmp_path / "old", cursor=cursor)
+    with pytest.raises(UsageError, match="made anew"):
+        await read(tmp_path / "new", cursor=cursor)
+
+
+def test_a_cursor_of_the_version_before_goes_on_from_where_it_stood(tmp_path: Path) -> None:
+    """That one was of Kafka and knew positions of sites alone."""
+    file = tmp_path / "cursor"
+    file.write_bytes(b'{"v":1,"next":{"tacet.private.a.r.v1":{"east":7}}}')
+    cursor = Cursor(file)
+    cursor.belong_to("kafka")
+    assert not cursor.is_behind("tacet.private.a.r.v1", 0, "east", 6)
+    assert cursor.is_behind("tacet.private.a.r.v1", 0, "east", 7)
+    assert cursor.is_behind("tacet.private.a.r.v1", 0, "west", 0)
+    assert cursor.begin("tacet.private.a.r.v1", 0) == 0
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"v":3,"next":{}}', b'{"v":2,"next":{"t":{"s":"x"}}}'])
+def test_what_is_no_cursor_is_refused(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "cursor").write_bytes(text)
+    with pytest.raises(UsageError, match="must be a cursor"):
+        Cursor(tmp_path / "cursor")
+
+
+async def test_cursor_and_after_are_not_given_together(tmp_path: Path) -> None:
+    fill(tmp_path, windows(0, 1))
+    with pytest.raises(UsageError, match="cursor: must go without after"):
+        await read(tmp_path, cursor=Cursor(tmp_path / "cursor"), after="east/hourly/board/x")
+
+
+# --- without an event loop -----------------------------------------------------------------------------------
+
+
+async def test_the_synchronous_form_is_refused_within_an_event_loop(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must be called outside of an event loop"):
+        releases(store=tmp_path, audience="board")
+
+
+def test_the_synchronous_form_gives_the_same_releases_and_goes_on_with_the_same_cursor(tmp_path: Path) -> None:
+    names = fill(tmp_path, windows(0, 3))
+    cursor = Cursor(tmp_path / "cursor")
+    with closing(releases(store=tmp_path, audience="board", cursor=cursor)) as first:
+        some = [next(first)["release_id"] for _ in range(5)]
+    rest = [r["release_id"] for r in releases(store=tmp_path, audience="board", cursor=cursor, until_end=True)]
+    assert rest[0] == some[-1], "it was not come back for"
+    assert sorted([*some, *rest[1:]]) == sorted(names)
+
+
+def test_a_wrong_option_of_the_synchronous_form_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="audiense"):
+        releases(store=tmp_path, audiense="board")  # type: ignore[call-arg]
