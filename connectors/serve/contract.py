@@ -24,9 +24,9 @@ class RowsQuery:
     site: str
     granularity: Granularity
     start: Micros | None = None
-    """Rows that end after this time; None: from the first."""
+    """Of windows that end after this time; None: from the first."""
     end: Micros | None = None
-    """Rows that end at this time or before; None: to the last."""
+    """Of windows that end at this time or before; None: to the last."""
     nodes: tuple[str, ...] = ()
     """``building``, ``floor:2``, ``zone:2011``; none: every node that is released."""
     limit: int = 10_000

@@ -1,0 +1,234 @@
+"""The history of what was released: an index of private records, from which series, days and bands are asked.
+
+It holds nothing that its audiences were not given, each record once, byte for byte, in the order in which it was
+handed over. Its file is an index: it is emptied and filled again from outboxes or topics at will.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from cramjam import zstd
+from numpy.typing import NDArray
+
+from connectors.serve.contract import START, ExportFormat, Rows, RowsQuery
+from connectors.serve.daily import attribute_rows, spend_rows
+from connectors.serve.exports import csv_file, parquet_file
+from connectors.serve.index import Index, insert, insert_rows
+from connectors.serve.latest import latest_rows
+from connectors.serve.local_clock import SiteClock
+from connectors.serve.numbers import Numbers
+from connectors.serve.released import Attribute, Cell, Window, read_record
+from connectors.serve.series import page
+from connectors.serve.usual import Usual
+from stream.errors import DataError, FinalityError, UsageError
+from stream.records import ReleaseId
+from stream.schemas import parse_time
+
+_Told = dict[str, tuple[bytes, Window | Attribute]]
+"""By release id: the record and what it says."""
+
+
+class History:
+    """Released records of some audiences and sites. Safe to call from several threads."""
+
+    def __init__(self, path: Path | None, clocks: Mapping[str, SiteClock]) -> None:
+        """Open an index, which is made where it is missing.
+
+        Args:
+            path: its file, in a folder of its owner alone; None: in memory.
+            clocks: of each site whose rows will be asked for.
+
+        Raises:
+            UsageError: others can enter the file's folder.
+            HistoryError: the file cannot be opened, or another process has it open.
+        """
+        self._index = Index(path)
+        self._clocks = clocks
+        self._usual = Usual(self._index)
+
+    # --- what comes in --------------------------------------------------------------------------------
+
+    def add(self, records: Sequence[bytes], positions: Mapping[str, int]) -> list[bytes]:
+        """Keep records in their order, and how far each source has been read, in one transaction.
+
+        Returns:
+            Those that were not there yet, in the same order.
+
+        Raises:
+            FinalityError: a record is there with other bytes; nothing is kept.
+            DataError: one of them is no private record; nothing is kept.
+        """
+        told = _read(records)
+        with self._index.writing() as cursor:
+            for identity in _held(cursor, told):
+                del told[identity]
+            if told:
+                _insert(cursor, told)
+            for source, place in positions.items():
+                cursor.execute("DELETE FROM position WHERE source = ?", [source])
+                cursor.execute("INSERT INTO position VALUES (?, ?)", [source, place])
+        return [value for value, _ in told.values()]
+
+    def position(self, source: str) -> int | None:
+        """Return how far a source (an outbox, a partition of a topic) has been read; None where it has not."""
+        with self._index.reading() as cursor:
+            row = cursor.execute("SELECT place FROM position WHERE source = ?", [source]).fetchone()
+        return None if row is None else int(row[0])
+
+    # --- records as they were given -------------------------------------------------------------------
+
+    def since(self, audience: str, after: str, limit: int = 256) -> list[tuple[str, bytes]]:
+        """Return (release id, record) of an audience's records behind a release id, in the order they were added.
+
+        ``after`` may be ``START``. UsageError where it is no record of this audience.
+        """
+        with self._index.reading() as cursor:
+            seq = 0 if after == START else _place(cursor, audience, after)
+            query = "SELECT id, body FROM record WHERE audience = ? AND seq > ? ORDER BY seq LIMIT ?"
+            rows = cursor.execute(query, [audience, seq, limit]).fetchall()
+        return [(identity, bytes(zstd.decompress(body))) for identity, body in rows]
+
+    def newest(self, audience: str) -> str:
+        """Return the id of the record that was added last; ``START`` where there is none."""
+        with self._index.reading() as cursor:
+            query = "SELECT id FROM record WHERE audience = ? ORDER BY seq DESC LIMIT 1"
+            row = cursor.execute(query, [audience]).fetchone()
+        return START if row is None else str(row[0])
+
+    # --- what is made of them -------------------------------------------------------------------------
+
+    def rows(self, query: RowsQuery) -> Rows:
+        """Return rows with their bands; UsageError where the site is unknown or ``after`` is none of a page."""
+        return page(self._index, self._clock(query.site), query)
+
+    def export(self, query: RowsQuery, form: ExportFormat) -> Iterator[bytes]:
+        """Yield a file of all rows, in pieces; as much memory as a page takes."""
+        self._clock(query.site)
+        pages = self._pages(query)
+        return csv_file(pages) if form == "csv" else parquet_file(pages)
+
+    def _pages(self, query: RowsQuery) -> Iterator[Rows]:
+        after = query.after
+        while True:
+            rows = self.rows(replace(query, limit=_EXPORTED_AT_ONCE, after=after))
+            yield rows
+            if (after := rows.next) is None:
+                return
+
+    def latest(self, audience: str, site: str) -> dict[str, Any]:
+        """Return ``rows``, of each node of each release at its newest window, and ``feed``: the newest window of the
+        site with ``window_end`` (RFC 3339), ``coverage`` and ``denied``, or null before the first."""
+        return latest_rows(self._index, self._usual, self._clock(site), audience, site)
+
+    def usual(self, audience: str, release: str, site: str) -> dict[str, Any]:
+        """Return mean, deviation and number by node, class of day and slot, of released values."""
+        return self._usual.table(self._clock(site), audience, release, site)
+
+    def attributes(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[dict[str, Any]]:
+        """Return the attributes of days: shown, withheld, or not asked."""
+        return attribute_rows(self._index, audience, site, first_day, last_day)
+
+    def spends(self, audience: str, site: str, first_day: str | None, last_day: str | None) -> list[dict[str, Any]]:
+        """Return what each day's releases have cost, by the audience's own records."""
+        return spend_rows(self._index, self._clock(site), (audience, site), first_day, last_day)
+
+    def close(self) -> None:
+        """Close its file."""
+        self._index.close()
+
+    def _clock(self, site: str) -> SiteClock:
+        if site not in self._clocks:
+            raise UsageError(f"site must be one of {', '.join(self._clocks)}, got {site!r}")
+        return self._clocks[site]
+
+
+_EXPORTED_AT_ONCE = 50_000
+
+
+def _read(records: Sequence[bytes]) -> _Told:
+    """Return records by release id, the first of each; FinalityError where two of an id differ."""
+    told: _Told = {}
+    for value in records:
+        identity, says = read_record(value)
+        if told.setdefault(identity, (value, says))[0] != value:
+            raise _differs(identity)
+    return told
+
+
+def _held(cursor: duckdb.DuckDBPyConnection, told: _Told) -> list[str]:
+    """Return which of these records are there; FinalityError where one of them differs."""
+    if not told:
+        return []
+    ends = [says.end for _, says in told.values()]
+    query = "SELECT id, body FROM record WHERE finish BETWEEN ? AND ? AND id IN (SELECT unnest(?::VARCHAR[]))"
+    held = cursor.execute(query, [min(ends), max(ends), list(told)]).fetchall()
+    for identity, body in held:
+        if bytes(zstd.decompress(body)) != told[identity][0]:
+            raise _differs(identity)
+    return [identity for identity, _ in held]
+
+
+def _insert(cursor: duckdb.DuckDBPyConnection, told: _Told) -> None:
+    """Append records, in their order, behind all that are there."""
+    ((last,),) = cursor.execute("SELECT coalesce(max(seq), 0) FROM record").fetchall()
+    rows = [
+        (last + place, ReleaseId.parse(identity).audience, identity, says.end, bytes(zstd.compress(value, level=3)))
+        for place, (identity, (value, says)) in enumerate(told.items(), 1)
+    ]
+    insert_rows(cursor, "record", rows)
+    insert_rows(cursor, "attribute", [says for _, says in told.values() if isinstance(says, Attribute)])
+    _insert_windows(cursor, [says for _, says in told.values() if isinstance(says, Window)])
+
+
+def _insert_windows(cursor: duckdb.DuckDBPyConnection, windows: Sequence[Window]) -> None:
+    numbers = Numbers(cursor)
+    for window in windows:
+        numbers.name(window.series, window.nodes)
+    insert_rows(cursor, "told", [(numbers.series(window.series), *_told(window)) for window in windows])
+    cells = [(numbers.series(window.series), window, cell) for window in windows for cell in window.cells]
+    if cells:
+        insert(cursor, "cell", _columns(numbers, cells))
+    numbers.save()
+
+
+def _told(window: Window) -> tuple[Any, ...]:
+    return window.start, window.end, window.released, window.kind, window.coverage, window.nano, window.by_day
+
+
+def _columns(numbers: Numbers, cells: list[tuple[int, Window, Cell]]) -> dict[str, NDArray[Any]]:
+    return {
+        "series": np.array([series for series, _, _ in cells], np.int32),
+        "node": np.array([numbers.node(cell.node) for _, _, cell in cells], np.int32),
+        "start": np.array([window.start for _, window, _ in cells], np.int64),
+        "finish": np.array([window.end for _, window, _ in cells], np.int64),
+        "value": np.array([cell.value for _, _, cell in cells], np.int64),
+        "half_width": np.array([cell.half_width for _, _, cell in cells]),
+        "noisy": np.array([cell.noisy for _, _, cell in cells], np.int64),
+        "law": np.array([numbers.law(cell.law) for _, _, cell in cells], np.int32),
+        "spread": np.array([cell.spread for _, _, cell in cells]),
+        "kind": np.array([window.kind for _, window, _ in cells], np.int8),
+    }
+
+
+def _differs(identity: str) -> FinalityError:
+    return FinalityError(f"release {identity}: is in the history with other content; nothing is added")
+
+
+def _place(cursor: duckdb.DuckDBPyConnection, audience: str, identity: str) -> int:
+    """Return where a record of an audience stands; UsageError where there is none."""
+    try:
+        where = ReleaseId.parse(identity).where.split("/")
+        end = parse_time(where[0]) if len(where) < 3 else None
+    except (DataError, ValueError):
+        where, end = [], None
+    query = "SELECT seq FROM record WHERE id = $1 AND audience = $2 AND ($3 IS NULL OR finish = $3)"
+    row = cursor.execute(query, [identity, audience, end]).fetchone() if where else None
+    if row is None:
+        raise UsageError(f"after must be the id of a release of audience {audience}, got {identity[:200]!r}")
+    return int(row[0])

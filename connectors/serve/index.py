@@ -1,0 +1,126 @@
+"""The file of a history: one DuckDB database of its own, made again from outboxes or topics at will."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from connectors.private_folder import private_folder
+from stream.errors import TacetError
+
+FORMAT = 1
+"""A file of another format is emptied: all that it held is in outboxes or topics."""
+MEMORY = "256MB"
+"""Most that the database holds in memory; what is more waits on disk."""
+_THREADS = 2
+_SCHEMA = """
+CREATE TABLE meta (format INTEGER);
+CREATE TABLE position (source VARCHAR, place BIGINT);
+CREATE TABLE record (seq BIGINT, audience VARCHAR, id VARCHAR, finish BIGINT, body BLOB);
+CREATE TABLE series (
+    series INTEGER, audience VARCHAR, release VARCHAR, site VARCHAR, base VARCHAR, attempt INTEGER, revision VARCHAR);
+CREATE TABLE node (node INTEGER, name VARCHAR);
+CREATE TABLE named (series INTEGER, node INTEGER);
+CREATE TABLE law (law INTEGER, noise VARCHAR, scale DOUBLE, draws INTEGER);
+CREATE TABLE told (
+    series INTEGER, start BIGINT, finish BIGINT, released BOOLEAN, kind TINYINT, coverage DOUBLE, nano BIGINT,
+    by_day BOOLEAN);
+CREATE TABLE cell (
+    series INTEGER, node INTEGER, start BIGINT, finish BIGINT, value BIGINT, half_width DOUBLE, noisy BIGINT,
+    law INTEGER, spread DOUBLE, kind TINYINT);
+CREATE TABLE attribute (
+    audience VARCHAR, release VARCHAR, site VARCHAR, finish BIGINT, day VARCHAR, zone VARCHAR, attribute VARCHAR,
+    released BOOLEAN, reason VARCHAR, value VARCHAR, nano BIGINT);
+"""
+
+
+class HistoryError(TacetError):
+    """The file of a history cannot be opened or written; the message names it, and DuckDB's kind of error."""
+
+
+class Index:
+    """An open database. Readers have cursors of their own; one writer at a time."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Open a file, which is made with its folder where it is missing; None: in memory.
+
+        Raises:
+            UsageError: others can enter its folder.
+            HistoryError: another process has it open, or it is no database.
+        """
+        self._name = "history" if path is None else str(path)
+        if path is not None:
+            private_folder(path.parent)
+        with self.naming_errors():
+            self._db = duckdb.connect(":memory:" if path is None else str(path), config=CONFIGURATION)
+            self._writing = threading.Lock()
+            if self._format() != FORMAT:
+                self._begin_anew()
+
+    def _format(self) -> int | None:
+        if not self._db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'meta'").fetchall():
+            return None
+        return int(self._db.execute("SELECT format FROM meta").fetchall()[0][0])
+
+    def _begin_anew(self) -> None:
+        for (name,) in self._db.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+            self._db.execute(f'DROP TABLE "{name}"')
+        self._db.execute(_SCHEMA)
+        self._db.execute("INSERT INTO meta VALUES (?)", [FORMAT])
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give a reader's cursor, for which nothing changes meanwhile."""
+        with self.naming_errors(), closing(self._db.cursor()) as cursor:
+            cursor.begin()
+            yield cursor
+
+    @contextmanager
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Give the cursor of the one writer: what is done on it is kept together, or nothing where an error passes."""
+        with self._writing, self.reading() as cursor:
+            yield cursor
+            cursor.commit()
+
+    @contextmanager
+    def naming_errors(self) -> Iterator[None]:
+        """Turn DuckDB's errors, whose texts may quote what is in the file, into ``HistoryError``."""
+        try:
+            yield
+        except duckdb.ProgrammingError:
+            raise  # the program's fault, not the file's
+        except duckdb.Error as error:
+            kind = type(error).__name__
+            rule = "must be a history that can be written and that no other process has open"
+            msg = f"{self._name}: {rule}, DuckDB says {kind}"
+            raise HistoryError(msg) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+CONFIGURATION: dict[str, Any] = {
+    "memory_limit": MEMORY, "threads": _THREADS, "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False, "allow_community_extensions": False,
+}  # fmt: skip
+
+
+def insert(cursor: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Any]) -> None:
+    """Append columns of NumPy arrays of one length to a table; NaN is null there."""
+    cursor.register("appended", dict(columns))
+    cursor.execute(f"INSERT INTO {table} BY NAME SELECT * FROM appended")
+    cursor.unregister("appended")
+
+
+def insert_rows(cursor: duckdb.DuckDBPyConnection, table: str, rows: list[tuple[Any, ...]]) -> None:
+    """Append rows to a table, column by column, which is how DuckDB takes many at once."""
+    if rows:
+        types = [f"{kind}[]" for (_, kind, *_) in cursor.execute(f"DESCRIBE {table}").fetchall()]
+        unnested = ", ".join(f"unnest(?::{kind})" for kind in types)
+        cursor.execute(f"INSERT INTO {table} SELECT {unnested}", [list(column) for column in zip(*rows, strict=True)])

@@ -1,0 +1,86 @@
+"""A site's own clock: the hours and days into which its history is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Literal, NamedTuple
+from zoneinfo import ZoneInfo
+
+from stream.local_time import span_of_day
+from stream.policy.privacy_day import privacy_days
+from stream.records import DAY, EPOCH, MINUTE, Micros, PrivacyDay
+
+DayClass = Literal["workday", "saturday", "sunday"]
+DAY_CLASSES: tuple[DayClass, ...] = ("workday", "saturday", "sunday")
+_SATURDAY = 5
+
+
+class Shift(NamedTuple):
+    """From when on the clocks show what."""
+
+    start: Micros
+    offset: Micros
+    """Local time minus UTC."""
+
+
+class SiteClock(NamedTuple):
+    """What a site's clocks show, and when its privacy days begin."""
+
+    timezone: str
+    """IANA name."""
+    day_starts: str | None = None
+    """Local time ``HH:MM`` of its privacy days; None where it has none."""
+
+    def offset(self, instant: Micros) -> Micros:
+        """Return local time minus UTC at an instant."""
+        away = (EPOCH + timedelta(microseconds=instant)).astimezone(ZoneInfo(self.timezone)).utcoffset()
+        return (away or timedelta()) // timedelta(microseconds=1)
+
+    def shifts(self, start: Micros, end: Micros) -> list[Shift]:
+        """Return the offsets of a span of time, the first from its start on; changes are found to the minute."""
+        found = [Shift(start, self.offset(start))]
+        before = start
+        for instant in (*range(start + DAY, end, DAY), end):
+            if self.offset(instant) != found[-1].offset:
+                found.append(self._shift(before, instant))
+            before = instant
+        return found
+
+    def _shift(self, before: Micros, after: Micros) -> Shift:
+        old = self.offset(before)
+        while after - before > MINUTE:
+            middle = (before + after) // 2 // MINUTE * MINUTE
+            middle = middle if middle > before else before + MINUTE
+            before, after = (middle, after) if self.offset(middle) == old else (before, middle)
+        return Shift(after, self.offset(after))
+
+    def local(self, instant: Micros) -> Micros:
+        """Return what the clocks show, as microseconds since they showed the beginning of 1970."""
+        return instant + self.offset(instant)
+
+    def day_span(self, number: int) -> tuple[Micros, Micros]:
+        """Return the first instant of a local day, given by days since 1970-01-01, and the first after it."""
+        return span_of_day(_date(number).isoformat(), ZoneInfo(self.timezone))
+
+    def privacy_days(self, start: Micros, end: Micros) -> Iterator[PrivacyDay]:
+        """Yield each privacy day in which a window between two instants may lie, in order."""
+        days = privacy_days(self.day_starts or "00:00", self.timezone)
+        day = days.at(start + 1)
+        while day.start < end:
+            yield day
+            day = days.at(day.end + 1)
+
+
+def class_of(number: int) -> DayClass:
+    """Return the class of a day, given by days since 1970-01-01."""
+    return DAY_CLASSES[max(0, _date(number).weekday() - _SATURDAY + 1)]
+
+
+def date_of(number: int) -> str:
+    """Return the ISO date of a day, given by days since 1970-01-01."""
+    return _date(number).isoformat()
+
+
+def _date(number: int) -> date:
+    return EPOCH.date() + timedelta(days=number)

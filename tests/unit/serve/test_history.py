@@ -1,0 +1,172 @@
+"""An index of released records: each once, in the order given, with how far its sources were read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from connectors.serve.contract import START, ReleasedHistory
+from connectors.serve.history import History
+from connectors.serve.index import HistoryError
+from stream.errors import DataError, FinalityError, UsageError
+from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
+
+RECORDS = [window(MONDAY + n * TICK, {"2011": n}) for n in range(1, 9)]
+
+
+def ids(given: list[tuple[str, bytes]]) -> list[str]:
+    return [identity for identity, _ in given]
+
+
+def test_a_history_is_what_the_service_asks_for() -> None:
+    kept: ReleasedHistory = history()
+    assert kept.newest("public") == START
+
+
+def test_records_are_kept_once_and_said_to_be_new_once() -> None:
+    kept = history()
+    assert kept.add(RECORDS[:3], {"outbox:public": 3}) == RECORDS[:3]
+    assert kept.add(RECORDS[1:5], {"outbox:public": 5}) == RECORDS[3:5]
+    assert kept.add([RECORDS[5], RECORDS[5]], {}) == RECORDS[5:6]
+    assert [value for _, value in kept.since("public", START)] == RECORDS[:6]
+    assert kept.position("outbox:public") == 5
+    assert kept.position("outbox:facilities") is None
+
+
+def test_what_differs_from_a_kept_record_is_refused_with_all_that_came_with_it() -> None:
+    kept = history()
+    kept.add(RECORDS[:2], {"outbox:public": 2})
+    for batch in (
+        [RECORDS[2], window(MONDAY + TICK, {"2011": 7})],
+        [RECORDS[3], window(MONDAY + 4 * TICK, {"2011": 0})],
+    ):
+        with pytest.raises(FinalityError, match="dbh/occupancy/public/2026-03-02T00:"):
+            kept.add(batch, {"outbox:public": 9})
+    assert kept.position("outbox:public") == 2
+    assert [value for _, value in kept.since("public", START)] == RECORDS[:2]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"{}", b"[1]", b"\xff", b'{"release_id": "dbh/occupancy/public/x"}',
+        RECORDS[0].replace(b'"audience":"public"', b'"audience":"facilities"'),
+        RECORDS[0].replace(b'"window_end":"2026', b'"window_end":"now'),
+        RECORDS[0].replace(b'"noise_scale":{"2011":1.0}', b'"noise_scale":{"2011":0.0}'),
+    ],
+)  # fmt: skip
+def test_what_is_no_private_record_is_refused_and_not_quoted(value: bytes) -> None:
+    kept = history()
+    with pytest.raises(DataError, match="record: must be") as refused:
+        kept.add([RECORDS[0], value], {"outbox:public": 1})
+    assert "2011" not in str(refused.value)
+    assert (kept.newest("public"), kept.position("outbox:public")) == (START, None)
+
+
+def test_who_was_given_some_records_goes_on_behind_them_exactly() -> None:
+    kept = history()
+    kept.add(RECORDS[4:], {})
+    kept.add(RECORDS[:4], {})  # came late: given late
+    order = RECORDS[4:] + RECORDS[:4]
+    given = kept.since("public", START, 3)
+    while more := kept.since("public", given[-1][0], 3):
+        given += more
+    assert [value for _, value in given] == order
+    assert kept.newest("public") == given[-1][0]
+
+
+def test_an_audience_reads_its_own_records_alone() -> None:
+    kept = history()
+    theirs = [window(MONDAY + n * TICK, {"2011": n}, audience="facilities") for n in range(1, 4)]
+    kept.add([RECORDS[0], *theirs, RECORDS[1]], {})
+    assert [value for _, value in kept.since("public", START)] == RECORDS[:2]
+    assert [value for _, value in kept.since("facilities", START)] == theirs
+    with pytest.raises(UsageError, match="after must be the id of a release of audience public"):
+        kept.since("public", ids(kept.since("facilities", START))[0])
+    assert kept.rows(asked(audience="nobody")).rows == []
+    assert [row[3] for row in kept.rows(asked()).rows] == [1, 2]
+
+
+@pytest.mark.parametrize("after", ["", "x", "dbh/occupancy/public/2026-03-02T00:05:00Z#2", "dbh/occupancy/public/noon"])
+def test_an_unknown_place_to_go_on_from_is_refused(after: str) -> None:
+    kept = history()
+    kept.add(RECORDS, {})
+    with pytest.raises(UsageError, match="after must be the id of a release"):
+        kept.since("public", after)
+
+
+def test_attributes_stand_in_the_order_of_all_records() -> None:
+    kept = history()
+    records = [RECORDS[0], attribute("2026-03-02", "2065", released=True, value="09:05"), RECORDS[1]]
+    kept.add(records, {})
+    middle = ids(kept.since("public", START))[1]
+    assert [value for _, value in kept.since("public", middle)] == [RECORDS[1]]
+
+
+def test_a_file_holds_all_of_it_and_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "index" / "history.duckdb"
+    kept = History(path, CLOCKS)
+    kept.add(RECORDS, {"outbox:public": 8})
+    before = kept.rows(asked("15min")).rows
+    kept.close()
+    assert path.parent.stat().st_mode & 0o077 == 0
+    again = History(path, CLOCKS)
+    assert (again.rows(asked("15min")).rows, again.position("outbox:public")) == (before, 8)
+    assert again.add(RECORDS, {}) == []
+    again.close()
+
+
+def test_a_folder_that_others_enter_and_a_file_that_is_no_index_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir(mode=0o755)
+    with pytest.raises(UsageError, match="only its owner"):
+        History(folder / "history.duckdb", CLOCKS)
+    folder.chmod(0o700)
+    (folder / "history.duckdb").write_bytes(b"something else" * 1000)
+    with pytest.raises(HistoryError, match=r"history\.duckdb: must be a history"):
+        History(folder / "history.duckdb", CLOCKS)
+
+
+def test_an_index_of_another_format_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "index" / "history.duckdb"
+    kept = History(path, CLOCKS)
+    kept.add(RECORDS, {"outbox:public": 8})
+    kept.close()
+    with duckdb.connect(str(path)) as database:
+        database.execute("UPDATE meta SET format = 0")
+    anew = History(path, CLOCKS)
+    assert (anew.newest("public"), anew.position("outbox:public")) == (START, None)
+    assert anew.add(RECORDS, {}) == RECORDS
+    anew.close()
+
+
+def test_an_index_made_again_gives_the_same_rows() -> None:
+    one, other = history(), history()
+    one.add(RECORDS, {})
+    for record in RECORDS:
+        other.add([record], {})
+    for granularity in ("5min", "15min", "1h", "1d"):
+        assert one.rows(asked(granularity)) == other.rows(asked(granularity))
+    assert one.since("public", START) == other.since("public", START)
+
+
+def test_readers_and_a_writer_do_not_disturb_each_other() -> None:
+    kept = history()
+    records = [window(MONDAY + n * TICK, {"2011": n, "2065": 1}) for n in range(1, 201)]
+
+    def read(_: int) -> bool:
+        rows = kept.rows(asked(nodes=("zone:2011",))).rows
+        return [row[3] for row in rows] == list(range(1, len(rows) + 1))
+
+    def write() -> int:
+        return sum(len(kept.add(records[n : n + 10], {"outbox:public": n + 10})) for n in range(0, 200, 10))
+
+    with ThreadPoolExecutor(4) as pool:
+        written = pool.submit(write)
+        assert all(pool.map(read, range(40)))
+        assert written.result() == 200
+    assert kept.position("outbox:public") == 200
+    assert [value for _, value in kept.since("public", START, 1000)] == records
