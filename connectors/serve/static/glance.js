@@ -1,0 +1,58 @@
+// What a stretch of time comes to: peak and mean of each place, against its capacity; and every figure as a table.
+
+import { h } from "./dom.js";
+import { band, half, moment, nodeName, number, portion, range, withBand, zoneName } from "./format.js";
+import { capacityOf } from "./records.js";
+import { strings } from "./strings.en.js";
+
+const LISTED = 400;
+
+/** Peak and mean of a node's rows, with their bands; null where nothing was released. The mean's band is the mean of bands. */
+export function figures(rows) {
+  const known = rows.filter((row) => row.value !== null);
+  if (!known.length) return null;
+  const length = known.reduce((sum, row) => sum + (row.to - row.from), 0);
+  const mean = (name) => known.reduce((sum, row) => sum + row[name] * (row.to - row.from), 0) / length;
+  return {
+    peak: known.reduce((best, row) => (row.value > best.value ? row : best)),
+    mean: { value: mean("value"), half_width: mean("half_width"), kind: known.length > 1 ? "at most" : known[0].kind },
+  };
+}
+
+/** The table of peaks and means. */
+export function glanceTable(nodes, rows, release, site) {
+  const words = strings.history.glance;
+  const share = (row, capacity) => capacity === null ? h("span", { class: "soft" }, strings.history.unknown) : `${portion(row.value / capacity)} ±${half((100 * row.half_width) / capacity)}`;
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": strings.history.figures }, h("table", { class: "table" },
+    h("thead", {}, h("tr", {}, [words.place, words.peak, words.when, words.mean, words.capacity, words.peakShare, words.meanShare].map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, nodes.map((node) => {
+      const found = figures(rows.get(node) ?? []);
+      const capacity = capacityOf(node, release, site);
+      if (found === null) return h("tr", {}, h("th", { scope: "row" }, nodeName(node)), h("td", { colspan: 6 }, strings.history.nothing));
+      return h("tr", {}, h("th", { scope: "row" }, nodeName(node)), h("td", {}, withBand(found.peak)),
+        h("td", {}, `${moment(found.peak.from, site.timezone)} ${zoneName(found.peak.from, site.timezone)}`),
+        h("td", {}, `${number(found.mean.value)} ${band(found.mean)}`), h("td", {}, capacity ?? strings.number.none),
+        h("td", {}, share(found.peak, capacity)), h("td", {}, share(found.mean, capacity)));
+    }))));
+}
+
+/** The rows themselves, the first of them where there are many. */
+export function rowsTable(rows, timezone) {
+  const words = strings.history.columns;
+  const time = (ms) => `${moment(ms, timezone)} ${zoneName(ms, timezone)}`;
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": strings.history.table },
+    rows.length > LISTED ? h("p", { class: "soft" }, strings.history.tableCut(LISTED, rows.length)) : null,
+    h("table", { class: "table" },
+      h("thead", {}, h("tr", {}, [words.start, words.end, words.place, words.value, words.band, words.kind, words.note].map((text) => h("th", { scope: "col" }, text)))),
+      h("tbody", {}, rows.slice(0, LISTED).map((row) => h("tr", {}, h("td", {}, time(row.from)), h("td", {}, time(row.to)),
+        h("th", { scope: "row" }, nodeName(row.node)), h("td", { class: "figure" }, number(row.value)), h("td", { class: "figure" }, range(row)),
+        h("td", {}, row.value === null ? "" : row.kind), h("td", {}, notes(row)))))));
+}
+
+function notes(row) {
+  const words = strings.history.marks;
+  return [
+    row.denied ? words.denied(row.denied) : "", row.revised ? words.revised : "",
+    row.value < 0 ? words.negative : "", row.coverage < 1 ? words.coverage(portion(row.coverage)) : "",
+  ].filter(Boolean).join(", ");
+}

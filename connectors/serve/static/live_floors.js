@@ -1,0 +1,168 @@
+// The floors of a building as tiles or as a plan: made once, then repainted, so that focus and hover stay where they are.
+
+import { h, put, s, say } from "./dom.js";
+import { band, half, number, percent, portion, range, withBand } from "./format.js";
+import { link } from "./router.js";
+import { capacityOf, fromTheTop, zoneTitle } from "./records.js";
+import { MARKS, capacityStep, compared, direction, usualStep } from "./scale.js";
+import { strings } from "./strings.en.js";
+import { roving, tips } from "./tip.js";
+
+const LIKELY = 0.5;
+
+/**
+ * Make the floors of `site` in `place`; returns `paint(rows, by)`: rows by node, and "usual" or "capacity".
+ *
+ * `plans` is a Map of floor to plan (viewbox, zones, outline); a floor without one has tiles.
+ */
+export function floorsOf(place, site, plans) {
+  const floors = fromTheTop(site).map((floor) => oneFloor(floor, site, plans.get(floor.floor)));
+  let latest = { rows: new Map(), release: null };
+  put(place, floors.map((floor) => floor.element));
+  place.style.setProperty("--most", Math.max(...site.floors.map((floor) => floor.zones.length)));
+  const hide = tips(place, "[data-node]", (target) => tipLines(target.dataset.node, latest, site));
+  return {
+    hide,
+    paint(rows, release, by) {
+      latest = { rows, release };
+      floors.forEach((floor) => floor.paint(rows, release, by));
+      place.classList.toggle("sums-only", floors.every((floor) => floor.element.classList.contains("without-rooms")));
+    },
+  };
+}
+
+function oneFloor(floor, site, plan) {
+  const node = `floor:${floor.floor}`;
+  const total = h("span", { class: "floor-total", data: { node } });
+  const compare = h("span", { class: "floor-compared chip" });
+  const spark = h("div", { class: "floor-spark", data: { spark: node } });
+  const hidden = h("p", { class: "soft unreleased" });
+  const zones = floor.zones.map((zone) => ({ zone, parts: plan?.zones[zone.zone] ? shape(zone, plan) : tile(zone) }));
+  const drawn = zones.filter(({ parts }) => parts.path);
+  const listed = zones.filter(({ parts }) => !parts.path);
+  const title = h("a", { class: "floor-name", href: link("history", { nodes: node }) }, strings.node.floor(floor.floor));
+  const list = h("ul", { class: "tiles", "aria-label": strings.node.floor(floor.floor) }, listed.map(({ parts }) => h("li", {}, parts.link)));
+  roving(list, ".tile");
+  const element = h("section", { class: "card floor", data: { floor: floor.floor } },
+    h("div", { class: "floor-head" }, h("h3", {}, title), total, compare, spark),
+    plan ? planOf(plan, drawn, floor) : null, listed.length ? list : null, hidden);
+  return { element, paint: (rows, release, by) => {
+    const row = rows.get(node);
+    say(total, row ? withBand(row) : "");
+    compare.hidden = !row?.usual || row.value === null;
+    compare.className = `floor-compared chip ${row ? usualStep(row) ?? "" : ""}`;
+    say(compare, compare.hidden ? "" : `${MARKS[direction(row)]} ${compared(row)}`);
+    const counted = zones.filter(({ zone }) => rows.has(`zone:${zone.zone}`));
+    element.classList.toggle("without-rooms", counted.length === 0);
+    const missing = zones.length - counted.length;
+    hidden.hidden = counted.length > 0;
+    say(hidden, strings.live.unreleased(missing));
+    for (const { zone, parts } of zones) parts.paint(rows.get(`zone:${zone.zone}`), by, release);
+  } };
+}
+
+/** A room without a plan: a tile with its figure, its band, and one thing more. */
+function tile(zone) {
+  const value = h("b", {});
+  const margin = h("small", {});
+  const note = h("span", { class: "tile-note" });
+  const anchor = h("a", { class: "tile", href: link("history", { nodes: `zone:${zone.zone}` }), data: { node: `zone:${zone.zone}` } },
+    h("span", { class: "tile-name" }, zoneTitle(zone)), h("span", { class: "tile-value" }, value, margin), note);
+  return { link: anchor, paint(row, by) {
+    step(anchor, "tile", row, by, zone.capacity);
+    say(value, row ? (row.value === null ? strings.number.denied : number(row.value)) : "");
+    say(margin, row && row.value !== null ? band({ ...row, kind: "" }) : "");
+    say(note, row ? noteOf(row, by, zone) : strings.number.notReleased);
+    anchor.setAttribute("aria-label", spoken(zone, row));
+  } };
+}
+
+/** A room on a plan: its outline, filled, with the figure in its middle. */
+function shape(zone, plan) {
+  const path = s("path", { d: plan.zones[zone.zone], class: "shape" });
+  const text = s("text", { class: "shape-text", "aria-hidden": "true" });
+  const anchor = s("a", { class: "room", href: link("history", { nodes: `zone:${zone.zone}` }), "data-node": `zone:${zone.zone}`, tabindex: "-1" }, path, text);
+  return { path, link: anchor, paint(row, by) {
+    step(path, "shape", row, by, zone.capacity);
+    const size = Math.max(plan.viewbox[2], plan.viewbox[3]) / 45;
+    const box = path.isConnected ? path.getBBox() : { x: 0, y: 0, width: 0, height: 0 };
+    const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+    text.setAttribute("font-size", size);
+    text.setAttribute("class", `shape-text ${path.dataset.step ? `ink-${path.dataset.step}` : ""}`);
+    const lines = [[zoneTitle(zone), -0.9], row ? [row.value === null ? strings.number.denied : number(row.value), 0.45] : null, row && row.value !== null ? [`±${half(row.half_width)}`, 1.5] : null];
+    put(text, lines.filter(Boolean).map(([words, line], i) => s("tspan", { x, y: y + line * size, class: `line-${i}` }, words)));
+    anchor.setAttribute("aria-label", spoken(zone, row));
+  } };
+}
+
+function planOf(plan, drawn, floor) {
+  const svg = s("svg", { class: "plan", viewBox: plan.viewbox.join(" "), role: "group", "aria-label": strings.node.floor(floor.floor) },
+    plan.outline.map((d) => s("path", { d, class: "outline" })), drawn.map(({ parts }) => parts.link));
+  roving(svg, ".room");
+  return svg;
+}
+
+function step(element, name, row, by, capacity) {
+  const found = row ? (by === "usual" ? usualStep(row) : capacityStep(row, capacity)) : null;
+  element.dataset.step = found ?? "";
+  element.setAttribute("class", [name, found ?? (row ? "unknown" : "hatched"), row?.likely_empty >= LIKELY ? "perhaps-empty" : ""].join(" ").trim());
+}
+
+function noteOf(row, by, zone) {
+  if (row.value === null) return "";
+  if (row.likely_empty !== null && row.likely_empty >= LIKELY) return strings.live.empty(percent(row.likely_empty));
+  if (by === "capacity") return zone.capacity ? strings.live.share(portion(Math.max(0, row.value / zone.capacity))) : "";
+  return row.usual ? `${MARKS[direction(row)]} ${strings.live.byUsual} ${number(row.usual.mean)}` : "";
+}
+
+function spoken(zone, row) {
+  const kind = strings.kinds[zone.kind] ?? zone.kind;
+  const name = `${zoneTitle(zone)}, ${kind}`;
+  if (!row) return `${name}: ${strings.number.notReleased}`;
+  if (row.value === null) return `${name}: ${strings.number.denied}`;
+  const empty = row.likely_empty >= LIKELY ? `, ${strings.live.emptyFull(percent(row.likely_empty))}` : "";
+  return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${empty}`;
+}
+
+/** All there is to say of a place. */
+function tipLines(node, { rows, release }, site) {
+  const row = rows.get(node);
+  const zone = site.floors.flatMap((floor) => floor.zones).find((each) => `zone:${each.zone}` === node);
+  const capacity = release ? capacityOf(node, release, site) : null;
+  const name = zone ? `${zoneTitle(zone)} · ${strings.kinds[zone.kind] ?? zone.kind}` : strings.node.floor(node.split(":")[1]);
+  if (!row) return [h("strong", {}, name), h("span", {}, strings.number.notReleased)];
+  if (row.value === null) return [h("strong", {}, name), h("span", {}, strings.feed.deniedWhy)];
+  return [
+    h("strong", {}, name),
+    h("span", { class: "tip-value" }, withBand(row), h("small", {}, ` (${range(row)})`)),
+    h("span", {}, compared(row)),
+    row.usual ? h("span", { class: "soft" }, `${strings.live.columns.usual}: ${number(row.usual.mean)} ±${half(row.usual.deviation)}`) : null,
+    capacity ? h("span", { class: "soft" }, `${strings.live.capacity(capacity)} · ${strings.live.share(portion(Math.max(0, row.value) / capacity))}`) : null,
+    zone && row.likely_empty !== null ? h("span", {}, strings.live.emptyFull(percent(row.likely_empty))) : null,
+    row.value < 0 ? h("span", { class: "soft" }, strings.number.negative) : null,
+    h("span", { class: "soft" }, strings.number.kinds[row.kind] ?? ""),
+  ];
+}
+
+/** Every place as a table. */
+export function placesTable(rows, release, site, caption) {
+  const words = strings.live.columns;
+  const line = (node, name, kind) => {
+    const row = rows.get(node);
+    const capacity = release ? capacityOf(node, release, site) : null;
+    const cells = !row ? [strings.number.notReleased, "", "", "", ""] : [
+      row.value === null ? strings.number.denied : number(row.value), range(row),
+      row.usual ? `${number(row.usual.mean)} ±${half(row.usual.deviation)}` : strings.number.none,
+      row.value === null ? "" : compared(row), row.likely_empty === null || row.likely_empty === undefined ? "" : percent(row.likely_empty),
+    ];
+    return h("tr", { class: node.startsWith("zone") ? "" : "sum" }, h("th", { scope: "row" }, name), h("td", {}, kind), h("td", { class: "figure" }, cells[0]),
+      h("td", { class: "figure" }, cells[1]), h("td", { class: "figure" }, cells[2]), h("td", {}, cells[3]), h("td", { class: "figure" }, capacity ?? ""), h("td", { class: "figure" }, cells[4]));
+  };
+  const head = [words.place, words.kind, words.value, words.band, words.usual, words.compared, words.capacity, words.empty];
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: "table places" }, h("caption", {}, caption),
+    h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
+    h("tbody", {}, rows.has("building") ? line("building", strings.node.building, "") : null, fromTheTop(site).map((floor) => [
+      line(`floor:${floor.floor}`, strings.node.floor(floor.floor), ""),
+      floor.zones.map((zone) => line(`zone:${zone.zone}`, zoneTitle(zone), strings.kinds[zone.kind] ?? zone.kind)),
+    ]))));
+}

@@ -1,0 +1,116 @@
+// The first screen of Live: the building in one figure, how the feed does, which rooms are likely empty, what is unusual.
+
+import { h, put, say } from "./dom.js";
+import { age, band, clock, dayClass, half, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
+import { link } from "./router.js";
+import { zoneTitle } from "./records.js";
+import { MARKS, compared, deviations, direction, usualStep } from "./scale.js";
+import { strings } from "./strings.en.js";
+
+const LIKELY = 0.5;
+const LISTED = 8;
+
+/** The big figure; `chart` is an element that stands beside it. */
+export function nowCard(chart) {
+  const words = strings.live;
+  const value = h("span", { class: "big-value" });
+  const margin = h("span", { class: "big-band" });
+  const between = h("p", { class: "soft" });
+  const versus = h("p", { class: "versus" });
+  const usual = h("p", { class: "soft" });
+  const at = h("span", { class: "soft" });
+  const element = h("section", { class: "card now" },
+    h("div", { class: "now-figure" }, h("h2", {}, words.now, " ", at), h("p", { class: "big" }, value, " ", margin), between, versus, usual), chart);
+  return { element, paint(row, now, site) {
+    say(at, now === null ? "" : words.at(clock(now, site.timezone), zoneName(now, site.timezone)));
+    element.classList.toggle("without-total", !row);
+    say(value, !row ? strings.number.none : row.value === null ? strings.number.denied : number(row.value));
+    say(margin, row && row.value !== null ? band(row) : "");
+    say(between, row && row.value !== null ? `${strings.live.columns.band}: ${range(row)} ${strings.number.devices(2)}` : strings.live.noTotal);
+    const known = Boolean(row?.usual) && row.value !== null;
+    versus.hidden = !known;
+    versus.className = `versus ${known ? usualStep(row) : ""}`;
+    say(versus, known ? `${MARKS[direction(row)]} ${compared(row)}` : "");
+    say(usual, known ? words.usual(number(row.usual.mean), half(row.usual.deviation), words.classes[row.usual.class ?? dayClass(now, site.timezone)]) : words.usualNot(row?.usual?.n));
+  } };
+}
+
+/** Whether figures come, apart from whether anybody is there. */
+export function feedCard() {
+  const words = strings.feed;
+  const state = h("p", { class: "feed-state" });
+  const newest = h("p", { class: "soft" });
+  const coverage = h("p", { class: "soft" });
+  const meaning = h("p", {});
+  const element = h("section", { class: "card feed", "aria-label": words.title }, state, newest, coverage, meaning);
+  let shown = null;
+  const paintAge = () => {
+    if (shown === null) return;
+    const seconds = shown.feed.age_seconds + (performance.now() - shown.heard) / 1000;
+    say(newest, words.newest(`${clock(Date.parse(shown.feed.window_end), shown.timezone)} ${zoneName(Date.parse(shown.feed.window_end), shown.timezone)}`, age(seconds)));
+  };
+  return { element, paintAge, paint(feed, building, site) {
+    shown = feed ? { feed, timezone: site.timezone, heard: performance.now() } : null;
+    const [name, text, why] = feedState(feed, building);
+    element.dataset.state = name;
+    say(state, text);
+    say(meaning, why);
+    say(coverage, feed ? words.coverage(portion(feed.coverage)) : "");
+    if (feed) paintAge();
+    else say(newest, "");
+  } };
+}
+
+function feedState(feed, building) {
+  const words = strings.feed;
+  if (!feed) return ["silent", words.silent, words.none];
+  if (feed.state !== "live") return [feed.state, words[feed.state], words.lateWhy];
+  if (feed.denied) return ["denied", words.denied, words.deniedWhy];
+  const empty = building?.likely_empty >= LIKELY ? words.healthyEmpty(percent(building.likely_empty)) : words.healthy;
+  return feed.coverage < 1 ? ["partly", words.partly(portion(feed.coverage)), words.partlyWhy] : ["live", words.live, empty];
+}
+
+/** The rooms that have a figure; where rooms are not released, the floors. */
+function places(rows, zones) {
+  const rooms = zones.map((zone) => ({ name: zoneTitle(zone), row: rows.get(`zone:${zone.zone}`) })).filter(({ row }) => row && row.value !== null);
+  return rooms.length ? rooms : [...rows.values()].filter((row) => row.node.startsWith("floor:") && row.value !== null).map((row) => ({ name: nodeName(row.node), row }));
+}
+
+/** Rooms that are likely empty, the surest first. */
+export function emptyCard() {
+  const count = h("span", { class: "count" });
+  const list = h("ul", { class: "pills" });
+  const more = h("p", { class: "soft" });
+  const element = h("section", { class: "card empties" }, h("h2", {}, strings.live.empties, " ", count), list, more, h("p", { class: "soft why" }, strings.live.emptyWhy));
+  return { element, paint(rows, zones) {
+    const all = places(rows, zones);
+    const empty = all.filter(({ row }) => row.likely_empty >= LIKELY).sort((a, b) => b.row.likely_empty - a.row.likely_empty);
+    say(count, all.length ? strings.live.emptyCount(empty.length, all.length) : "");
+    put(list, empty.slice(0, LISTED).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, h("b", {}, name), ` ${percent(row.likely_empty)}`))));
+    say(more, !empty.length ? strings.live.emptyNone : empty.length > LISTED ? strings.live.emptyMore(empty.length - LISTED) : "");
+  } };
+}
+
+/** Rooms whose band does not hold what is usual there, the furthest first. */
+export function awayCard() {
+  const list = h("ul", { class: "rows" });
+  const none = h("p", { class: "soft" });
+  const element = h("section", { class: "card away" }, h("h2", {}, strings.live.busier), list, none);
+  return { element, paint(rows, zones) {
+    const known = places(rows, zones).filter(({ row }) => deviations(row) !== null);
+    const away = known.filter(({ row }) => direction(row) !== "same").sort((a, b) => Math.abs(deviations(b.row)) - Math.abs(deviations(a.row)));
+    put(list, away.slice(0, 5).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, name),
+      h("span", {}, withBand(row)), h("span", { class: `chip ${usualStep(row)}` }, `${MARKS[direction(row)]} ${compared(row)}`))));
+    say(none, !known.length ? strings.live.busierHidden : away.length ? "" : strings.live.busierNone);
+  } };
+}
+
+/** The ten colours, and what they mean. */
+export function legend(by) {
+  const words = strings.live;
+  const [low, middle, high] = by === "usual" ? words.legendUsual : words.legendCapacity;
+  const letter = by === "usual" ? "d" : "q";
+  return h("div", { class: "legend", role: "img", "aria-label": by === "usual" ? words.legendUsualText : words.legendCapacityText },
+    h("div", { class: "legend-steps" }, Array.from({ length: 10 }, (_, i) => h("i", { class: `${letter}${i}` }))),
+    h("div", { class: "legend-words" }, h("span", {}, low), h("span", {}, middle), h("span", {}, high)));
+}

@@ -1,0 +1,138 @@
+// Live: what is there now, how sure that is, against what is usual, and whether the feed is well.
+
+import { ask } from "../api.js";
+import { segmented } from "../controls.js";
+import { h, put, throttled } from "../dom.js";
+import { clock, dayStart, rfc3339, withBand } from "../format.js";
+import { floorsOf, placesTable } from "../live_floors.js";
+import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
+import { byNode, countReleases, countedZones, objects, publishedNodes } from "../records.js";
+import { remember } from "../router.js";
+import { dayChart, spark, usualThrough } from "../spark.js";
+import { strings } from "../strings.en.js";
+
+const AGAIN = 700;
+const TODAY_AGAIN = 15_000;
+const AGE_EVERY = 5000;
+const POLL = 60_000;
+const DAY = 86_400_000;
+
+/** Draw the page; see router.js for what a page is given. */
+export async function mount(place, context) {
+  const { site, audience, releases, parameters, signal } = context;
+  const choices = countReleases(releases, audience, site);
+  const state = {
+    release: choices.find((each) => each.release === parameters.get("release")) ?? choices[0] ?? null,
+    by: parameters.get("by"), view: parameters.get("view") ?? "rooms", usual: null,
+  };
+  if (state.release === null) return void put(place, h("p", { class: "notice" }, strings.live.noCounts));
+  const view = drawn(place, { ...context, plans: await plansOf(site, signal) }, state, choices);
+  const today = () => drawToday(view, context, state).catch(quiet(signal));
+  const laterToday = throttled(TODAY_AGAIN, today);
+  const refresh = async () => {
+    const latest = await ask("latest", { audience, site: site.site }, signal);
+    view.paint(latest);
+    context.announce(view.spoken());
+    laterToday();
+  };
+  const later = throttled(AGAIN, () => refresh().catch(quiet(signal)));
+  await refresh();
+  context.onRelease((record) => { if (record === null || record.site === site.site) later(); });
+  const timers = [setInterval(view.paintAge, AGE_EVERY), setInterval(later, POLL)];
+  return () => {
+    timers.forEach(clearInterval);
+    later.stop();
+    laterToday.stop();
+    view.hide();
+  };
+}
+
+/** The plans of the floors that have one; a floor whose plan does not come has tiles. */
+async function plansOf(site, signal) {
+  const wanted = site.floors.filter((floor) => floor.plan);
+  const answers = await Promise.all(wanted.map((floor) =>
+    ask(`sites/${encodeURIComponent(site.site)}/plans/${encodeURIComponent(floor.floor)}`, {}, signal).catch(() => null)));
+  return new Map(wanted.map((floor, i) => [floor.floor, answers[i]]).filter(([, plan]) => plan !== null));
+}
+
+/** What was given up because the page was left is no error; another is shown by the age of the figures, and tried again. */
+const quiet = (signal) => (error) => { if (!signal.aborted && error.status === undefined && error.name !== "TypeError") throw error; };
+
+function drawn(place, context, state, choices) {
+  const { site } = context;
+  const chart = h("div", { class: "now-chart" });
+  const cards = { now: nowCard(chart), feed: feedCard(), empty: emptyCard(), away: awayCard() };
+  const floorsPlace = h("div", { class: "floors" });
+  const tablePlace = h("div", { hidden: true });
+  const legendPlace = h("div", {});
+  const floors = floorsOf(floorsPlace, site, context.plans);
+  let latest = { rows: new Map(), all: [], now: null };
+
+  const repaint = () => {
+    const rows = new Map(latest.all.filter((row) => row.release === state.release.release).map((row) => [row.node, row]));
+    latest.rows = rows;
+    const by = state.by ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
+    const zones = countedZones(state.release, site);
+    cards.now.paint(rows.get("building"), latest.now, site);
+    cards.feed.paint(latest.feed, rows.get("building"), site);
+    cards.empty.paint(rows, zones);
+    cards.away.paint(rows, zones);
+    floors.paint(rows, state.release, by);
+    controls.querySelector(`[value="${by}"]`).checked = true;
+    put(legendPlace, legend(by));
+    const table = state.view === "table";
+    floorsPlace.hidden = table;
+    tablePlace.hidden = !table;
+    put(tablePlace, table ? placesTable(rows, state.release, site, strings.live.caption(latest.now === null ? "" : clock(latest.now, site.timezone))) : []);
+  };
+  const chosen = (name, value) => {
+    if (name === "release") state.release = choices.find((each) => each.release === value);
+    else state[name] = value;
+    remember("live", { ...Object.fromEntries(context.parameters), [name]: value });
+    context.parameters.set(name, value);
+    repaint();
+  };
+  const controls = h("div", { class: "controls" },
+    choices.length > 1 ? h("label", { class: "choice" }, h("span", { class: "choice-name" }, strings.live.release),
+      h("select", { on: { change: (event) => chosen("release", event.target.value) } },
+        choices.map((each) => h("option", { value: each.release, selected: each === state.release }, each.release)))) : null,
+    segmented(strings.live.colourBy, "by", [["usual", strings.live.byUsual], ["capacity", strings.live.byCapacity]], state.by, chosen),
+    segmented(strings.live.view, "view", [["rooms", strings.live.viewTiles], ["table", strings.live.viewTable]], state.view, chosen),
+    legendPlace);
+  put(place, h("h1", { class: "unseen" }, strings.live.title),
+    h("div", { class: "summary" }, cards.now.element, cards.feed.element, cards.empty.element, cards.away.element),
+    h("div", { class: "floors-head" }, h("h2", {}, strings.live.floors), controls), floorsPlace, tablePlace, howToRead());
+  return {
+    chart, floorsPlace, hide: floors.hide, paintAge: cards.feed.paintAge,
+    now: () => latest.now,
+    spoken: () => {
+      const building = latest.rows.get("building");
+      return building ? strings.live.updated(clock(latest.now, site.timezone), withBand(building)) : "";
+    },
+    paint(answer) {
+      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows), now: answer.now ? Date.parse(answer.now) : null, feed: answer.feed.find((feed) => feed.site === site.site) };
+      repaint();
+    },
+  };
+}
+
+async function drawToday(view, { site, audience, signal }, state) {
+  const now = view.now();
+  if (now === null) return;
+  const [start, release] = [dayStart(now - 1, site), state.release];
+  const nodes = publishedNodes(release, site).filter((node) => !node.startsWith("zone:"));
+  if (!nodes.length) return;
+  state.usual ??= await ask("usual", { audience, release: release.release, site: site.site }, signal);
+  const answer = await ask(`releases/${encodeURIComponent(release.release)}/records`,
+    { audience, site: site.site, from: rfc3339(start), to: rfc3339(now), granularity: "15min", nodes: nodes.join(",") }, signal);
+  const rows = byNode(objects(answer.columns, answer.rows));
+  const usual = (node) => usualThrough(state.usual, node, start, start + DAY, site.timezone);
+  put(view.chart, dayChart(rows.get("building") ?? [], usual("building"), start, start + DAY, site.timezone));
+  for (const target of view.floorsPlace.querySelectorAll("[data-spark]")) {
+    put(target, spark(rows.get(target.dataset.spark) ?? [], usual(target.dataset.spark), start, start + DAY));
+  }
+}
+
+function howToRead() {
+  return h("details", { class: "card about" }, h("summary", {}, strings.live.about), strings.live.aboutText.map((text) => h("p", {}, text)));
+}

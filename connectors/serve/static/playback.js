@@ -1,0 +1,39 @@
+// The bar with which a recorded day is played: pause, speed, and what time it shows.
+
+import { ask, send } from "./api.js";
+import { h, say, uid } from "./dom.js";
+import { moment, zoneName } from "./format.js";
+import { strings } from "./strings.en.js";
+
+const SPEEDS = [60, 300, 900, 1800, 3600];
+const ASKED_EVERY = 5000;
+
+/** Add the bar to `place`; `changed` is called when the day may have jumped. */
+export function playback(place, site, changed) {
+  const words = strings.playback;
+  const id = uid("speed");
+  const time = h("span", { class: "soft" });
+  const toggle = h("button", { class: "button" });
+  const speed = h("select", { id }, SPEEDS.map((value) => h("option", { value }, words.times(value))));
+  let now = null;
+
+  const shown = (state) => {
+    now = state;
+    say(toggle, state.paused ? words.play : words.pause);
+    if (![...speed.options].some((option) => Number(option.value) === state.speed)) speed.append(h("option", { value: state.speed }, words.times(state.speed)));
+    speed.value = String(state.speed);
+    const at = state.at ? Date.parse(state.at) : null;
+    say(time, at ? words.at(`${moment(at, site.timezone)} ${zoneName(at, site.timezone)}`) : "");
+  };
+  const change = async (wanted) => {
+    shown(await send("POST", "playback", wanted) ?? { ...now, ...wanted });
+    changed();
+  };
+  toggle.addEventListener("click", () => change({ paused: !now.paused }));
+  speed.addEventListener("change", () => change({ speed: Number(speed.value) }));
+  const refresh = () => ask("playback").then(shown, () => {});
+  refresh();
+  setInterval(refresh, ASKED_EVERY);
+  place.append(h("div", { class: "playback", role: "group", "aria-label": words.title },
+    h("strong", {}, words.title), toggle, h("label", { class: "unseen", for: id }, words.speed), speed, time));
+}

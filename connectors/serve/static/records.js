@@ -1,0 +1,62 @@
+// Rows of records as objects, whichever way they came; and which release shows which places of a site.
+
+/** Rows (arrays beside their columns, or objects) as objects, with `from` and `to` in milliseconds. */
+export function objects(columns, rows) {
+  return rows.map((row) => {
+    const found = Array.isArray(row) ? Object.fromEntries(columns.map((name, i) => [name, row[i]])) : { ...row };
+    found.from = Date.parse(found.start);
+    found.to = Date.parse(found.end);
+    return found;
+  });
+}
+
+/** Rows by node, each node's in the order of time. */
+export function byNode(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    if (!found.has(row.node)) found.set(row.node, []);
+    found.get(row.node).push(row);
+  }
+  return found;
+}
+
+/** The count releases that an audience has of a site; the one with most places first. */
+export function countReleases(releases, audience, site) {
+  const places = (release) => (release.levels.includes("zone") ? release.zones[site.site]?.length ?? 0 : 0) + release.levels.length;
+  return releases
+    .filter((release) => release.audience === audience && release.query === "count" && release.sites.includes(site.site))
+    .sort((a, b) => places(b) - places(a));
+}
+
+/** Which zones of a site a release counts, as objects of the site's floors. */
+export function countedZones(release, site) {
+  const counted = new Set(release?.zones[site.site] ?? []);
+  return site.floors.flatMap((floor) => floor.zones).filter((zone) => counted.has(zone.zone));
+}
+
+/** The nodes that a release publishes of a site, the building first, floors from the top down. */
+export function publishedNodes(release, site) {
+  const zones = countedZones(release, site);
+  const levels = new Set(release.levels);
+  const floors = fromTheTop(site).filter((floor) => zones.some((zone) => zone.floor === floor.floor));
+  return [
+    ...(levels.has("building") ? ["building"] : []),
+    ...(levels.has("floor") ? floors.map((floor) => `floor:${floor.floor}`) : []),
+    ...(levels.has("zone") ? floors.flatMap((floor) => floor.zones.filter((zone) => zones.includes(zone)).map((zone) => `zone:${zone.zone}`)) : []),
+  ];
+}
+
+/** How many people the places of a node are made for: the sum over the zones that the release counts; null where not known. */
+export function capacityOf(node, release, site) {
+  const [level, name] = node.split(":");
+  const zones = countedZones(release, site).filter((zone) => level === "building" || (level === "floor" ? zone.floor === name : zone.zone === name));
+  return zones.reduce((sum, zone) => sum + (zone.capacity ?? 0), 0) || null;
+}
+
+/** Floors as one sees them from outside: the highest first. */
+export function fromTheTop(site) {
+  return site.floors.toSorted((a, b) => b.floor.localeCompare(a.floor, "en", { numeric: true }));
+}
+
+/** What a zone is called: its name of the policy's metadata, or its id. */
+export const zoneTitle = (zone) => zone.metadata?.name ?? zone.zone;

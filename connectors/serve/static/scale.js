@@ -1,0 +1,43 @@
+// How a figure is coloured, and how it compares: ten steps around usual, or ten of the capacity.
+
+import { number } from "./format.js";
+import { strings } from "./strings.en.js";
+
+const STEPS = 10;
+/** Least deviation that counts, in devices: counts are whole, so a quieter place than this is never known. */
+const LEAST = 0.5;
+
+/** How many deviations a value lies from its usual; null where either is not known. */
+export function deviations(row) {
+  if (row.value === null || !row.usual) return null;
+  return (row.value - row.usual.mean) / Math.max(row.usual.deviation, LEAST);
+}
+
+/** The step of ten between two deviations below usual and two above: class "d0" to "d9"; null where not known. */
+export function usualStep(row) {
+  const z = deviations(row);
+  return z === null ? null : `d${clamped(Math.floor(((z + 2) / 4) * STEPS))}`;
+}
+
+/** The step of ten between nothing and all of a capacity: class "q0" to "q9". */
+export function capacityStep(row, capacity) {
+  return row.value === null || !capacity ? null : `q${clamped(Math.floor((row.value / capacity) * STEPS))}`;
+}
+
+const clamped = (step) => Math.min(STEPS - 1, Math.max(0, step));
+
+/** "more", "fewer", or "same" where the band holds what is usual; null where usual is not known. */
+export function direction(row) {
+  if (row.value === null || !row.usual) return null;
+  if (row.low <= row.usual.mean && row.usual.mean <= row.high) return "same";
+  return row.value > row.usual.mean ? "more" : "fewer";
+}
+
+export const MARKS = { more: "▲", fewer: "▼", same: "≈" };
+
+/** "23 more than usual" */
+export function compared(row) {
+  const way = direction(row);
+  if (way === null) return strings.number.noUsual;
+  return way === "same" ? strings.live.same : strings.live[way](number(Math.abs(row.value - row.usual.mean)));
+}
