@@ -101,12 +101,12 @@ def site_tree(zones: Sequence[str], floors: Sequence[str], levels: Sequence[str]
     """
     if not levels or list(levels) != [level for level in LEVELS if level in levels]:
         raise UsageError(f"levels must be zone, floor and building in this order, got {', '.join(levels)}")
-    distinct = tuple(sorted(set(floors)))
-    named = {"zone": tuple(zones), "floor": distinct, "building": ("building",)}
+    places = _places(floors)
+    named = {"zone": tuple(zones), "floor": tuple(places), "building": ("building",)}
     above = {
-        ("zone", "floor"): tuple(distinct.index(floor) for floor in floors),
+        ("zone", "floor"): tuple(places[floor] for floor in floors),
         ("zone", "building"): (0,) * len(zones),
-        ("floor", "building"): (0,) * len(distinct),
+        ("floor", "building"): (0,) * len(places),
     }
     return Tree(tuple(named[level] for level in levels), tuple(above[pair] for pair in pairwise(levels)))
 
@@ -115,8 +115,13 @@ def leaf_of_zone(floors: Sequence[str], levels: Sequence[str]) -> Ints:
     """Return, for each zone, the place of the leaf of :func:`site_tree` that it is or belongs to."""
     if levels[0] == "zone":
         return np.arange(len(floors))
-    distinct = sorted(set(floors)) if levels[0] == "floor" else []
-    return np.array([distinct.index(floor) if distinct else 0 for floor in floors], dtype=np.int64)
+    places = _places(floors) if levels[0] == "floor" else dict.fromkeys(floors, 0)
+    return np.array([places[floor] for floor in floors], dtype=np.int64)
+
+
+def _places(floors: Sequence[str]) -> dict[str, int]:
+    """Return the floors by name, each with its place."""
+    return {floor: place for place, floor in enumerate(sorted(set(floors)))}
 
 
 class Gathered(NamedTuple):

@@ -122,6 +122,17 @@ def test_the_accountant_is_loaded_only_where_noises_are_mixed() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_no_verb_waits_for_scipy_before_it_is_asked_what_only_scipy_answers() -> None:
+    """Loading it takes as long as loading everything else that a verb needs."""
+    source = (
+        "import importlib, sys, connectors.cli\n"
+        "for module in connectors.cli.VERBS.values(): importlib.import_module(module)\n"
+        "sys.exit('scipy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_temporal(asked: Any) -> None:
     report = asked["temporal"].answer
     assert list(report) == ["backward", "forward", "total", "supremum"]

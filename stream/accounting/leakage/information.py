@@ -31,7 +31,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import rel_entr
 
 from stream.accounting.leakage.entries import Floats
 from stream.accounting.leakage.odds import spent
@@ -109,6 +108,8 @@ def _divergence(excess: Floats, base: Floats) -> Floats:
     ``base`` >= 0, and 0 only where ``excess`` is; for a small excess / base = u the series
     base u^2 (1/2 - u/6 + u^2/12 - u^3/20 + u^4/30 - u^5/42), since the two terms are then nearly equal.
     """
+    from scipy.special import rel_entr  # noqa: PLC0415  (every command would wait for what few of them use)
+
     empty = base <= 0.0
     u = np.clip(excess / np.where(empty, 1.0, base), -1.0, 1.0)
     square = u * u

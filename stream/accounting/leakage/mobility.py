@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from stream.accounting.leakage.entries import Floats, positive
 from stream.errors import UsageError
@@ -41,15 +40,21 @@ def stationary(forward: Floats) -> Floats:
     Raises:
         UsageError: more than one set of states is never left, so there is more than one such pi.
     """
-    _, label = connected_components(forward > 0, directed=True, connection="strong")
-    leaves = {int(label[a]) for a, b in np.argwhere(forward > 0) if label[a] != label[b]}
-    if len(set(label.tolist()) - leaves) > 1:
+    n, reached = len(forward), _reached(forward)
+    recurrent = (~reached | reached.T).all(axis=1)  # from wherever they lead, a way leads back
+    if not reached[np.ix_(recurrent, recurrent)].all():
         raise UsageError("forward must have one stationary distribution, has several closed sets of states")
-    n = len(forward)
     equations = np.vstack([forward.T - np.eye(n), np.ones(n)])
     solution = np.linalg.lstsq(equations, np.append(np.zeros(n), 1.0), rcond=None)[0]
-    recurrent = np.array([int(c) not in leaves for c in label])
     return np.where(recurrent, np.maximum(solution, 0.0), 0.0)
+
+
+def _reached(forward: Floats) -> NDArray[np.bool_]:
+    """Return which states can follow which, after any number of steps, 0 among them; shape (n, n), row: from."""
+    reached = (forward > 0) | np.eye(len(forward), dtype=bool)
+    for _ in range(len(forward).bit_length()):  # each time ways of twice as many steps
+        reached = reached @ reached
+    return reached
 
 
 def reversed_in_time(forward: Floats, marginal: Floats) -> Floats:

@@ -206,5 +206,30 @@ def test_a_chain_without_one_stationary_distribution_is_refused() -> None:
         reversed_in_time(ABSORBING, stationary(ABSORBING))
 
 
+CHAINS: dict[str, tuple[str, set[int] | None]] = {
+    "one round": ("01 12 20", {0, 1, 2}),
+    "a round behind two states": ("01 12 23 34 42", {2, 3, 4}),
+    "two rounds, one of which leads to the other": ("01 10 12 23 32", {2, 3}),
+    "two rounds behind one state": ("01 02 11 22", None),
+    "two rounds side by side": ("01 10 23 32", None),
+    "a way through many states to one that stays": ("76 65 54 43 32 21 10 00", {0}),
+}
+"""Moves (from, to), and the states that are met again and again; None where it depends on where one begins."""
+
+
+@pytest.mark.parametrize(("moves", "again"), CHAINS.values(), ids=CHAINS.keys())
+def test_only_states_that_are_met_again_and_again_have_a_share(moves: str, again: set[int] | None) -> None:
+    forward = np.zeros((1 + max(map(int, moves.replace(" ", ""))),) * 2)
+    for move in moves.split():
+        forward[int(move[0]), int(move[1])] = 1
+    forward /= forward.sum(axis=1, keepdims=True)
+    if again is None:
+        with pytest.raises(UsageError, match="several closed sets"):
+            stationary(forward)
+    else:
+        assert set(np.flatnonzero(stationary(forward)).tolist()) == again
+        assert stationary(forward).sum() == pytest.approx(1)
+
+
 def test_learnt_transitions_have_no_zeros() -> None:
     assert learn_transitions(np.array([[3, 0], [1, 1]])).tolist() == [[0.875, 0.125], [0.5, 0.5]]
