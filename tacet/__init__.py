@@ -17,6 +17,7 @@ from connectors.subscribing.cursor import Cursor
 from connectors.subscribing.order import Release
 from stream.errors import DataError, FinalityError, TacetError, UsageError
 from stream.schemas import AttributeRecord, CountRecord
+from tacet.frames import frame
 from tacet.typed_records import PrivateRecord, typed
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Release",
     "TacetError",
     "UsageError",
+    "frame",
     "releases",
     "subscribe",
     "typed",

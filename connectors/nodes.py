@@ -1,0 +1,43 @@
+"""What a record says of each node: of zones, floors and the building, each value with its band.
+
+Nodes are called ``zone:2011``, ``floor:2`` and ``building``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+BUILDING = "building"
+
+
+class NodeValue(NamedTuple):
+    """A released value of one node; ``low`` and ``high`` are the ends of its 95 % band, None where it has none."""
+
+    node: str
+    value: float
+    low: float | None
+    high: float | None
+    half_width: float | None
+
+
+def node_values(record: Mapping[str, Any]) -> Iterator[NodeValue]:
+    """Yield what a count record says of each node, in its order; nothing of a window that was denied.
+
+    A negative value (plain noise may give one) is as released; it lies in its own band.
+    """
+    levels = [("zone:", record.get("values"), record.get("half_width_95"))]
+    held, widths = record.get("levels") or {}, record.get("levels_half_width_95") or {}
+    levels.append(("floor:", held.get("floor"), widths.get("floor")))
+    building = {BUILDING: held[BUILDING]} if BUILDING in held else {}
+    levels.append(("", building, widths))
+    for prefix, values, half_widths in levels:
+        for name, value in (values or {}).items():
+            yield _banded(prefix + name, value, (half_widths or {}).get(name))
+
+
+def _banded(node: str, value: float, half_width: float | None) -> NodeValue:
+    """Nobody counts fewer than 0 people: a band ends there, but never short of its own value."""
+    if half_width is None:
+        return NodeValue(node, value, None, None, None)
+    return NodeValue(node, value, min(value, max(0, value - half_width)), max(0, value + half_width), half_width)

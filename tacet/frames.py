@@ -1,0 +1,105 @@
+"""Released counts as a pandas frame: a row for each node and window, with the band of its value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Unpack
+
+from connectors.nodes import NodeValue, node_values
+from connectors.subscriber import Origin, Release, releases
+from stream.errors import UsageError
+from stream.schemas import parse_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "site", "release", "node", "window_start", "window_end", "value", "low", "high", "half_width", "kind",
+    "released", "reason", "revised", "coverage",
+)  # fmt: skip
+_Key = tuple[str, str, str]
+"""Site, release and window end."""
+
+
+def frame(
+    *, since: str | None = None, until: str | None = None, revised: bool = True, **source: Unpack[Origin]
+) -> pd.DataFrame:
+    """Return an audience's counts that are there now, sorted by site, release, node and window.
+
+    Columns: ``site``, ``release``, ``node`` (``zone:2011``, ``floor:2``, ``building``); ``window_start`` and
+    ``window_end`` in UTC; ``value``, and the ends ``low`` and ``high`` of its 95 % band, in people (NaN where there is
+    none); ``half_width``; ``kind`` of the band (``noise`` or ``posterior``); ``released``, and the ``reason`` where a
+    window was denied: it has a row without a value for each node that its release has elsewhere in the frame;
+    ``revised``; ``coverage``, a share.
+
+    Args:
+        since: only windows that end after this RFC 3339 time.
+        until: only windows that end at this time or before.
+        revised: take revised values in place of the first ones, where there are any.
+        source: whose releases and where from, as of ``subscribe``.
+
+    Raises:
+        UsageError: pandas is not installed; a time is none; or as of ``subscribe``.
+    """
+    pandas: Any = _pandas()
+    first, last = _time("since", since), _time("until", until)
+    records: dict[_Key, Release] = {}
+    for record in releases(**source, from_start=True, until_end=True):
+        end = parse_time(record["window_end"])
+        if "attribute" not in record and (first is None or end > first) and (last is None or end <= last):
+            _take(records, record, revised=revised)
+    table: pd.DataFrame = pandas.DataFrame(list(_rows(records.values())), columns=list(COLUMNS))
+    for name in ("window_start", "window_end"):
+        table[name] = pandas.to_datetime(table[name], utc=True)
+    for name in ("value", "low", "high", "half_width", "coverage"):
+        table[name] = table[name].astype("float64")
+    return table.sort_values(["site", "release", "node", "window_end"], ignore_index=True)
+
+
+def _pandas() -> Any:
+    try:
+        import pandas  # noqa: ICN001, PLC0415 - only who wants a frame needs it
+    except ImportError:
+        msg = "frame: needs pandas; install 'tacet-occupancy[frame]'"
+        raise UsageError(msg) from None
+    return pandas
+
+
+def _time(name: str, text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_time(text)
+    except ValueError as error:
+        msg = f"{name}: {error}, got {text!r}"
+        raise UsageError(msg) from None
+
+
+def _take(records: dict[_Key, Release], record: Release, *, revised: bool) -> None:
+    """Keep a record under its release and window; a revision, if wanted, in the place of what it revises."""
+    name = record["release"]
+    if "revises" in record:
+        if not revised:
+            return
+        name = name.removesuffix("-revised")
+    records[record["site"], name, record["window_end"]] = record
+
+
+def _rows(records: Iterable[Release]) -> Iterator[tuple[Any, ...]]:
+    held = sorted(records, key=lambda record: not record["released"])  # what was denied shows no nodes of its own
+    nodes: dict[tuple[str, str], dict[str, None]] = {}
+    for record in held:
+        name = record["release"].removesuffix("-revised") if "revises" in record else record["release"]
+        values = [*node_values(record)]
+        known = nodes.setdefault((record["site"], name), {})
+        known |= dict.fromkeys(value.node for value in values)
+        yield from (_row(record, name, value.node, value) for value in values)
+        if not values:
+            yield from (_row(record, name, node, None) for node in known)
+
+
+def _row(record: Release, name: str, node: str, value: NodeValue | None) -> tuple[Any, ...]:
+    numbers = (None, None, None, None) if value is None else value[1:]
+    kind = record["half_width_kind"] if numbers[-1] is not None else None
+    return (
+        record["site"], name, node, record["window_start"], record["window_end"], *numbers, kind,
+        record["released"], record["reason"], "revises" in record, record["coverage"],
+    )  # fmt: skip
