@@ -1,7 +1,7 @@
 // Series with their bands: uPlot draws the lines; bands, moving and reading with keyboard and pointer are here.
 
 import { colour, h, put, say } from "./dom.js";
-import { clock, day, moment, wall, withBand, zoneName } from "./format.js";
+import { clock, day, number, stretch, wall, withBand } from "./format.js";
 import { BANDED } from "./span.js";
 import { strings } from "./strings.en.js";
 
@@ -92,7 +92,7 @@ function options(Plot, frame, series, data, held, timezone, read) {
     ...sizeOf(frame), legend: { show: false }, series: [{}, ...lines],
     tzDate: (seconds) => shown(seconds, timezone),
     scales: { x: { time: true }, y: { range: [Math.min(0, low), Math.max(5, high) * 1.04] } },
-    axes: [{ ...axis, values: (_, splits, __, ___, step) => splits.map((seconds) => tick(seconds, step, timezone)), space: 70 }, { ...axis, size: 44 }],
+    axes: [{ ...axis, values: (_, splits, __, ___, step) => splits.map((seconds) => tick(seconds, step, timezone)), space: 70 }, { ...axis, size: 44, values: (_, splits) => splits.map(number) }],
     cursor: { drag: { x: false, y: false }, y: false, points: { show: !many, size: 7 }, focus: { prox: many ? 24 : -1 } },
     focus: { alpha: many ? 0.25 : 1 },
     hooks: {
@@ -159,12 +159,12 @@ function runs(values, first, last) {
   return found;
 }
 
-/** "Thu 1 Feb 14:35 PST: Building 143 ±25 · Floor 2 34 ±11" */
+/** "Thu 1 Feb 14:30 to 14:35 PST: Building 143 ±25 · Floor 2 34 ±11" */
 function spoken(series, { x, columns }, i, focused, timezone) {
-  const ms = x[i] * 1000;
   const named = series.length > BANDED ? (focused === null ? [] : [focused]) : [...series.keys()];
   const figures = named.filter((k) => columns[k].row[i]).map((k) => `${series[k].name} ${withBand(columns[k].row[i])}`);
-  return `${strings.history.at(`${moment(ms, timezone)} ${zoneName(ms, timezone)}`)} ${figures.join(" · ")}`;
+  const row = columns.map((column) => column.row[i]).find(Boolean);
+  return `${strings.history.at(stretch(row.from, row.to, timezone))} ${figures.join(" · ")}`;
 }
 
 /** Move by dragging: at most once a frame, and only the axis of time. */

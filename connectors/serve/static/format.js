@@ -28,6 +28,12 @@ export const moment = (ms, timezone) => `${day(ms, timezone)} ${clock(ms, timezo
 /** "PST": the zone's short name at that time. */
 export const zoneName = (ms, timezone) => fields(ms, timezone, { timeZoneName: "short" }).timeZoneName;
 
+/** "Thu 1 Feb 14:30 to 14:35 PST", or "Thu 1 Feb PST" of a local day. */
+export function stretch(from, to, timezone) {
+  if (to - from > 20 * HOUR) return `${day(from, timezone)} ${zoneName(from, timezone)}`;
+  return `${day(from, timezone)} ${strings.number.band(clock(from, timezone), clock(to, timezone))} ${zoneName(to, timezone)}`;
+}
+
 function fields(ms, timezone, options) {
   const parts = formatter(timezone, options).formatToParts(ms);
   return Object.fromEntries(parts.map((part) => [part.type, part.value]));

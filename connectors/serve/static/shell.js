@@ -122,7 +122,7 @@ function toolbar(known, line) {
 function choice(label, options, parameter) {
   if (options.length < 2) return null;
   const go = (event) => { location.hash = link(here().name, { [parameter]: event.target.value }); };
-  const select = h("select", { on: { change: go } }, options.map(([value, text]) => h("option", { value }, text)));
+  const select = h("select", { "aria-label": label, on: { change: go } }, options.map(([value, text]) => h("option", { value }, text)));
   return { select, label: h("label", { class: "choice" }, h("span", { class: "choice-name" }, label), select) };
 }
 

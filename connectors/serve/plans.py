@@ -1,0 +1,173 @@
+"""Floor plans: SVG or GeoJSON in, shapes of zones and an outline out. Nothing else of a file is handed on.
+
+A plan is drawn by whoever runs the building, but it comes from drawing programs, and is shown in other people's
+browsers: so a file is read as geometry, by a list of elements and attributes that are allowed, within bounds, and the
+page is given numbers, never markup. Scripts, links, styles, texts and pictures in a file are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from connectors.serve.plan_paths import Point, Segment, Transform, polygon, reach, written
+from connectors.serve.plan_shapes import drawn_shapes
+from stream.errors import DataError, UsageError
+
+LARGEST_FILE = 2 << 20
+MOST_SHAPES = 5_000
+LONGEST_PLAN = 1_000_000
+"""Characters of all path data together."""
+WIDTH = 1000.0
+"""Of a plan made from GeoJSON, in units of its view box."""
+
+Shape = tuple[str | None, list[Segment], Transform]
+"""The zone it belongs to, or None for the outline; what it is; and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A floor as shapes; one coordinate system, y pointing down."""
+
+    viewbox: tuple[float, float, float, float]
+    """x, y, width, height."""
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """Zone -> path data."""
+    outline: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the page is given."""
+        return {"viewbox": list(self.viewbox), "zones": dict(self.zones), "outline": list(self.outline)}
+
+
+def read_plans(folder: Path, zones: Mapping[tuple[str, str], Collection[str]]) -> dict[tuple[str, str], Plan]:
+    """Read ``folder/<site>/<floor>.svg`` or ``.geojson`` of each (site, floor) that has one.
+
+    Args:
+        folder: where the plans are.
+        zones: (site, floor) -> the zones that stand on it; a shape is a zone's if it carries the id of one of these.
+
+    Raises:
+        UsageError: the folder is not there.
+        DataError: a file breaks a rule; file and rule are named.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"the folder of plans must be a folder, but {folder} is none")
+    found = {}
+    for (site, floor), here in zones.items():
+        for form, parse in (("svg", parse_svg), ("geojson", parse_geojson)):
+            path = folder / site / f"{floor}.{form}"
+            if _plain(site) and _plain(f"{floor}.{form}") and path.is_file():
+                found[site, floor] = _read(path, parse, here)
+                break
+    return found
+
+
+def _plain(name: str) -> bool:
+    """Whether a name is one step of a path that leads down."""
+    return name not in {"", ".", ".."} and Path(name).name == name
+
+
+def _read(path: Path, parse: Callable[[bytes, Collection[str]], Plan], zones: Collection[str]) -> Plan:
+    if path.stat().st_size > LARGEST_FILE:
+        raise DataError(f"{path}: a plan must have at most {LARGEST_FILE} bytes")
+    try:
+        return parse(path.read_bytes(), zones)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def parse_svg(data: bytes, zones: Collection[str]) -> Plan:
+    """Return the plan of an SVG file; a zone's shape, or group of shapes, has its id as ``data-zone`` or ``id``.
+
+    Raises:
+        DataError: it is no well-formed SVG without a document type, or beyond a bound.
+    """
+    drawing = drawn_shapes(data, frozenset(zones), MOST_SHAPES)
+    return _plan(drawing.viewbox, drawing.shapes)
+
+
+def parse_geojson(data: bytes, zones: Collection[str]) -> Plan:
+    """Return the plan of a GeoJSON feature collection; a zone's feature has its id as ``id`` or property ``zone``.
+
+    Longitudes and latitudes are drawn as they look from above at their middle; any other coordinates as they are, y up.
+
+    Raises:
+        DataError: it is no feature collection of polygons and lines, or beyond a bound.
+    """
+    try:
+        features = json.loads(data)["features"]
+        shapes = [shape for feature in features for shape in _feature(feature, frozenset(zones))]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        raise DataError("must be a GeoJSON FeatureCollection of polygons and lines") from None
+    if len(shapes) > MOST_SHAPES:
+        raise DataError(f"a plan must have at most {MOST_SHAPES} shapes")
+    points = [point for _, segments in shapes for point in reach(segments, Transform())]
+    if not points:
+        raise DataError("a plan must have a shape")
+    place = _placed(points)
+    return _plan(None, [(zone, segments, place) for zone, segments in shapes])
+
+
+def _feature(feature: Mapping[str, Any], zones: frozenset[str]) -> list[tuple[str | None, list[Segment]]]:
+    properties = feature.get("properties") or {}
+    names = [
+        str(name) for name in (properties.get("zone"), properties.get("id"), feature.get("id")) if name is not None
+    ]
+    zone = next((name for name in names if name in zones), None)
+    geometry = feature["geometry"]
+    kind, places = geometry["type"], geometry["coordinates"]
+    if kind == "LineString":
+        return [(None, polygon(_points(places), closed=False))]
+    if kind not in {"Polygon", "MultiPolygon"}:
+        return []
+    rings = [ring for part in ([places] if kind == "Polygon" else places) for ring in part]
+    return [(zone, [segment for ring in rings for segment in polygon(_points(ring), closed=True)])]
+
+
+def _points(places: Iterable[Any]) -> list[Point]:
+    found = [(float(place[0]), float(place[1])) for place in places]
+    if not all(math.isfinite(x) and math.isfinite(y) for x, y in found):
+        raise DataError("coordinates must be finite numbers")
+    return found
+
+
+def _placed(points: list[Point]) -> Transform:
+    """Return the map from GeoJSON's coordinates into a view box, y pointing down."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    left, right, low, high = min(xs), max(xs), min(ys), max(ys)
+    on_earth = all(abs(x) <= 180 for x in xs) and all(abs(y) <= 90 for y in ys)
+    narrow = math.cos(math.radians((low + high) / 2)) if on_earth else 1.0
+    scale = WIDTH / max((right - left) * narrow, high - low, 1e-12)
+    return Transform(scale * narrow, 0.0, 0.0, -scale, -left * scale * narrow, high * scale)
+
+
+def _plan(viewbox: tuple[float, float, float, float] | None, shapes: list[Shape]) -> Plan:
+    zones: dict[str, str] = {}
+    outline = []
+    length = 0
+    for zone, segments, transform in shapes:
+        data = written(segments, transform)
+        length += len(data)
+        if length > LONGEST_PLAN:
+            raise DataError(f"a plan must have at most {LONGEST_PLAN} characters of path data")
+        if zone is None:
+            outline.append(data)
+        else:
+            zones[zone] = zones.get(zone, "") + data
+    return Plan(viewbox or _around(shapes), zones, tuple(outline))
+
+
+def _around(shapes: list[Shape]) -> tuple[float, float, float, float]:
+    points = [point for _, segments, transform in shapes for point in reach(segments, transform)]
+    if not points:
+        raise DataError("a plan must have a shape")
+    left, top = min(x for x, _ in points), min(y for _, y in points)
+    width, height = max(x for x, _ in points) - left, max(y for _, y in points) - top
+    edge = 0.01 * max(width, height, 1.0)
+    box = (left - edge, top - edge, width + 2 * edge, height + 2 * edge)
+    return tuple(round(value, 2) for value in box)  # type: ignore[return-value]

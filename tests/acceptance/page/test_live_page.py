@@ -1,0 +1,266 @@
+"""Live: the first screen. What is there, how sure that is, whether the feed is well; and that it moves."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.acceptance.page.ground import Watched
+from tests.acceptance.page.recorded import COLUMNS, Scene, latest
+
+DENIED = {"value": None, "low": None, "high": None, "half_width": None, "denied": 1, "likely_empty": None}
+
+
+def newest(scene: Scene, node: str, audience: str = "facilities") -> dict[str, Any]:
+    """Return what the service says of a node."""
+    answer = latest(scene, audience)
+    rows = [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+    return next(row for row in rows if row["node"] == node)
+
+
+def test_the_building_is_shown_with_its_band_its_usual_and_the_sites_own_time(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    card = page.locator(".now")
+    expect(card.locator(".big-value")).to_have_text(str(newest(scene, "building")["value"]))
+    expect(card.locator(".big-band")).to_have_text("±18")
+    expect(card).to_contain_text("95 % band")
+    expect(card).to_contain_text("at 14:35 (PST)")
+    expect(card).to_contain_text("usual on a workday at this time")
+
+
+def test_every_place_has_a_figure_with_its_band_or_says_that_it_is_not_released(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    counted = {zone["zone"] for zone in scene.counted()}
+    for zone in scene.zones():
+        tile = page.locator(f".tile[data-node='zone:{zone['zone']}']")
+        if zone["zone"] in counted:
+            expect(tile.locator("small")).to_have_text("±3.2")
+        else:
+            expect(tile).to_have_class(re.compile("hatched"))
+            expect(tile).to_have_attribute("aria-label", re.compile("not released$"))
+
+
+@pytest.mark.parametrize(("by", "step"), [(-9, "d0"), (-0.3, "d4"), (0.3, "d5"), (9, "d9")])
+def test_a_tile_has_one_of_ten_colours_by_deviations_from_usual(
+    seen: Watched, scene: Scene, by: float, step: str
+) -> None:
+    usual = newest(scene, "zone:2003")["usual"]
+    value = usual["mean"] + by * usual["deviation"]
+    scene.rows["zone:2003"] = {"value": value, "low": value - 3, "high": value + 3}
+    expect(seen.go().locator("[data-node='zone:2003']")).to_have_attribute("data-step", step)
+
+
+def test_where_usual_is_not_known_colours_are_shares_of_capacity_and_it_is_said(seen: Watched, scene: Scene) -> None:
+    scene.usual = False
+    page = seen.go()
+    expect(page.get_by_role("radio", name="share of capacity")).to_be_checked()
+    expect(page.locator(".now")).to_contain_text("usual not known yet")
+    expect(page.locator("[data-node='zone:2003']")).to_have_attribute("data-step", re.compile(r"^q\d$"))
+
+
+def test_hover_and_focus_say_value_band_usual_capacity_and_what_the_band_is(seen: Watched) -> None:
+    page = seen.go()
+    tip = page.get_by_role("tooltip")
+    tile = page.locator("[data-node='zone:2003']")
+    tile.hover()
+    for words in ("2003 · classroom", "±3.2", " to ", "Usual", "capacity 60", "in 95 of 100 windows"):
+        expect(tip).to_contain_text(words)
+    page.mouse.move(0, 0)
+    expect(tip).to_be_hidden()
+    tile.focus()
+    expect(tip).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+
+
+def test_a_value_below_zero_is_shown_and_explained(seen: Watched, scene: Scene) -> None:
+    scene.rows["zone:2003"] = {"value": -2, "low": -5.2, "high": 1.2}
+    page = seen.go()
+    tile = page.locator("[data-node='zone:2003']")
+    expect(tile.locator("b")).to_have_text("−2")
+    tile.hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("Below zero because noise was added")
+
+
+def test_the_table_has_every_place_with_its_band(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    page.get_by_role("radio", name="table").check()
+    rows = page.locator("table.places tbody tr")
+    expect(rows).to_have_count(1 + 6 + len(scene.zones()))
+    building = newest(scene, "building")
+    expect(rows.first).to_contain_text(f"{round(building['low'])} to {round(building['high'])}")
+    expect(rows.filter(has_text="not released")).to_have_count(len(scene.zones()) - len(scene.counted()))
+
+
+def test_a_reader_of_floors_sees_floors_as_numbers_and_that_rooms_are_not_released(seen: Watched, scene: Scene) -> None:
+    page = seen.go("#/live?audience=public")
+    expect(page.locator(".floor-total")).to_have_count(6)
+    expect(page.locator(".floor").first).to_contain_text(f"{newest(scene, 'floor:6', 'public')['value']} ±7.9")
+    expect(page.locator(".floor").first).to_contain_text("10 rooms are not released to this reader")
+    expect(page.locator(".tile:visible")).to_have_count(0)
+
+
+def test_rooms_likely_empty_are_listed_with_a_probability_and_never_for_certain(seen: Watched, scene: Scene) -> None:
+    scene.rows = {f"zone:{zone['zone']}": {"likely_empty": 0.01} for zone in scene.counted()}
+    scene.rows["zone:2003"] = {"likely_empty": 0.81}
+    scene.rows["zone:2005"] = {"likely_empty": 0.9999}
+    page = seen.go()
+    expect(page.locator(".empties li")).to_have_text(["2005 99 %", "2003 81 %"])
+
+
+FEEDS = [
+    ({}, "Feed healthy", "live"),
+    ({"coverage": 0.5}, "Feed partly heard: 50 % of sources", "partly"),
+    ({"state": "late", "age_seconds": 1500}, "Feed late", "late"),
+    ({"state": "silent", "age_seconds": 90_000}, "Feed silent", "silent"),
+    ({"denied": True}, "Window denied", "denied"),
+]
+
+
+@pytest.mark.parametrize(("feed", "words", "state"), FEEDS, ids=[state for *_, state in FEEDS])
+def test_the_feeds_health_is_said_apart_from_the_counts(
+    seen: Watched, scene: Scene, feed: dict[str, Any], words: str, state: str
+) -> None:
+    scene.feed = feed
+    card = seen.go().locator(".feed")
+    expect(card).to_contain_text(words)
+    expect(card).to_have_attribute("data-state", state)
+
+
+def test_an_empty_building_with_a_healthy_feed_is_said_to_be_that(seen: Watched, scene: Scene) -> None:
+    scene.rows["building"] = {"value": 1, "low": -17, "high": 19, "likely_empty": 0.93}
+    card = seen.go().locator(".feed")
+    expect(card).to_contain_text("The feed is healthy; the building itself is likely empty (93 %).")
+
+
+def test_a_denied_window_says_so_and_shows_no_figure(seen: Watched, scene: Scene) -> None:
+    for zone in scene.counted():
+        scene.rows[f"zone:{zone['zone']}"] = DENIED
+    scene.rows |= {"building": DENIED, "floor:2": DENIED}
+    scene.feed = {"denied": True}
+    page = seen.go()
+    expect(page.locator(".big-value")).to_have_text("denied")
+    expect(page.locator("[data-node='zone:2003'] b")).to_have_text("denied")
+    expect(page.locator("[data-node='zone:2003'] small")).to_have_text("")
+
+
+def release(scene: Scene, minutes: int) -> None:
+    """Let the service release another window."""
+    scene.now += timedelta(minutes=minutes)
+    scene.released.append(f"dbh/occupancy/facilities/{scene.now:%H%M}")
+
+
+def test_a_new_window_is_shown_and_announced_without_a_reload(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    expect(page.locator(".line")).to_have_text("Following")
+    release(scene, 5)
+    expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
+    expect(page.locator(".big-value")).to_have_text(str(newest(scene, "building")["value"]))
+    expect(page.locator("#announce")).to_have_text(re.compile(r"^14:40: building \d+ ±18\.$"))
+
+
+def test_focus_stays_on_a_tile_while_figures_change(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    page.locator("[data-node='zone:2003']").focus()
+    release(scene, 5)
+    expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
+    expect(page.locator("[data-node='zone:2003']")).to_be_focused()
+
+
+def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown(browser: Any, scene: Scene) -> None:
+    """A lost line is an error in the browser's own console, which is why this test does not watch it."""
+    from tests.acceptance.page.ground import served, watched
+    from tests.acceptance.page.recorded import application
+
+    with served(application(scene)) as origin:
+        page = watched(browser, origin).go()
+        expect(page.locator(".line")).to_have_text("Following")
+        release(scene, 5)
+        expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
+        scene.stream_open.clear()
+        expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+        scene.now += timedelta(minutes=5)
+        expect(page.locator(".line")).to_have_text("Following")
+        expect(page.locator(".now")).to_contain_text("at 14:45 (PST)")
+        assert scene.since[0] is None
+        assert scene.since[-1] == "dbh/occupancy/facilities/2240"
+        page.context.close()
+        scene.stream_open.clear()
+
+
+def test_a_session_that_is_ended_asks_for_a_token_again(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    expect(page.locator(".line")).to_have_text("Following")
+    scene.ended = True
+    expect(page.get_by_role("alert")).to_contain_text("Your session has ended")
+    expect(page.get_by_label("Token")).to_be_focused()
+
+
+def plan() -> dict[str, Any]:
+    rooms = {f"2{i:03}": f"M{i * 100},0L{i * 100 + 90},0L{i * 100 + 90},90L{i * 100},90Z" for i in range(1, 9)}
+    return {"viewbox": [90, -10, 900, 110], "zones": rooms, "outline": ["M90,-5L990,-5"]}
+
+
+def test_a_floor_with_a_plan_is_drawn_by_it_and_what_the_plan_leaves_out_as_tiles(seen: Watched, scene: Scene) -> None:
+    scene.plan = plan()
+    page = seen.go()
+    floor = page.locator("[data-floor='2']")
+    expect(floor.locator(".shape")).to_have_count(8)
+    expect(floor.locator(".tile")).to_have_count(2)
+    room = floor.locator(".room[data-node='zone:2003']")
+    expect(room).to_have_attribute("aria-label", re.compile("95 % band"))
+    expect(room.locator("text")).to_contain_text("±3.2")
+    room.hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("2003 · classroom")
+
+
+def test_arrow_keys_walk_the_rooms_and_enter_opens_their_history(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    first = page.locator("[data-floor='6'] .tile").first
+    first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("[data-node='zone:6003']")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"#/history\?.*nodes=zone:6003"))
+    expect(page.get_by_role("heading", name="History", exact=True)).to_be_visible()
+
+
+def tabbed(page: Page, most: int = 60) -> list[str]:
+    """Return what Tab comes to, in order, until it leaves the page."""
+    found = []
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        name = page.evaluate(
+            "() => document.activeElement === document.body ? '' : (document.activeElement.getAttribute('aria-label')"
+            " || document.activeElement.textContent || document.activeElement.value || '').trim()"
+        )
+        if not name:
+            break
+        found.append(name)
+    return found
+
+
+def test_tab_comes_to_everything_once_and_to_each_floor_in_one_step(seen: Watched, scene: Scene) -> None:
+    names = tabbed(seen.go())
+    assert names[0] == "Skip to the figures"
+    assert names.index("Live") < names.index("History") < names.index("Sign out")
+    rooms = [name for name in names if re.match(r"\d{4}, ", name)]
+    assert [room[0] for room in rooms] == ["6", "5", "4", "3", "2", "1"]
+
+
+def test_the_skip_link_leads_past_the_navigation(seen: Watched) -> None:
+    page = seen.go()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    expect(page).to_have_url(re.compile(r"#/live$"))
+
+
+def test_the_recorded_rows_have_the_columns_of_the_service() -> None:
+    """The stand-in must not drift from what it stands for; the real service is tried in test_page_on_a_store."""
+    assert {"start", "end", "node", "value", "low", "high", "half_width", "kind"} <= set(COLUMNS)
