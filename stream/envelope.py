@@ -4,12 +4,17 @@ It says which form the content has, so that a later version can read an earlier 
 the key under which the content is encrypted. Version 1 had no envelope: such bytes are their own content.
 
     magic (6) | version (1) | kind (1) | compression (1) | length, key id | length, nonce | content
+
+Content that has parts of its own is one line of JSON, and the parts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
+import orjson
 from cramjam import DecompressionError, zstd
 
 from stream.errors import DataError
@@ -85,3 +90,32 @@ def _field(data: bytes, place: int) -> tuple[bytes, int]:
     if end > len(data):
         raise IndexError
     return data[place + 1 : end], end
+
+
+# --- parts --------------------------------------------------------------------------------------------
+
+
+def join_parts(head: dict[str, Any], parts: Mapping[str, bytes]) -> bytes:
+    """Return one byte form of a JSON object and named binary parts.
+
+    The object in one line, with the parts' names and lengths under ``parts``; a line feed; the parts.
+    """
+    lengths = [[name, len(part)] for name, part in parts.items()]
+    return b"".join((orjson.dumps(head | {"parts": lengths}), b"\n", *parts.values()))
+
+
+def split_parts(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the object and the parts of :func:`join_parts`; DataError when the bytes are no such form."""
+    try:
+        place = data.index(b"\n") + 1  # JSON writes a line feed of its own as an escape
+        head = orjson.loads(data[:place])
+        parts: dict[str, bytes] = {}
+        for name, length in head.pop("parts"):
+            parts[name] = data[place : place + length]
+            place += length
+    except (ValueError, KeyError, TypeError, AttributeError):
+        place = -1
+    if place != len(data):
+        msg = "state: must be one line of JSON and the parts that it lists"
+        raise DataError(msg)
+    return head, parts

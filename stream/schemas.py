@@ -7,7 +7,6 @@ so their fields, order and types are stated once. Readers skip fields they do no
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -144,35 +143,6 @@ def row_problem(row: object) -> str | None:
     return None
 
 
-# --- state --------------------------------------------------------------------------------------------
-
-
-def join_parts(head: dict[str, Any], parts: Mapping[str, bytes]) -> bytes:
-    """Return one byte form of a JSON object and named binary parts.
-
-    The object in one line, with the parts' names and lengths under ``parts``; a line feed; the parts.
-    """
-    lengths = [[name, len(part)] for name, part in parts.items()]
-    return b"".join((orjson.dumps(head | {"parts": lengths}), b"\n", *parts.values()))
-
-
-def split_parts(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the object and the parts of :func:`join_parts`; DataError when the bytes are no such form."""
-    try:
-        place = data.index(b"\n") + 1  # JSON writes a line feed of its own as an escape
-        head = orjson.loads(data[:place])
-        parts: dict[str, bytes] = {}
-        for name, length in head.pop("parts"):
-            parts[name] = data[place : place + length]
-            place += length
-    except (ValueError, KeyError, TypeError, AttributeError):
-        place = -1
-    if place != len(data):
-        msg = "state: must be one line of JSON and the parts that it lists"
-        raise DataError(msg)
-    return head, parts
-
-
 # --- published records --------------------------------------------------------------------------------
 
 
@@ -216,7 +186,13 @@ class CountRecord(_Record):
     half_width_kind: HalfWidthKind
     levels_half_width_95: Levels | None = None
     levels_noise_scale: LevelScales | None = None
-    """Of levels that are filtered, or paid by the day, each with noise of its own; others do not have this field."""
+    """Of levels filtered, grouped or paid by the day, which have noise of their own; others do not have this field."""
+    noisy: dict[str, int] | None = None
+    """With ``levels_noisy``: of filters and groups, what ``values`` are made of: counts with noise that is independent
+    from window to window. Other records, and those of revised values, do not have these fields."""
+    levels_noisy: Levels | None = None
+    levels_draws: Levels | None = None
+    """How many of the names' draws are summed in ``levels_noisy``; of levels with noise of their own there is one."""
     revises: str = ""
     lag: int = 0
     """Of revised values whose record said them first, and how many windows ago; others do not have these fields."""
@@ -232,6 +208,13 @@ class CountRecord(_Record):
         """Return the record with floors and building, or with nulls for them, and with scales of their own noise."""
         own = {"levels_noise_scale": scales} if scales else {}
         return self.model_copy(update={"levels": levels, "levels_half_width_95": half_widths} | own)
+
+    def with_noisy(self, noisy: dict[str, int] | None, levels: Levels | None, draws: Levels) -> CountRecord:
+        """Return the record with noisy values, or with nulls for them; of levels only where it has any."""
+        given: dict[str, Any] = {"noisy": noisy}
+        if "levels" in self.model_fields_set:
+            given |= {"levels_noisy": levels} | ({"levels_draws": draws} if draws else {})
+        return self.model_copy(update=given)
 
 
 class AttributeRecord(_Record):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stream.envelope import join_parts, split_parts
 from stream.errors import DataError
 from stream.mechanisms.contract import Revisable, Values
 from stream.mechanisms.filter import FilterItem, FilterState
@@ -23,7 +24,6 @@ from stream.mechanisms.filter_memory import decode_rounded, encode_rounded, reme
 from stream.mechanisms.noise import Ints
 from stream.policy.privacy_day import PrivacyDays
 from stream.records import HOUR, Micros
-from stream.schemas import join_parts, split_parts
 
 
 class Block(NamedTuple):

@@ -48,7 +48,7 @@ class Values(NamedTuple):
     noise: NoiseParameter | None = None
     """The law of the noise in these values, where that is not the mechanism's in every window."""
     noisy: Ints | None = None
-    """Counts with noise, of a mechanism whose values may be revised: all that they are made of."""
+    """Counts with noise, of filters and groups, shape of ``values``: what these are made of."""
 
 
 def noisy_of(values: Values) -> Ints:

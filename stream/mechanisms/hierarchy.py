@@ -143,7 +143,8 @@ class Hierarchy:
         precision = np.where(kinds == PRUNED, 0, size / self._variance(kinds))
         gathered = gather(self.tree, smooth, precision)
         numbers = whole_numbers(self.tree, gathered, negative=not self._declared.clamped)
-        return after, [Values(numbers, self._half_widths(kinds, numbers), whole(numbers))]
+        widths, told = self._half_widths(kinds, numbers), None if self.pruning else noisy
+        return after, [Values(numbers, widths, whole(numbers), noisy=told)]
 
     def prune(self, item: TickInput, counts: Ints) -> Ints:
         """Return what each node is in this window; all are MEASURED without pruning."""

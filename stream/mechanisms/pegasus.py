@@ -1,6 +1,7 @@
 """PeGaSus: 0.8 ε on the noise, 0.2 ε on the grouper, then a smoother; rounded and never negative.
 
-Chen, Machanavajjhala, Hay, Miklau, CCS 2017.
+Chen, Machanavajjhala, Hay, Miklau, CCS 2017. What they prove is of noisy counts and groups together, each for its part
+of ε; what is smoothed is made of both. So the noisy counts may be published beside it.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ class Pegasus:
     def step(self, state: GrouperState, item: TickInput) -> tuple[GrouperState, list[Values]]:
         """Add the noise, find each zone's group, smooth over it."""
         rho, nu = self.grouper.draw(item.key, item.context, state, item.counts)
-        grouped = GroupItem(item.counts, item.counts + item.noise, rho, nu)
+        noisy = item.counts + item.noise
+        grouped = GroupItem(item.counts, noisy, rho, nu)
         after, [groups] = self.grouper.step(state, grouped)
         width = np.full(self.zones, self.noise.half_width_95)
         smoothed = SMOOTHERS[self.smoother](groups)
-        return after, [Values(publishable(smoothed), width, smoothed, groups)]
+        return after, [Values(publishable(smoothed), width, smoothed, groups, noisy=noisy)]
 
     def pause(self, state: GrouperState) -> GrouperState:
         """Return the state with all groups closed."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from stream.mechanisms.contract import CountMechanism, Values
+from stream.mechanisms.contract import CountMechanism, Values, noisy_of
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.levels import level_sums
 from stream.mechanisms.measured_tree import MeasuredTree
@@ -65,6 +65,12 @@ class CountPlan:
     def made_to_add_up(self, mechanism: CountMechanism) -> bool:
         """Whether the noise in its values is less than what was drawn, and independent from window to window."""
         return self._counted.tree is not None and mechanism.half_width_kind == "noise"
+
+    @property
+    def tells_noisy(self) -> bool:
+        """Whether records tell noisy values beside what is made of them: of filters, and of groups without pruning."""
+        declared = self.release.declared
+        return (declared.revisable or declared.grouped) and self.release.prune is None
 
     def counts(self, window: OccupancyWindow) -> Ints:
         """Return the true counts of what is counted, shape [names], bounded for a day release; restricted."""
@@ -141,8 +147,34 @@ class CountPlan:
             record = record.of_day(price.noise, decimal_string(price.delta))
         if release.levels == ("zone",):
             return record
-        scales = self._nodes(mechanism.noise_scales()) if isinstance(mechanism, MeasuredTree) else None
+        scales = None
+        if isinstance(mechanism, MeasuredTree) or (isinstance(mechanism, Hierarchy) and self.tells_noisy):
+            scales = self._nodes(mechanism.noise_scales())
         return record.with_levels(*self._levels(mechanism, values), scales)
+
+    def with_noisy(self, record: CountRecord, values: Values | None) -> CountRecord:
+        """Return a record with the noisy values that its values are made of, where it is to tell them.
+
+        They are free. A filter's values are a function of its audience's noisy values, past and present, and of nothing
+        else, and what was paid for is their noise. PeGaSus' proof is of noisy counts and groups as two outputs, with
+        0.8 and 0.2 of epsilon. An audience is told those of its own epsilon, which a coalition's chain has anyway;
+        those of floors and building are sums of them, or have noise of their own that was paid for. They are as
+        independent from window to window as their noise is: what ``values`` have lost by being smoothed.
+        """
+        if not self.tells_noisy:
+            return record
+        named, levels = None, None
+        if values is not None:
+            noisy = noisy_of(values)
+            named, levels = self.by_name(noisy[: len(self.names)].tolist()), self._noisy_levels(noisy)
+        sums = {} if self._counted.tree is not None else self._noisy_levels(np.ones(len(self.names), np.int64))
+        return record.with_noisy(named, levels, sums)
+
+    def _noisy_levels(self, noisy: Ints) -> Levels:
+        if self._counted.tree is not None:
+            return dict(self._nodes(noisy.tolist()))
+        floors = [int(noisy[self._floors[floor]].sum()) for floor in sorted(self._floors)]
+        return self._sums(int(noisy.sum()), floors)
 
     def _levels(self, mechanism: CountMechanism, values: Values | None) -> tuple[Levels | None, Levels | None]:
         if values is None:

@@ -93,7 +93,7 @@ class CountReleases:
         commitment = self._issuer.commitment(key_day, release.name, end, counts_digest(counts))
         for audience, verdict in verdicts.items():
             value = made[release.epsilon[audience]] if verdict.reason is None else None
-            record = plan.record(head, window, audience, value, *verdict)
+            record = plan.with_noisy(plan.record(head, window, audience, value, *verdict), value)
             yield self._issuer.charge(
                 state, record, end=end, key_day=key_day, commitment=commitment, zones=plan.covered
             )

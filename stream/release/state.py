@@ -9,11 +9,11 @@ from typing import Any
 
 from stream.accounting.charged import ChargedWindows, decode_charged, encode_charged
 from stream.accounting.ledger import LedgerState, decode_ledger, encode_ledger
+from stream.envelope import join_parts, split_parts
 from stream.records import Micros
 from stream.release.asked import AskedDays, decode_asked, encode_asked
 from stream.release.carried import Owner
 from stream.release.paid_days import PaidDays, decode_paid, encode_paid
-from stream.schemas import join_parts, split_parts
 
 
 @dataclass(slots=True)

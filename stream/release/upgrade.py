@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from stream.accounting.charged import ChargedWindows, encode_charged
+from stream.envelope import join_parts, split_parts
 from stream.mechanisms.wevent import is_publication
 from stream.policy.count_release import LONGEST_W
 from stream.records import HOUR
 from stream.release.asked import all_zones_asked, encode_asked
-from stream.schemas import join_parts, split_parts
 
 
 def upgraded_stages(stages: Mapping[str, bytes]) -> dict[str, bytes]:

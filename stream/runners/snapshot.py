@@ -11,13 +11,12 @@ from typing import Any
 
 from cramjam import DecompressionError, zstd
 
-from stream.envelope import Kind, seal, unseal, version_of
+from stream.envelope import Kind, join_parts, seal, split_parts, unseal, version_of
 from stream.errors import DataError, UsageError
 from stream.keys import Keys, fingerprint
 from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
 from stream.release.upgrade import upgraded_stages
-from stream.schemas import join_parts, split_parts
 
 BEFORE = ("1", "2")
 """The mechanism versions whose states this one can go on from, the oldest first."""

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from stream.accounting.charged import ChargedWindows, Line
+from stream.envelope import join_parts, split_parts
 from stream.errors import PolicyError
 from stream.local_time import span_of_day
 from stream.pipeline import Pipeline
@@ -22,7 +23,6 @@ from stream.release.late import LateReleases
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.release.upgrade import upgraded_stages
-from stream.schemas import join_parts, split_parts
 from tests.core_ground import ATTRIBUTES, SITE, audit_of, bodies, building, laboratory
 
 LOS_ANGELES = "America/Los_Angeles"

@@ -122,7 +122,7 @@ def test_a_revised_record_says_what_it_revises_and_costs_nothing() -> None:
     first = {body["release_id"]: body for body in bodies(made, "r")}
     for body in bodies(made):
         revised = first[body["revises"]]
-        same = set(revised) - {"release", "release_id", "values", "half_width_95", "spend"}
+        same = set(revised) - {"release", "release_id", "values", "half_width_95", "spend", "noisy"}
         assert {key: body[key] for key in same} == {key: revised[key] for key in same}
         assert set(body) - set(revised) == {"revises", "lag"}
         assert (body["spend"], body["released"], body["half_width_kind"]) == ("0", True, "posterior")

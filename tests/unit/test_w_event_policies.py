@@ -10,6 +10,7 @@ import pytest
 
 from stream.accounting.habit import Habit, HabitOf
 from stream.accounting.views import RunOf, readers_of
+from stream.envelope import join_parts, split_parts
 from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
@@ -21,7 +22,7 @@ from stream.release.late import LateReleases
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.release.upgrade import upgraded_stages
-from stream.schemas import AUDIT, LEAKAGE, join_parts, split_parts
+from stream.schemas import AUDIT, LEAKAGE
 from tests.core_ground import (
     ACCESS_POINTS,
     SITE,
