@@ -29,6 +29,8 @@ VERBS = {
     "policy": "connectors.commands.admin",
     "run": "connectors.commands.running",
     "subscribe": "connectors.commands.reading",
+    "serve": "connectors.commands.serving",
+    "token": "connectors.commands.serving",
     "account": "connectors.commands.account",
     "audit": "connectors.commands.audit",
     "status": "connectors.commands.reading",
@@ -46,7 +48,7 @@ VERBS = {
 }
 """Verb -> the module that has it, as a function with _ for each -; in the order in which somebody new needs them."""
 
-SERVICES = {"run", "ingest", "worker"}
+SERVICES = {"run", "ingest", "worker", "serve"}
 """Verbs that end with exit code 0 when they are told to stop, from their first moment on."""
 
 

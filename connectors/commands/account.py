@@ -12,12 +12,12 @@ from rich.console import Console
 from connectors.commands.homes import one_of, where_options
 from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async, working
 from connectors.commands.tables import table
-from connectors.commands.units import unit_rows
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.kafka.control import checked
 from connectors.kafka.following import Record, consume
 from connectors.reports.books import store_books, verified, with_kept
 from connectors.reports.kafka_books import kafka_books
+from connectors.reports.units import unit_rows
 from connectors.subscriber import Release
 from connectors.subscriber import subscribe as follow
 from stream.errors import UsageError

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from fractions import Fraction
 from itertools import groupby
 
 from rich.table import Table
 
 from connectors.commands.tables import table
+from connectors.reports.promised import signed_sentence
 from stream.policy.document import EVERYBODY, Policy
-from stream.records import HOUR
 from stream.release.count_promises import CountPromise, count_promises
-
-DEVICES, MONTH = 1000, 30
-"""Of the example that says what a delta comes to."""
 
 
 def days_paid(policy: Policy) -> Iterator[Table | str]:
@@ -29,7 +25,7 @@ def days_paid(policy: Policy) -> Iterator[Table | str]:
             tight = (p.tight[unit] for unit in ("device_day", "device_day_moved", "person_day"))
             made.add_row(f"{p.release}, {p.mechanism}", p.reader, _noise(p), *(f"{epsilon:.3g}" for epsilon in tight))
         yield made
-        yield from (_signed(policy, p) for p in held if p.reader != EVERYBODY)
+        yield from (signed_sentence(policy, p) + "\n" for p in held if p.reader != EVERYBODY)
     if any(p.delta for p in by_day) and policy.privacy.factor_delta is not None:
         yield (
             f"max_factor holds beside gaussian counts except with probability {float(policy.privacy.factor_delta):.2g} "
@@ -41,7 +37,7 @@ def signed(policy: Policy) -> Iterator[str]:
     """Yield, for each release that is paid by the day and each of its audiences, what a privacy officer can sign."""
     for promise in count_promises(policy):
         if promise.terms is not None and promise.reader != EVERYBODY:
-            yield _signed(policy, promise)
+            yield signed_sentence(policy, promise) + "\n"
 
 
 def _noise(promise: CountPromise) -> str:
@@ -50,24 +46,3 @@ def _noise(promise: CountPromise) -> str:
     gaussian = promise.terms.noise == "gaussian"
     scales = (math.sqrt(each) if gaussian else float(each) for each in promise.terms.parameters)
     return ", ".join(f"{scale:.4g}" for scale in scales)
-
-
-def _exceptions(delta: Fraction) -> str:
-    """Return what a delta means, for one device and for a building over a month."""
-    many = float(delta) * DEVICES * MONTH
-    return (
-        f"with delta {float(delta):.2g} for each device and day: {many:.2g} for {DEVICES:,} devices over {MONTH} days"
-    )
-
-
-def _signed(policy: Policy, promise: CountPromise) -> str:
-    """Return what a privacy officer can sign."""
-    site, day = policy.site[promise.site], policy.site[promise.site].contribution
-    hours = f"{(day or 0) / HOUR:g} h"
-    at = f", {_exceptions(promise.delta)}" if promise.delta else ""
-    return (
-        f"{promise.release} for {promise.reader}: everything that is published of one device's day, from "
-        f"{site.day_starts} to {site.day_starts}, of which it counts for at most {hours}, costs epsilon "
-        f"{promise.tight['device_day']:.3g} where that day is added or removed, "
-        f"{promise.tight['device_day_moved']:.3g} where any part of it is changed{at}.\n"
-    )

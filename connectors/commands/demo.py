@@ -19,13 +19,13 @@ from connectors.commands.day_promises import signed
 from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
 from connectors.commands.poor import marked_poor
 from connectors.commands.tables import table
-from connectors.commands.units import unit_rows
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import FileSink, embedded
 from connectors.files.replay import refuse_used
 from connectors.private_folder import private_folder
 from connectors.reports.commitments import counted_window
 from connectors.reports.quality import Quality, by_level_quality
+from connectors.reports.units import unit_rows
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
 from connectors.snmp.admission import Counters

@@ -13,8 +13,8 @@ from rich.table import Table
 from connectors.commands.day_promises import days_paid
 from connectors.commands.poor import marked_poor
 from connectors.commands.tables import table
-from connectors.commands.units import unit_words
 from connectors.reports.quality import Qualities
+from connectors.reports.units import unit_words
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string

@@ -21,8 +21,8 @@ RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
 
 
 def outboxes(folder: Path) -> list[tuple[str, Path]]:
-    """Return the audiences that have an outbox, and their files."""
-    return [(path.stem, path) for path in sorted((folder / "private").glob("*.sqlite"))]
+    """Return the audiences that have an outbox, and their files; those of roles, which begin with _, are none."""
+    return [(path.stem, path) for path in sorted((folder / "private").glob("[!_]*.sqlite"))]
 
 
 def has_outbox(folder: Path, audience: str) -> bool:
@@ -33,10 +33,13 @@ def has_outbox(folder: Path, audience: str) -> bool:
     return (folder / "private" / f"{audience}.sqlite").exists()
 
 
-def read_outbox(folder: Path, audience: str, after: int, release: str | None = None) -> list[tuple[int, bytes]]:
-    """Return an audience's records after a sequence number, of one release or all, in the order they were published."""
-    query = "SELECT seq, value FROM records WHERE seq > ?1 AND (?2 IS NULL OR release = ?2) ORDER BY seq"
-    return _of_outbox(folder, audience, query, after, release)
+def read_outbox(
+    folder: Path, audience: str, after: int, release: str | None = None, *, most: int = -1
+) -> list[tuple[int, bytes]]:
+    """Return an audience's records after a sequence number, of one release or all, in the order they were published;
+    no more than ``most``, where that is given."""
+    query = "SELECT seq, value FROM records WHERE seq > ?1 AND (?2 IS NULL OR release = ?2) ORDER BY seq LIMIT ?3"
+    return _of_outbox(folder, audience, query, after, release, most)
 
 
 def last_given(folder: Path, audience: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.commands.units import unit_rows
+from connectors.reports.units import unit_rows
 from tests.acceptance.command_line import tacet
 from tests.documents import DOCUMENTS
 

@@ -7,7 +7,7 @@ import pytest
 
 from connectors.commands import options
 from connectors.commands.progress import Came, reporting
-from connectors.commands.units import UNITS, unit_words
+from connectors.reports.units import UNITS, unit_words
 from stream.policy.document import load_policy
 from stream.release.count_promises import count_promises
 

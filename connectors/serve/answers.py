@@ -1,0 +1,52 @@
+"""What the service answers with besides figures: refusals in one form, and the headers that every answer has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+from starlette.responses import Response
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "x-frame-options": "DENY",
+}
+"""No code but the service's own files, no frame around it, nothing told to another origin."""
+_SHOWN = 64
+
+
+class RefusalError(Exception):
+    """A request that is refused: status, what of it, which rule, and where it tells no secret which value."""
+
+    def __init__(self, status: int, what: str, rule: str, value: str | None = None, retry: int | None = None) -> None:
+        super().__init__(f"{what}: {rule}")
+        self.status, self.what, self.rule, self.value, self.retry = status, what, rule, value, retry
+
+    def answer(self) -> Response:
+        """Return the refusal as it is sent."""
+        error = {"what": self.what, "rule": self.rule}
+        if self.value is not None:
+            error["value"] = self.value[:_SHOWN]
+        headers = {} if self.retry is None else {"retry-after": str(self.retry)}
+        if self.status == 401:
+            headers["www-authenticate"] = 'Bearer realm="tacet"'
+        return answer({"error": error}, self.status, headers)
+
+
+def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return JSON that no cache keeps."""
+    kept = {"cache-control": "no-store", **(headers or {})}
+    return Response(orjson.dumps(body), status, headers=kept, media_type="application/json")
+
+
+def refused(text: str) -> RefusalError:
+    """Return the refusal that an error of the project amounts to: ``what: rule``."""
+    what, _, rule = text.partition(": ")
+    return RefusalError(400, what, rule) if rule else RefusalError(400, "request", text)

@@ -1,0 +1,91 @@
+"""The service put together: the table of operations, the guard before it, and errors that say nothing of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from connectors.serve import api, models, reading_books, sessions
+from connectors.serve.answers import RefusalError, answer
+from connectors.serve.documents import PREFIX, Operation, document
+from connectors.serve.files import page, page_files
+from connectors.serve.guard import Guard, Rates
+from connectors.serve.service import Service
+from stream.errors import TacetError
+
+_FILES = ("application/json", "text/csv", "application/vnd.apache.parquet")
+OPERATIONS = (
+    Operation("GET", "/healthz", api.health, models.Health, open=True),
+    Operation("GET", f"{PREFIX}/session", sessions.session, models.Session),
+    Operation("POST", f"{PREFIX}/session", sessions.begin, body=models.Login, open=True),
+    Operation("DELETE", f"{PREFIX}/session", sessions.end),
+    Operation("GET", f"{PREFIX}/sites", api.sites, models.Sites),
+    Operation("GET", f"{PREFIX}/sites/{{site}}/plans/{{floor}}", api.plan, models.Plan),
+    Operation("GET", f"{PREFIX}/releases", api.releases, models.Releases),
+    Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, models.OfRecords,
+              media=_FILES),
+    Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
+    Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),
+    Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, models.OfRelease),
+    Operation("GET", f"{PREFIX}/attributes", api.attributes, models.Listed, models.OfDays),
+    Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, models.OfDays),
+    Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, models.OfStream, media=("text/event-stream",)),
+    Operation("GET", f"{PREFIX}/account", reading_books.account, models.AccountPart),
+    Operation("GET", f"{PREFIX}/account/attributes", reading_books.account_attributes, models.Attributes,
+              models.OfSiteDay),
+    Operation("GET", f"{PREFIX}/operator", reading_books.operator, models.OperatorPart),
+    Operation("GET", f"{PREFIX}/playback", sessions.playback, models.PlayState),
+    Operation("POST", f"{PREFIX}/playback", sessions.play, models.PlayState, body=models.Play),
+)  # fmt: skip
+"""Everything that can be asked."""
+
+
+async def description(request: Request) -> Response:
+    """Return this description."""
+    return answer(request.state.document)
+
+
+def application(service: Service, rates: Rates | None = None) -> Guard:
+    """Return the service as an ASGI application, with the guard before all of it."""
+    described = Operation("GET", f"{PREFIX}/openapi.json", description, models.Document, open=True)
+    operations = (*OPERATIONS, described)
+    router = Router([*_routes(operations), Route("/{path:path}", page, methods=["GET"])])
+    answering = ExceptionMiddleware(router, {RefusalError: _refusal, TacetError: _stopped, HTTPException: _unrouted})
+    state = {"service": service, "files": page_files(), "document": document(operations)}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answering({**scope, "state": state}, receive, send)
+
+    return Guard(app, service.names, rates)
+
+
+def _routes(operations: Iterable[Operation]) -> list[Route]:
+    return [Route(op.path, op.handler, methods=[op.method]) for op in operations]
+
+
+async def _refusal(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, RefusalError)  # noqa: S101
+    return error.answer()
+
+
+async def _unrouted(request: Request, error: Exception) -> Response:
+    del request
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    what, rule = (
+        ("method", "must be one that this path takes") if status == 405 else ("path", "must be one that there is")
+    )
+    return RefusalError(status, what, rule).answer()
+
+
+async def _stopped(request: Request, error: Exception) -> Response:
+    del request
+    structlog.get_logger("tacet.serve").error("a request failed", error=type(error).__name__)
+    return RefusalError(503, "service", "must be set right by its operator; its log says more", retry=30).answer()

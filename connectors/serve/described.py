@@ -1,0 +1,120 @@
+"""What a policy says to some audiences: their sites, their releases, what they are promised; never an address."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from connectors.reports.promised import not_protected, promise_lines
+from connectors.reports.units import UNITS, unit_words
+from stream.policy.document import AttributeRelease, CountRelease, Policy, Release, audiences_of, decimal_string
+from stream.policy.sites import Site, Zone
+from stream.records import SECOND
+from stream.release.count_promises import CountPromise, count_promises
+from stream.schemas import json_float
+
+Plans = Mapping[tuple[str, str], Mapping[str, Any]]
+"""(site, floor) -> the plan of a floor, as geometry."""
+
+
+def releases_of(policy: Policy, audience: str) -> Iterator[Release]:
+    """Yield the releases that an audience gets."""
+    return (release for release in policy.release if audience in audiences_of(release))
+
+
+def sites_of(policy: Policy, audiences: Collection[str]) -> list[str]:
+    """Return the sites of which some audiences get anything."""
+    releases = {release.name: release for name in audiences for release in releases_of(policy, name)}.values()
+    return [site for site in policy.site if any(policy.zones_of(release, site) for release in releases)]
+
+
+def described_site(policy: Policy, name: str, plans: Plans) -> dict[str, Any]:
+    """Return a site with its floors and zones."""
+    site = policy.site[name]
+    floors = dict.fromkeys(zone.floor for zone in site.zones)
+    return {
+        "site": name,
+        "name": site.name or name,
+        "timezone": site.timezone,
+        "tick_seconds": site.tick // SECOND,
+        "day_starts": site.day_starts,
+        "working_hours": list(site.working_hours),
+        "floors": [_floor(name, site, floor, plans) for floor in floors],
+    }
+
+
+def _floor(name: str, site: Site, floor: str, plans: Plans) -> dict[str, Any]:
+    plan = f"/api/v1/sites/{name}/plans/{floor}" if (name, floor) in plans else None
+    zones = [_zone(zone) for zone in site.zones if zone.floor == floor]
+    return {"floor": floor, "plan": plan, "zones": zones}
+
+
+def _zone(zone: Zone) -> dict[str, Any]:
+    metadata = dict(getattr(zone, "metadata", {}))
+    return {"zone": zone.id, "floor": zone.floor, "kind": zone.kind, "capacity": zone.capacity, "metadata": metadata}
+
+
+def described_releases(policy: Policy, audience: str) -> list[dict[str, Any]]:
+    """Return what an audience gets, with its terms."""
+    return [described for release in releases_of(policy, audience) for described in _release(policy, release, audience)]
+
+
+def _release(policy: Policy, release: Release, audience: str) -> Iterator[dict[str, Any]]:
+    zones = {site: [z.id for z in held] for site in policy.site if (held := policy.zones_of(release, site))}
+    tick = min(policy.site[site].tick for site in zones)
+    body: dict[str, Any] = {
+        "audience": audience, "release": release.name, "sites": list(zones), "query": release.query,
+        "mechanism": release.mechanism, "zones": zones, "window_seconds": tick // SECOND,
+    }  # fmt: skip
+    if isinstance(release, AttributeRelease):
+        yield body | _attribute_terms(release, audience)
+        return
+    terms = body | _count_terms(policy, release, audience)
+    yield terms
+    for query in release.queries:
+        yield terms | {"release": query.name, "query": query.kind, "revise": []}
+
+
+def _count_terms(policy: Policy, release: CountRelease, audience: str) -> dict[str, Any]:
+    budget = release.daily_budget.get(audience)
+    delta = (release.delta or policy.privacy.delta) if release.noise == "gaussian" else 0
+    return {
+        "levels": list(release.levels_up), "epsilon": decimal_string(release.epsilon[audience]), "unit": release.unit,
+        "noise": release.noise, "delta": float(delta), "revise": list(release.revise), "attributes": [],
+        "daily_budget": None if budget is None else decimal_string(budget),
+    }  # fmt: skip
+
+
+def _attribute_terms(release: AttributeRelease, audience: str) -> dict[str, Any]:
+    given = {name: each for name, each in release.attributes.items() if audience in each.epsilon}
+    return {
+        "levels": ["zone"], "epsilon": None, "unit": "zone_day", "noise": None, "delta": 0.0, "revise": [],
+        "attributes": [
+            {"attribute": name, "epsilon": decimal_string(each.epsilon[audience]),
+             "sensitive": each.sensitive.model_dump(exclude_none=True)}
+            for name, each in given.items()
+        ],
+        "daily_budget": None,
+    }  # fmt: skip
+
+
+def promised(policy: Policy, audience: str) -> dict[str, Any]:
+    """Return what an audience's releases promise those who are counted, in words and in units."""
+    own = [promise for promise in count_promises(policy) if promise.reader == audience]
+    return {
+        "promise": promise_lines(policy, audience),
+        "units": [row for promise in own for row in _units(policy, promise)],
+        "not_protected": not_protected(policy, audience),
+    }
+
+
+def _units(policy: Policy, promise: CountPromise) -> Iterator[dict[str, Any]]:
+    for unit in UNITS:
+        if unit not in promise.units:
+            continue
+        tight = promise.tight.get(unit)
+        yield {
+            "site": promise.site, "release": promise.release, "unit": unit, "words": unit_words(unit, policy.privacy.w),
+            "epsilon": json_float(float(promise.units[unit])) if tight is None else tight,
+            "delta": float(promise.delta) if tight is not None else 0.0,
+        }  # fmt: skip

@@ -1,0 +1,333 @@
+"""What is asked of the service and what it answers, as models: of them its description (OpenAPI) is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from connectors.serve.contract import ExportFormat, Granularity
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Day = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Time = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+"""RFC 3339 with a zone."""
+
+
+class Asked(BaseModel):
+    """Parameters of a question; one that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class OfAudience(Asked):
+    """Whose releases."""
+
+    audience: Name
+
+
+class OfSite(OfAudience):
+    """Whose releases, and where."""
+
+    site: Name
+
+
+class OfRelease(OfSite):
+    """One release at one site."""
+
+    release: Name
+
+
+class OfDays(OfSite):
+    """Site-local days, both included."""
+
+    first_day: Day | None = Field(default=None, alias="from")
+    last_day: Day | None = Field(default=None, alias="to")
+
+
+class OfRecords(OfSite):
+    """A history: which rows, and how they are given."""
+
+    start: Time | None = Field(default=None, alias="from", description="Rows that end after this time.")
+    end: Time | None = Field(default=None, alias="to", description="Rows that end at this time or before.")
+    granularity: Granularity = "5min"
+    nodes: Annotated[str, StringConstraints(max_length=4000)] = Field(
+        default="", description="building, floor:2, zone:2011, with commas between; none: all."
+    )
+    format: Literal["json"] | ExportFormat = "json"
+    limit: int = Field(default=10_000, ge=1, le=100_000, description="Rows at once; a file has all.")
+    after: Annotated[str, StringConstraints(max_length=200)] | None = Field(
+        default=None, description="The 'next' of the rows before."
+    )
+
+
+class OfStream(OfAudience):
+    """An audience's releases as they come."""
+
+    after: Annotated[str, StringConstraints(min_length=1, max_length=400)] | None = Field(
+        default=None, description="Begin behind this release id; 'start': with the first. Last-Event-ID wins."
+    )
+
+
+class OfCoalition(Asked):
+    """Audiences that put their releases together."""
+
+    audiences: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = Field(
+        description="Names with commas between."
+    )
+
+
+class OfSiteDay(Asked):
+    """A site's local day."""
+
+    site: Name
+    day: Day
+
+
+class Login(Asked):
+    """A secret, for a session: of a one-time link, or a token."""
+
+    link: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
+    token: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = None
+
+
+class Play(Asked):
+    """How the day is played: what is given changes, the rest stays."""
+
+    speed: float | None = Field(default=None, ge=0.1, le=100_000, description="Times real time.")
+    paused: bool | None = None
+    at: Time | None = Field(default=None, description="Go to this time; back begins the day anew.")
+
+
+class Error(BaseModel):
+    """Why a request was refused."""
+
+    what: str
+    rule: str
+    value: str | None = None
+
+
+class Refusal(BaseModel):
+    """A refused request."""
+
+    error: Error
+
+
+class Session(BaseModel):
+    """Who asks, and what this service is."""
+
+    roles: list[str]
+    audiences: list[str]
+    open: bool = Field(description="Whether anyone sees this, without a token.")
+    laboratory: bool = Field(description="Whether what is shown was made with a laboratory key.")
+    version: str
+    playback: bool
+
+
+class Zone(BaseModel):
+    """A zone of a floor."""
+
+    zone: str
+    floor: str
+    kind: str
+    capacity: int
+    metadata: dict[str, Any]
+
+
+class Floor(BaseModel):
+    """A floor."""
+
+    floor: str
+    plan: str | None
+    zones: list[Zone]
+
+
+class Site(BaseModel):
+    """A building."""
+
+    site: str
+    name: str
+    timezone: str
+    tick_seconds: int
+    day_starts: str | None
+    working_hours: list[str] | None
+    floors: list[Floor]
+
+
+class Sites(BaseModel):
+    """The sites of which the reader gets anything."""
+
+    sites: list[Site]
+
+
+class Plan(BaseModel):
+    """A floor's plan: geometry, never markup."""
+
+    model_config = ConfigDict(extra="allow")
+
+    viewbox: list[float]
+    zones: dict[str, str]
+    outline: list[str]
+
+
+class SharedAttribute(BaseModel):
+    """An attribute, at what epsilon, and which of its values are never shown."""
+
+    attribute: str
+    epsilon: str
+    sensitive: dict[str, Any]
+
+
+class Release(BaseModel):
+    """What an audience gets, with its terms."""
+
+    audience: str
+    release: str
+    sites: list[str]
+    query: str
+    mechanism: str
+    levels: list[str]
+    zones: dict[str, list[str]]
+    epsilon: str | None
+    unit: str
+    noise: str | None
+    delta: float
+    window_seconds: int
+    revise: list[str]
+    attributes: list[SharedAttribute]
+    daily_budget: str | None
+
+
+class Releases(BaseModel):
+    """All releases of the reader's audiences."""
+
+    releases: list[Release]
+
+
+class Unit(BaseModel):
+    """What one privacy unit costs."""
+
+    site: str
+    release: str
+    unit: str
+    words: str
+    epsilon: float | str
+    delta: float
+
+
+class Promise(BaseModel):
+    """What an audience's releases promise."""
+
+    promise: list[str]
+    units: list[Unit]
+    not_protected: list[str]
+
+
+class PolicyPart(BaseModel):
+    """Each audience's own part of the policy."""
+
+    audiences: dict[str, Promise]
+    version: str
+
+
+class Records(BaseModel):
+    """Rows of a history; ``next`` goes into ``after`` for the rows behind."""
+
+    release: str
+    audience: str
+    site: str
+    timezone: str
+    granularity: Granularity
+    columns: list[str]
+    rows: list[list[Any]]
+    next: str | None
+
+
+class SiteFeed(BaseModel):
+    """Whether windows come."""
+
+    site: str
+    window_end: str | None
+    age_seconds: float | None
+    coverage: float | None
+    denied: bool
+    state: Literal["live", "late", "silent"]
+
+
+class Latest(BaseModel):
+    """The newest value of each node of each release."""
+
+    now: str
+    rows: list[dict[str, Any]]
+    feed: list[SiteFeed]
+
+
+class Usual(BaseModel):
+    """Mean, deviation and number of released values, by node, class of day and slot."""
+
+    nodes: dict[str, dict[str, list[Any]]]
+    slot_seconds: int
+
+
+class Listed(BaseModel):
+    """Rows."""
+
+    rows: list[dict[str, Any]]
+
+
+class Spends(Listed):
+    """What each day's releases have cost, and how many more windows the day at hand pays for."""
+
+    left: dict[str, int | None]
+
+
+class Figures(BaseModel):
+    """Figures by site."""
+
+    sites: dict[str, dict[str, Any]]
+
+
+class AccountPart(Figures):
+    """The newest account of each site, and what is promised to whom."""
+
+    promise: dict[str, list[str]]
+
+
+class Attributes(BaseModel):
+    """By ``day/zone/attribute``, what a day's attributes have given away."""
+
+    attributes: dict[str, Any]
+
+
+class OperatorPart(BaseModel):
+    """What the services say of themselves, a site a row."""
+
+    sites: list[dict[str, Any]]
+
+
+class PlayState(BaseModel):
+    """How the day is being played."""
+
+    speed: float
+    paused: bool
+    at: str
+    start: str
+    end: str
+
+
+class Health(BaseModel):
+    """That the service answers."""
+
+    status: Literal["ok"]
+
+
+class Event(BaseModel):
+    """A release as its event carries it: the record as it was published."""
+
+
+class Document(BaseModel):
+    """An OpenAPI document."""
+
+    model_config = ConfigDict(extra="allow")
+
+    openapi: str

@@ -1,0 +1,72 @@
+"""A recorded day played into the page: records come when a clock of its own, as fast as one likes, has reached them."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from stream.records import SECOND, Micros
+from stream.schemas import parse_record, parse_time
+
+SHOWN_FIRST = 3 / 8
+"""Share of the span with which the play begins: of a day, nine hours."""
+
+
+def came_at(value: bytes) -> Micros:
+    """Return when a record came: the end of its window, or of revised values the one with which they came."""
+    record = parse_record(value)
+    end = parse_time(record["window_end"])
+    return int(end + record.get("lag", 0) * (end - parse_time(record["window_start"])))
+
+
+@dataclass(slots=True)
+class Playback:
+    """Records in the order in which they came, and a clock."""
+
+    records: Sequence[tuple[Micros, bytes]]
+    """Sorted by when they came; at least one."""
+    speed: float
+    """Times real time."""
+    clock: Callable[[], float] = time.monotonic
+    paused: bool = False
+    _given: int = 0
+    _base: Micros = field(init=False)
+    _since: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since = self.clock()
+        self._base = self.start + round((self.end - self.start) * SHOWN_FIRST)
+
+    @property
+    def start(self) -> Micros:
+        """When the first record came."""
+        return self.records[0][0]
+
+    @property
+    def end(self) -> Micros:
+        """When the last record came."""
+        return self.records[-1][0]
+
+    def at(self) -> Micros:
+        """Return how far the play has come."""
+        run = 0.0 if self.paused else (self.clock() - self._since) * self.speed
+        return min(self.end, self._base + round(run * SECOND))
+
+    def due(self) -> list[bytes]:
+        """Return what has come since the last time it was asked."""
+        upto = bisect_right(self.records, self.at(), key=lambda record: record[0])
+        given, self._given = self._given, max(self._given, upto)
+        return [value for _, value in self.records[given:upto]]
+
+    def change(self, *, speed: float | None = None, paused: bool | None = None, at: Micros | None = None) -> bool:
+        """Play on otherwise; return whether that goes back, so that what was given must be forgotten."""
+        now = self.at() if at is None else min(max(at, self.start), self.end)
+        back = now < self.at()
+        self._base, self._since = now, self.clock()
+        self.speed = self.speed if speed is None else speed
+        self.paused = self.paused if paused is None else paused
+        if back:
+            self._given = 0
+        return back
