@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from connectors.serve.answers import RefusalError, answer
 from connectors.serve.contract import START, RowsQuery
 from connectors.serve.described import described_releases, described_site, sites_of
-from connectors.serve.models import (
+from connectors.serve.questions import (
     OfDays,
     OfRecords,
     OfRelease,

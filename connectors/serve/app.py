@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from connectors.serve import api, models, reading_books, sessions
+from connectors.serve import api, models, questions, reading_books, sessions
 from connectors.serve.answers import RefusalError, answer
 from connectors.serve.documents import PREFIX, Operation, document
 from connectors.serve.files import page, page_files
@@ -24,25 +24,25 @@ _FILES = ("application/json", "text/csv", "application/vnd.apache.parquet")
 OPERATIONS = (
     Operation("GET", "/healthz", api.health, models.Health, open=True),
     Operation("GET", f"{PREFIX}/session", sessions.session, models.Session),
-    Operation("POST", f"{PREFIX}/session", sessions.begin, body=models.Login, open=True),
+    Operation("POST", f"{PREFIX}/session", sessions.begin, body=questions.Login, open=True),
     Operation("DELETE", f"{PREFIX}/session", sessions.end),
     Operation("GET", f"{PREFIX}/sites", api.sites, models.Sites),
     Operation("GET", f"{PREFIX}/sites/{{site}}/plans/{{floor}}", api.plan, models.Plan),
     Operation("GET", f"{PREFIX}/releases", api.releases, models.Releases),
-    Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, models.OfRecords,
+    Operation("GET", f"{PREFIX}/releases/{{release}}/records", api.records, models.Records, questions.OfRecords,
               media=_FILES),
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
-    Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, models.OfSite),
-    Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, models.OfRelease),
-    Operation("GET", f"{PREFIX}/attributes", api.attributes, models.Listed, models.OfDays),
-    Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, models.OfDays),
-    Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, models.OfStream, media=("text/event-stream",)),
+    Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, questions.OfSite),
+    Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, questions.OfRelease),
+    Operation("GET", f"{PREFIX}/attributes", api.attributes, models.Listed, questions.OfDays),
+    Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, questions.OfDays),
+    Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, questions.OfStream, media=("text/event-stream",)),
     Operation("GET", f"{PREFIX}/account", reading_books.account, models.AccountPart),
     Operation("GET", f"{PREFIX}/account/attributes", reading_books.account_attributes, models.Attributes,
-              models.OfSiteDay),
+              questions.OfSiteDay),
     Operation("GET", f"{PREFIX}/operator", reading_books.operator, models.OperatorPart),
     Operation("GET", f"{PREFIX}/playback", sessions.playback, models.PlayState),
-    Operation("POST", f"{PREFIX}/playback", sessions.play, models.PlayState, body=models.Play),
+    Operation("POST", f"{PREFIX}/playback", sessions.play, models.PlayState, body=questions.Play),
 )  # fmt: skip
 """Everything that can be asked."""
 

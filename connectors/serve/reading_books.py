@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from connectors.serve.answers import answer
-from connectors.serve.models import OfSiteDay
+from connectors.serve.questions import OfSiteDay
 from connectors.serve.service import parsed, role, service_of
 from connectors.serve.tokens import ACCOUNT, OPERATOR
 

@@ -17,8 +17,8 @@ from connectors.serve.books import AccountBook, OperatorBook
 from connectors.serve.contract import ReleasedHistory
 from connectors.serve.described import Plans, promised, releases_of, sites_of
 from connectors.serve.guard import Names, Rates, client_of
-from connectors.serve.models import Asked
 from connectors.serve.playback import Playback
+from connectors.serve.questions import Asked
 from connectors.serve.streams import Streams
 from stream.errors import UsageError
 from stream.policy.document import Policy

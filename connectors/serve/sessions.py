@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from connectors.serve.answers import RefusalError, answer
 from connectors.serve.api import instant
-from connectors.serve.models import Login, Play
 from connectors.serve.playback import Playback
+from connectors.serve.questions import Login, Play
 from connectors.serve.service import M, Service, recognised, service_of, validated, who_asks
 from stream.records import SECOND
 from stream.schemas import rfc3339

@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from connectors import keyfile
 from connectors.commands.options import read_policy
 from connectors.embedded.readings import read_outbox
 from connectors.serve.running import Wanted, serve
@@ -23,7 +24,7 @@ from connectors.serve.tokens import TokenFile
 from connectors.snmp.clock import wall_clock
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
-from tests.acceptance.command_line import run
+from tests.acceptance.command_line import tacet
 
 AUDIENCES = ("facilities", "public")
 PATIENCE = 30.0
@@ -121,12 +122,11 @@ def make_store(folder: Path, *, last: Micros = LAST, without: str | None = None)
     (folder / "policy.toml").write_text(POLICY)
     (folder / "day.csv").write_text(observations(without=without, last=last))
     if not (folder / "key").exists():
-        assert run("key", "create", folder / "key", "--laboratory").code == 0
-    done = run(
+        keyfile.create(folder / "key", laboratory=True)
+    tacet(
         "run", "--policy", folder / "policy.toml", "--key-file", folder / "key", "--store", folder / "store",
         "--observations", folder / "day.csv", "--from", rfc3339(FIRST), "--to", rfc3339(last),
     )  # fmt: skip
-    assert done.code == 0, done.problem
     return folder
 
 
@@ -151,7 +151,7 @@ class Served:
     @property
     def address(self) -> str:
         """Where it is."""
-        return re.findall(r"https?://[^/]+", self.said[0])[0]
+        return str(re.findall(r"https?://[^/]+", self.said[0])[0])
 
     @property
     def port(self) -> int:
@@ -159,7 +159,7 @@ class Served:
 
     def link(self) -> str:
         """The secret of the newest link."""
-        return re.findall(r"#link=(\S+)", self.said[-1])[0]
+        return str(re.findall(r"#link=(\S+)", self.said[-1])[0])
 
     def client(self, token: str | None = None, **more: Any) -> httpx.Client:
         """Return who asks, with a token or as nobody."""
