@@ -34,6 +34,8 @@ POLICY = """
 [site.east]
 name = "East wing"
 timezone = "Europe/Berlin"
+tick = "15min"
+validity = "30min"
 sources = ["127.0.0.1"]
 working_hours = ["00:00", "24:00"]
 [[site.east.zones]]
@@ -56,6 +58,8 @@ capacity = 1
 access_points = ["02:00:00:00:0e:03"]
 
 [site.west]
+tick = "15min"
+validity = "30min"
 sources = ["127.0.0.1"]
 [[site.west.zones]]
 id = "cellar"

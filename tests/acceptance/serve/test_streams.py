@@ -79,7 +79,7 @@ def test_what_is_released_while_a_stream_is_open_comes_on_it(tmp_path: Path) -> 
             wake.start()
             for name, _, data in parsed(answer.iter_lines()):
                 came += [data.encode()] if name == "release" else []
-                if len(came) == before + 12:
+                if len(came) == before + 4:
                     break
         wake.join()
         assert came == records(tmp_path, "public")
@@ -154,15 +154,14 @@ def test_streams_end_when_the_service_stops_and_say_so(folder: Path) -> None:
 
 def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("connectors.serve.streams.MOST_OF_ONE", 2)
-    with served(wanted(folder)) as running, running.browser() as client:
-        held = [client.send(client.build_request("GET", "/api/v1/stream?audience=public"), stream=True) for _ in "12"]
-        for answer in held:
-            assert next(parsed(answer.iter_lines()))[0] == "ready"
+    with served(wanted(folder)) as running, running.browser() as client, ExitStack() as reading:
+        held = [reading.enter_context(client.stream("GET", "/api/v1/stream?audience=public")) for _ in "12"]
+        events = [parsed(answer.iter_lines()) for answer in held]
+        assert [next(each)[0] for each in events] == ["ready", "ready"]
         refused = client.get("/api/v1/stream?audience=public")
         assert refused.status_code == 429
         held[0].close()
         eventually(lambda: opens(client))
-        held[1].close()
 
 
 def opens(client: httpx.Client) -> bool:
