@@ -32,6 +32,7 @@ from aiokafka.errors import (
 
 from connectors.kafka.bounded import first_used, last_snapshot, read_one, read_range
 from connectors.kafka.client import BROKER_PATIENCE, MAX_RECORD, connect, partitions_of, producer_of
+from connectors.kafka.cloud_events import headers_of
 from connectors.kafka.patience import patiently
 from stream.errors import UsageError
 from stream.runners.contract import FencedError, InterruptedWriteError, Output
@@ -230,6 +231,7 @@ class KafkaWriter:
                         key=output.key,
                         partition=self._partition,
                         timestamp_ms=None if output.topic == QUARANTINE else output.timestamp_ms,
+                        headers=headers_of(output.topic, output.id, output.timestamp_ms),
                     )
                 )
         finally:  # also where a later one cannot be sent: each answer is asked for

@@ -54,6 +54,10 @@ class Output(Protocol):
     def checkpoint(self) -> bool:
         """Whether a window closed here: publish, take a snapshot, acknowledge."""
 
+    @property
+    def id(self) -> str:
+        """Of a private record its release id; copies have the same."""
+
 
 class Engine(Protocol):
     """Everything of one partition of the observations: its sites' state, and what follows from a message."""

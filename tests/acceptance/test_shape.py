@@ -41,7 +41,7 @@ epsilon = { facilities = "2" }
 sensitive = { above = 30 }
 """,
 )
-VALUES = ("values", "levels", "half_width_95", "levels_half_width_95", "value", "released")
+VALUES = ("values", "levels", "half_width_95", "levels_half_width_95", "noisy", "levels_noisy", "value", "released")
 """All that may differ: of a count record the values, of an attribute record whether and what is shown."""
 START = EVENING + 4 * 60 * MINUTE - 20 * MINUTE
 """Twenty minutes before the site's midnight, so that a whole local day follows."""

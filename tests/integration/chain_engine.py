@@ -25,6 +25,7 @@ class Record(NamedTuple):
     value: bytes
     timestamp_ms: int
     checkpoint: bool
+    id: str = ""
 
 
 class Topics(NamedTuple):

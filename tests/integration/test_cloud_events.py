@@ -1,0 +1,92 @@
+"""Private records on a real broker are CloudEvents, for this project's reader and for one that knows nothing of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.kafka.cloud_events import headers_of
+from connectors.kafka.following import consume
+from connectors.kafka.topics import create_topics
+from connectors.kafka.writers import EngineTopics, KafkaJournal
+from stream.records import MINUTE
+from stream.runners.emitted import Emitted
+from stream.schemas import AUDIT, SNAPSHOT, private_topic, rfc3339
+from tests.integration.kafka_ground import Broker
+
+pytestmark = pytest.mark.kafka
+END = 20_000 * 288 * 5 * MINUTE
+
+
+def released(audience: str, number: int) -> Emitted:
+    end = END + number * 5 * MINUTE
+    name = f"dbh/occupancy/{audience}/{rfc3339(end)}"
+    body = orjson.dumps({"v": 1, "release_id": name, "values": {"2011": number}})
+    return Emitted(private_topic(audience, "occupancy"), b"dbh", body, end // 1000, True, name)
+
+
+@pytest.fixture
+async def written(kafka: Broker, prefix: str) -> list[Emitted]:
+    """Five records that the partition's one writer has committed, among entries of the audit."""
+    records = [released(prefix, number) for number in range(5)]
+    topics = EngineTopics()
+    await create_topics(kafka.bootstrap, [SNAPSHOT, AUDIT, records[0].topic], partitions=4)
+    journal = KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics)
+    await journal.start()
+    writer = await journal.take(0)
+    entry = Emitted(AUDIT, b"dbh", b'{"sequence":0}', END // 1000, True, "0")
+    await writer.commit([entry, *records], b"snapshot")
+    await writer.close()
+    return records
+
+
+async def test_a_record_has_its_headers_and_the_same_value(kafka: Broker, written: list[Emitted]) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    consumer: Any = AIOKafkaConsumer(
+        written[0].topic, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )  # fmt: skip
+    await consumer.start()
+    read = [await consumer.getone() for _ in written]
+    await consumer.stop()
+    for record, output in zip(read, written, strict=True):
+        assert record.value == output.value, "what an outbox holds, byte for byte"
+        assert list(record.headers) == headers_of(output.topic, output.id, output.timestamp_ms)
+        assert dict(record.headers)["ce_id"] == output.id.encode()
+        assert record.timestamp == output.timestamp_ms
+
+
+async def test_entries_of_the_audit_have_none(kafka: Broker, written: list[Emitted]) -> None:
+    from aiokafka import AIOKafkaConsumer
+
+    consumer: Any = AIOKafkaConsumer(AUDIT, bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
+    await consumer.start()
+    assert (await consumer.getone()).headers == ()
+    await consumer.stop()
+
+
+async def test_the_projects_own_reader_gives_the_record_alone(kafka: Broker, written: list[Emitted]) -> None:
+    read = [each.value async for each in consume(kafka.bootstrap, written[0].topic, until_end=True)]
+    assert read == [output.value for output in written]
+
+
+async def test_a_plain_consumer_reads_them(kafka: Broker, written: list[Emitted]) -> None:
+    """kcat, librdkafka's command: no code of this project, nor of its client library."""
+    if shutil.which("kcat") is None:
+        if os.environ.get("TACET_REQUIRE_KCAT") == "1":
+            pytest.fail("TACET_REQUIRE_KCAT=1, but there is no kcat on the path")
+        pytest.skip("no kcat on the path")
+    form = r"%h\t%s\n"  # kcat's own escapes
+    words = ["kcat", "-C", "-b", kafka.bootstrap, "-t", written[0].topic, "-e", "-q", "-o", "beginning", "-f", form]
+    lines = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    for line, output in zip(lines, written, strict=True):
+        headers, value = line.split("\t")
+        assert value.encode() == output.value
+        expected = headers_of(output.topic, output.id, output.timestamp_ms)
+        assert headers == ",".join(f"{name}={text.decode()}" for name, text in expected)
