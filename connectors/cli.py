@@ -43,12 +43,14 @@ VERBS = {
     "topics": "connectors.commands.topics",
     "ingest": "connectors.commands.ingest",
     "worker": "connectors.commands.worker",
+    "sink": "connectors.commands.sinking",
+    "export": "connectors.commands.sinking",
     "leakage": "connectors.commands.learning",
     "optimise": "connectors.commands.leakage",
 }
 """Verb -> the module that has it, as a function with _ for each -; in the order in which somebody new needs them."""
 
-SERVICES = {"run", "ingest", "worker", "serve"}
+SERVICES = {"run", "ingest", "worker", "serve", "sink", "export"}
 """Verbs that end with exit code 0 when they are told to stop, from their first moment on."""
 
 

@@ -31,6 +31,8 @@ class Cursor:
         self._next: dict[str, dict[str, int]] = {}
         self._settled: dict[str, dict[str, int]] = {}
         self._last: dict[str, str] = {}
+        self.notes: dict[str, Any] = {}
+        """What its user keeps with it, in the same file: a JSON object."""
         if path.exists():
             try:
                 self._take(orjson.loads(path.read_bytes()))
@@ -45,6 +47,12 @@ class Cursor:
         self._next = _positions(body["next"])
         self._settled = _positions(body.get("settled", {}))
         self._last = {str(audience): str(last) for audience, last in body.get("last", {}).items()}
+        self.notes = dict(body.get("notes", {}))
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has been saved under its name yet."""
+        return not self._path.exists()
 
     def belong_to(self, home: Home) -> None:
         """Take positions of one home from now on; UsageError where those in the file are of another."""
@@ -88,6 +96,7 @@ class Cursor:
         """Write the file at once, whole or not at all."""
         new = self._path.with_name(f".{self._path.name}.new")
         body = {"v": 2, "home": self._home, "next": self._next, "settled": self._settled, "last": self._last}
+        body |= {"notes": self.notes} if self.notes else {}
         new.write_bytes(orjson.dumps(body))
         os.replace(new, self._path)  # noqa: PTH105 - one atomic step
 

@@ -1,0 +1,97 @@
+"""On which occasion a webhook is called: every release; a change that the band does not explain; a crossing.
+
+A noisy value is another one in every window. So a *change* is a value in whose band the last reported value does not
+lie any more, and a threshold is *crossed* when the whole band lies on the other side of it. Both begin with the
+first value that is seen, of which nothing is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from connectors.nodes import NodeValue, node_values
+from connectors.sinks.feed import is_latest_count, note_latest
+from connectors.subscriber import Release
+
+Kind = Literal["release", "change", "crossing"]
+ABOVE, BELOW = "above", "below"
+
+
+class Event(NamedTuple):
+    """What is reported, under an id that stays the same whenever it is reported again."""
+
+    id: str
+    type: str
+    time: str
+    """RFC 3339: the end of its window."""
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """When to report, of which nodes; no nodes are all of them."""
+
+    kind: Kind
+    threshold: float | None = None
+    """In people; of crossings."""
+    nodes: frozenset[str] = frozenset()
+
+    def events(self, record: Release, notes: dict[str, Any]) -> list[Event]:
+        """Return what a record gives rise to; the notes are those of all records before it."""
+        if self.kind == "release":
+            return [Event(record["release_id"], "tacet.release", record["window_end"], record)]
+        if not is_latest_count(record, notes):
+            return []
+        told = notes.get("told", {})
+        return [
+            _event(self.kind, record, value, more)
+            for value in self._chosen(record)
+            if (more := self._news(value, told.get(_name(record, value)))) is not None
+        ]
+
+    def note(self, record: Release, notes: dict[str, Any]) -> None:
+        """Note what is known to the receiver once a record's events are delivered."""
+        if self.kind == "release" or not is_latest_count(record, notes):
+            return
+        told = notes.setdefault("told", {})
+        for value in self._chosen(record):
+            name = _name(record, value)
+            if self.kind == "crossing":
+                told[name] = self._side(value) or told.get(name)
+            elif told.get(name) is None or self._news(value, told[name]) is not None:
+                told[name] = value.value
+        note_latest(record, notes)
+
+    def _chosen(self, record: Release) -> Iterator[NodeValue]:
+        return (value for value in node_values(record) if not self.nodes or value.node in self.nodes)
+
+    def _news(self, value: NodeValue, told: Any) -> dict[str, Any] | None:
+        """Return what an event says besides the value; None where there is none to report."""
+        if told is None:
+            return None
+        if self.kind == "change":
+            low, high = _band(value)
+            return None if low <= told <= high else {"previous": told}
+        side = self._side(value)
+        return None if side in (None, told) else {"side": side, "threshold": self.threshold}
+
+    def _side(self, value: NodeValue) -> str | None:
+        low, high = _band(value)
+        threshold = self.threshold or 0.0
+        return ABOVE if low >= threshold else BELOW if high < threshold else None
+
+
+def _band(value: NodeValue) -> tuple[float, float]:
+    return (value.value if value.low is None else value.low), (value.value if value.high is None else value.high)
+
+
+def _name(record: Release, value: NodeValue) -> str:
+    return f"{record['site']}/{record['release']}/{value.node}"
+
+
+def _event(kind: Kind, record: Release, value: NodeValue, more: dict[str, Any]) -> Event:
+    of_the_record = ("site", "release", "window_start", "window_end", "release_id", "coverage", "laboratory")
+    data = value._asdict() | more | {name: record[name] for name in of_the_record}
+    return Event(f"{record['release_id']}/{value.node}/{kind}", f"tacet.{kind}", record["window_end"], data)

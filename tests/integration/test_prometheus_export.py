@@ -1,0 +1,169 @@
+"""Latest releases as metrics: read by Prometheus' own tools, and asked what the dashboard asks."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from connectors.sinks.prometheus import LatestReleases
+from tests.acceptance.command_line import command
+from tests.documents import ROOT
+from tests.integration.programs_ground import free_port, program, prometheus
+from tests.released_store import count, give
+
+DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboard.json").read_text())
+CHOSEN = {"site": "dbh", "release": "occupancy", "node": "zone:a"}
+
+
+def record(number: int, values: dict[str, int] | None = None, **more: Any) -> dict[str, Any]:
+    """A record with floors and building."""
+    held = {} if values is None else {"floor": {"1": sum(values.values())}, "building": sum(values.values())}
+    widths = {} if values is None else {"floor": {"1": 4}, "building": 5}
+    return count(number, values, **more) | {"levels": held or None, "levels_half_width_95": widths or None}
+
+
+def exposed(*records: dict[str, Any]) -> str:
+    latest, registry = LatestReleases(), CollectorRegistry()
+    registry.register(latest)
+    for each in records:
+        latest.take(each)
+    return generate_latest(registry).decode()
+
+
+def samples(text: str, name: str) -> dict[str, float]:
+    """Return a metric's values by node, or by release where it has none."""
+    (family,) = [family for family in text_string_to_metric_families(text) if family.name == name]
+    return {sample.labels.get("node", sample.labels["release"]): sample.value for sample in family.samples}
+
+
+def test_the_newest_window_of_a_release_is_shown_with_the_ends_of_its_bands() -> None:
+    text = exposed(record(1, {"a": 9}), record(2, {"a": 4, "b": 1}), record(-4, {"a": 50}))
+    assert samples(text, "tacet_occupancy") == {"zone:a": 4, "zone:b": 1, "floor:1": 5, "building": 5}
+    assert samples(text, "tacet_occupancy_low") == {"zone:a": 1, "zone:b": 0, "floor:1": 1, "building": 0}
+    assert samples(text, "tacet_occupancy_high") == {"zone:a": 7, "zone:b": 4, "floor:1": 9, "building": 10}
+
+
+def test_a_denied_window_has_no_values_and_says_so() -> None:
+    text = exposed(record(1, {"a": 9}), record(2))
+    assert samples(text, "tacet_occupancy") == samples(text, "tacet_occupancy_low") == {}
+    assert samples(text, "tacet_release_denied") == {"occupancy": 1}
+    assert samples(exposed(record(2)), "tacet_release_window_end_seconds") == {"occupancy": 1772453400}
+
+
+def test_a_label_is_a_name_of_the_policy_and_nothing_else() -> None:
+    text = exposed(record(1, {"a": 9}))
+    labels = {
+        name for family in text_string_to_metric_families(text) for sample in family.samples for name in sample.labels
+    }
+    assert labels == {"site", "node", "release"}
+
+
+@pytest.mark.parametrize("records", [(), (record(1, {"a": 9}), record(2))])
+def test_prometheus_own_tool_finds_nothing_to_say(records: tuple[dict[str, Any], ...]) -> None:
+    tool = program("promtool", "TACET_REQUIRE_PROMETHEUS")
+    done = subprocess.run(
+        [tool, "check", "metrics"], input=exposed(*records), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_dashboard_is_the_one_that_its_program_makes() -> None:
+    from deploy.grafana.make import text
+
+    assert (ROOT / "deploy/grafana/dashboard.json").read_text() == text()
+
+
+def test_no_value_stands_on_the_dashboard_without_its_band() -> None:
+    for panel in DASHBOARD["panels"]:
+        asked = {re.split(r"[{ ]", target["expr"])[0] for target in panel["targets"]}
+        if "tacet_occupancy" in asked:
+            assert {"tacet_occupancy_low", "tacet_occupancy_high"} <= asked, panel["title"]
+
+
+# --- a real Prometheus -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus that has scraped the exporter."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    give(folder / "store", [record(1, {"a": 9, "b": 2})])
+    port = free_port()
+    scraped = prometheus(folder, f"127.0.0.1:{port}")
+    words: list[str | Path] = ["export", "prometheus", "--store", folder / "store", "--audience", "public", "--listen",
+                               f"127.0.0.1:{port}"]  # fmt: skip
+    exporter = subprocess.Popen(command(words), stdout=subprocess.PIPE)
+    try:
+        assert exporter.stdout is not None
+        assert exporter.stdout.readline().decode().strip() == f"http://127.0.0.1:{port}/metrics"
+        scraped.start()
+        url = f"http://127.0.0.1:{scraped.port}"
+        until = time.monotonic() + 120
+        while not scraped_once(url) and time.monotonic() < until:
+            time.sleep(0.2)
+        yield url
+    finally:
+        scraped.kill()
+        exporter.terminate()
+        assert exporter.wait(timeout=60) == 0
+
+
+def scraped_once(url: str) -> bool:
+    try:
+        return bool(asked(url, "tacet_occupancy"))
+    except urllib.error.HTTPError:  # it answers 503 until it has read its own log
+        return False
+
+
+def asked(url: str, expression: str) -> list[dict[str, Any]]:
+    return answer(url, "/api/v1/query", query=expression)  # type: ignore[no-any-return]
+
+
+def answer(url: str, path: str, **query: str) -> Any:
+    with urllib.request.urlopen(f"{url}{path}?{urllib.parse.urlencode(query)}", timeout=30) as response:
+        body = json.load(response)
+    assert body["status"] == "success"
+    return body["data"]["result"] if isinstance(body["data"], dict) else body["data"]
+
+
+def chosen(text: str) -> str:
+    for name, value in CHOSEN.items():
+        text = text.replace(f"${name}", value)
+    return text
+
+
+EXPRESSIONS = sorted({target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]})
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_query_of_the_dashboard_has_an_answer(server: str, expression: str) -> None:
+    assert asked(server, chosen(expression)), expression
+
+
+def test_every_variable_of_the_dashboard_offers_what_there_is(server: str) -> None:
+    offered = {}
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            series, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]).groups()  # type: ignore[union-attr]
+            offered[variable["name"]] = answer(server, f"/api/v1/label/{label}/values", **{"match[]": chosen(series)})
+    assert offered == {
+        "site": ["dbh"], "release": ["occupancy"], "node": ["building", "floor:1", "zone:a", "zone:b"],
+    }  # fmt: skip
+
+
+def test_values_come_through_as_they_were_released(server: str) -> None:
+    found = {sample["metric"]["node"]: float(sample["value"][1]) for sample in asked(server, "tacet_occupancy")}
+    assert found == {"zone:a": 9, "zone:b": 2, "floor:1": 11, "building": 11}
