@@ -18,7 +18,7 @@ demo: $(READY)  ## One simulated day, from SNMP traps to private counts and thei
 	@echo "  ('. $(VENV)/bin/activate' puts tacet on your path)"
 
 test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
-	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile
+	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile --no-loadscope-reorder
 
 check: $(READY)  ## Lint, format, types, and which way imports may point
 	$(VENV)/bin/ruff check .

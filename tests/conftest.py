@@ -13,10 +13,24 @@ import pytest
 from tests.integration.kafka_ground import Broker, JavaCluster, NoKafkaError, find_broker, find_cluster
 
 T = TypeVar("T")
+BROKERS = {"kafka", "three_brokers"}
+"""The fixtures that are brokers."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells start what runs in their background so, and processes inherit it: tests that send Ctrl-C would wait.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: those who wait for a broker leave theirs to somebody else."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where files run side by side, those that wait for brokers begin, for they last longest."""
+    if hasattr(config, "workerinput"):
+        waiting = {item.path for item in items if isinstance(item, pytest.Function) and BROKERS & {*item.fixturenames}}
+        items.sort(key=lambda item: item.path not in waiting)
 
 
 @pytest.fixture(scope="session")

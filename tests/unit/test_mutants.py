@@ -114,14 +114,20 @@ def test_a_field_too_many_or_too_few_is_named(tmp_path: Path) -> None:
 # --- the runner ---------------------------------------------------------------------------------------------
 
 
-def outcomes(tree: Path, folder: Path, *mutants: Mutant) -> list[str]:
-    return [result.outcome for result in run(mutants, tree, folder, 1, lambda _: None)]
+def outcomes(tree: Path, folder: Path, *mutants: Mutant, jobs: int = 1) -> list[str]:
+    return [result.outcome for result in run(mutants, tree, folder, jobs, lambda _: None)]
 
 
 def test_killed_is_what_fails_a_test_and_survived_what_fails_none(tree: Path, tmp_path: Path) -> None:
     unseen = entry(old="spent > LIMIT", new="spent < LIMIT", function="Budget.over")
     assert outcomes(tree, tmp_path / "copies", entry(), unseen, entry()) == [KILLED, SURVIVED, KILLED]
     assert (tree / "stream/budget.py").read_text() == CODE, "the tree itself is never touched"
+
+
+def test_side_by_side_each_is_tried_alone_in_a_copy_of_its_own(tree: Path, tmp_path: Path) -> None:
+    unseen = entry(old="spent > LIMIT", new="spent < LIMIT", function="Budget.over")
+    tried = [entry(), unseen] * 3
+    assert outcomes(tree, tmp_path / "copies", *tried, jobs=3) == [KILLED, SURVIVED] * 3
 
 
 def test_code_that_cannot_be_imported_is_a_broken_entry_and_no_kill(tree: Path, tmp_path: Path) -> None:
