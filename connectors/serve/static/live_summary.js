@@ -31,7 +31,7 @@ export function nowCard(chart) {
     versus.hidden = !known;
     versus.className = `versus ${known ? usualStep(row) : ""}`;
     say(versus, known ? `${MARKS[direction(row)]} ${compared(row)}` : "");
-    say(usual, known ? words.usual(number(row.usual.mean), half(row.usual.deviation), words.classes[row.usual.class ?? dayClass(now, site.timezone)]) : words.usualNot(row?.usual?.n));
+    say(usual, known ? words.usual(number(row.usual.mean), half(row.usual.deviation), words.classes[row.usual.class ?? dayClass(now, site.timezone)]) : words.usualNot);
   } };
 }
 

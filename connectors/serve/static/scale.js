@@ -7,6 +7,13 @@ const STEPS = 10;
 /** Least deviation that counts, in devices: counts are whole, so a quieter place than this is never known. */
 const LEAST = 0.5;
 
+/** Days of a kind of which figures must be there before something is called usual. */
+const DAYS = 3;
+const SLOT = 900;
+
+/** Whether so many windows of a quarter of an hour are enough to call their mean usual. */
+export const enough = (n, site) => n >= DAYS * Math.max(1, SLOT / site.tick_seconds);
+
 /** How many deviations a value lies from its usual; null where either is not known. */
 export function deviations(row) {
   if (row.value === null || !row.usual) return null;

@@ -2,13 +2,15 @@
 
 import { h, s } from "./dom.js";
 import { clock, dayClass, number, range, wall, withBand, zoneName } from "./format.js";
+import { enough } from "./scale.js";
 import { strings } from "./strings.en.js";
 
 const WIDTH = 600;
 const HEIGHT = 160;
 
 /** The usual of a node through a day: [ms, mean, deviation], of the slots that are known. */
-export function usualThrough(usual, node, start, end, timezone) {
+export function usualThrough(usual, node, start, end, site) {
+  const { timezone } = site;
   const classes = usual?.nodes?.[node];
   if (!classes) return [];
   const step = usual.slot_seconds * 1000;
@@ -16,7 +18,7 @@ export function usualThrough(usual, node, start, end, timezone) {
   for (let at = start; at <= end; at += step) {
     const w = wall(at, timezone);
     const slot = classes[dayClass(at, timezone)]?.[Math.floor((w.hour * 3600 + w.minute * 60) / usual.slot_seconds)];
-    if (slot && slot[1] !== null) found.push([at, slot[0], slot[1]]);
+    if (slot && enough(slot[2], site)) found.push([at, slot[0], slot[1]]);
   }
   return found;
 }

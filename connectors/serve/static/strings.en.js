@@ -79,7 +79,7 @@ export const strings = {
     noCounts: "No counts of this building are released to this reader.",
     usual: (mean, deviation, day) => `usual ${day} at this time: ${mean}, give or take ${deviation}`,
     classes: { workday: "on a workday", saturday: "on a Saturday", sunday: "on a Sunday" },
-    usualNot: (n) => (n ? `usual not known yet: ${n} ${many(n, "day", "days")} seen of the 3 needed` : "usual not known yet: it is learnt from released figures of at least 3 days"),
+    usualNot: "usual not known yet: it is learnt from released figures of at least 3 days of a kind",
     same: "as usual, within the noise",
     more: (by) => `${by} more than usual`,
     fewer: (by) => `${by} fewer than usual`,

@@ -10,7 +10,7 @@ import { strings } from "./strings.en.js";
 export function typicalWeek(place, usual, node, rows, end, site) {
   const until = dayStart(end - 1, site, -1);
   const start = daysEarlier(until, 7, site.timezone);
-  const expected = usualThrough(usual, node, start, until, site.timezone);
+  const expected = usualThrough(usual, node, start, until, site);
   if (!expected.length) return put(place, h("p", { class: "soft" }, strings.history.weekNone));
   const seen = rows.filter((row) => row.to > start && row.from < until);
   const top = scaleTop(seen, expected);

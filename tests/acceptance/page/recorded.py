@@ -298,7 +298,7 @@ def application(scene: Scene) -> Starlette:
             sent = len(scene.released)
             while scene.stream_open.is_set() and not scene.ended:
                 for name in scene.released[sent:]:
-                    yield f'event: release\nid: {name}\ndata: {{"site":"dbh","release_id":"{name}"}}\n\n'
+                    yield f'event: release\nid: {name}\ndata: {{"site":"dbh","window_end":"{stamp(scene.now)}"}}\n\n'
                 sent = len(scene.released)
                 await asyncio.sleep(0.02)
             if scene.ended:

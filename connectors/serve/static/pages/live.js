@@ -8,6 +8,7 @@ import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
 import { byNode, countReleases, countedZones, objects, publishedNodes } from "../records.js";
 import { remember } from "../router.js";
+import { enough } from "../scale.js";
 import { dayChart, spark, usualThrough } from "../spark.js";
 import { strings } from "../strings.en.js";
 
@@ -68,6 +69,7 @@ function drawn(place, context, state, choices) {
   const floors = floorsOf(floorsPlace, site, context.plans);
   let latest = { rows: new Map(), all: [], now: null };
 
+  const known = (row) => (row.usual && !enough(row.usual.n, site) ? { ...row, usual: null } : row);
   const repaint = () => {
     const rows = new Map(latest.all.filter((row) => row.release === state.release.release).map((row) => [row.node, row]));
     latest.rows = rows;
@@ -110,7 +112,7 @@ function drawn(place, context, state, choices) {
       return building ? strings.live.updated(clock(latest.now, site.timezone), withBand(building)) : "";
     },
     paint(answer) {
-      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows), now: answer.now ? Date.parse(answer.now) : null, feed: answer.feed.find((feed) => feed.site === site.site) };
+      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: answer.now ? Date.parse(answer.now) : null, feed: answer.feed.find((feed) => feed.site === site.site) };
       repaint();
     },
   };
@@ -126,7 +128,7 @@ async function drawToday(view, { site, audience, signal }, state) {
   const answer = await ask(`releases/${encodeURIComponent(release.release)}/records`,
     { audience, site: site.site, from: rfc3339(start), to: rfc3339(now), granularity: "15min", nodes: nodes.join(",") }, signal);
   const rows = byNode(objects(answer.columns, answer.rows));
-  const usual = (node) => usualThrough(state.usual, node, start, start + DAY, site.timezone);
+  const usual = (node) => usualThrough(state.usual, node, start, start + DAY, site);
   put(view.chart, dayChart(rows.get("building") ?? [], usual("building"), start, start + DAY, site.timezone));
   for (const target of view.floorsPlace.querySelectorAll("[data-spark]")) {
     put(target, spark(rows.get(target.dataset.spark) ?? [], usual(target.dataset.spark), start, start + DAY));
