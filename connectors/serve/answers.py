@@ -43,7 +43,15 @@ class RefusalError(Exception):
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return JSON that no cache keeps."""
     kept = {"cache-control": "no-store", **(headers or {})}
-    return Response(orjson.dumps(body), status, headers=kept, media_type="application/json")
+    return Response(orjson.dumps(body, default=_listed), status, headers=kept, media_type="application/json")
+
+
+def _listed(value: object) -> list[object]:
+    """Return a named tuple as JSON has tuples."""
+    if isinstance(value, tuple):
+        return list(value)
+    msg = f"no JSON is made of {type(value).__name__}"
+    raise TypeError(msg)
 
 
 def refused(text: str) -> RefusalError:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from connectors.serve.answers import RefusalError
 
 FOLDER = Path(__file__).parent / "static"
+INDEX = "/static/index.html"
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -40,11 +41,11 @@ class PageFile:
 def page_files(folder: Path = FOLDER) -> dict[str, PageFile]:
     """Return the files of the page by path; ``/`` is index.html."""
     found = {
-        f"/{path.relative_to(folder).as_posix()}": _file(path)
+        f"/static/{path.relative_to(folder).as_posix()}": _file(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix in TYPES
     }
-    return found | ({"/": found["/index.html"]} if "/index.html" in found else {})
+    return found | ({"/": found[INDEX]} if INDEX in found else {})
 
 
 def _file(path: Path) -> PageFile:

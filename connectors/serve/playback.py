@@ -62,8 +62,9 @@ class Playback:
 
     def change(self, *, speed: float | None = None, paused: bool | None = None, at: Micros | None = None) -> bool:
         """Play on otherwise; return whether that goes back, so that what was given must be forgotten."""
-        now = self.at() if at is None else min(max(at, self.start), self.end)
-        back = now < self.at()
+        here = self.at()
+        now = here if at is None else min(max(at, self.start), self.end)
+        back = now < here
         self._base, self._since = now, self.clock()
         self.speed = self.speed if speed is None else speed
         self.paused = self.paused if paused is None else paused

@@ -4,11 +4,10 @@ import { h, put, s, say } from "./dom.js";
 import { band, half, number, percent, portion, range, withBand } from "./format.js";
 import { link } from "./router.js";
 import { capacityOf, fromTheTop, zoneTitle } from "./records.js";
-import { MARKS, capacityStep, compared, direction, usualStep } from "./scale.js";
+import { MARKS, PERHAPS, capacityStep, compared, direction, usualStep } from "./scale.js";
 import { strings } from "./strings.en.js";
 import { roving, tips } from "./tip.js";
 
-const LIKELY = 0.5;
 
 /**
  * Make the floors of `site` in `place`; returns `paint(rows, by)`: rows by node, and "usual" or "capacity".
@@ -105,13 +104,13 @@ function planOf(plan, drawn, floor) {
 function step(element, name, row, by, capacity) {
   const found = row ? (by === "usual" ? usualStep(row) : capacityStep(row, capacity)) : null;
   element.dataset.step = found ?? "";
-  element.setAttribute("class", [name, found ?? (row ? "unknown" : "hatched"), row?.likely_empty >= LIKELY ? "perhaps-empty" : ""].join(" ").trim());
+  element.setAttribute("class", [name, found ?? (row ? "unknown" : "hatched"), row?.likely_empty >= PERHAPS ? "perhaps-empty" : ""].join(" ").trim());
 }
 
 function noteOf(row, by, zone) {
   if (row.value === null) return "";
-  if (row.likely_empty !== null && row.likely_empty >= LIKELY) return strings.live.empty(percent(row.likely_empty));
-  if (by === "capacity") return zone.capacity ? strings.live.share(portion(Math.max(0, row.value / zone.capacity))) : "";
+  if (row.likely_empty !== null && row.likely_empty >= PERHAPS) return strings.live.empty(percent(row.likely_empty));
+  if (by === "capacity") return zone.capacity ? strings.live.shareOf(portion(Math.max(0, row.value / zone.capacity)), zone.capacity) : "";
   return row.usual ? `${MARKS[direction(row)]} ${strings.live.byUsual} ${number(row.usual.mean)}` : "";
 }
 
@@ -120,7 +119,7 @@ function spoken(zone, row) {
   const name = `${zoneTitle(zone)}, ${kind}`;
   if (!row) return `${name}: ${strings.number.notReleased}`;
   if (row.value === null) return `${name}: ${strings.number.denied}`;
-  const empty = row.likely_empty >= LIKELY ? `, ${strings.live.emptyFull(percent(row.likely_empty))}` : "";
+  const empty = row.likely_empty >= PERHAPS ? `, ${strings.live.emptyFull(percent(row.likely_empty))}` : "";
   return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${empty}`;
 }
 

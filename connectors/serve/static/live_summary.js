@@ -1,13 +1,12 @@
 // The first screen of Live: the building in one figure, how the feed does, which rooms are likely empty, what is unusual.
 
 import { h, put, say } from "./dom.js";
-import { age, band, clock, dayClass, half, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
+import { age, band, clock, dayClass, half, moment, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
 import { link } from "./router.js";
 import { zoneTitle } from "./records.js";
-import { MARKS, compared, deviations, direction, usualStep } from "./scale.js";
+import { MARKS, PERHAPS, compared, deviations, direction, usualStep } from "./scale.js";
 import { strings } from "./strings.en.js";
 
-const LIKELY = 0.5;
 const LISTED = 8;
 
 /** The big figure; `chart` is an element that stands beside it. */
@@ -18,11 +17,15 @@ export function nowCard(chart) {
   const between = h("p", { class: "soft" });
   const versus = h("p", { class: "versus" });
   const usual = h("p", { class: "soft" });
+  const title = h("span", {});
   const at = h("span", { class: "soft" });
   const element = h("section", { class: "card now" },
-    h("div", { class: "now-figure" }, h("h2", {}, words.now, " ", at), h("p", { class: "big" }, value, " ", margin), between, versus, usual), chart);
-  return { element, paint(row, now, site) {
-    say(at, now === null ? "" : words.at(clock(now, site.timezone), zoneName(now, site.timezone)));
+    h("div", { class: "now-figure" }, h("h2", {}, title, " ", at), h("p", { class: "big" }, value, " ", margin), between, versus, usual), chart);
+  return { element, paint(row, feed, site) {
+    const now = feed?.window_end ? Date.parse(feed.window_end) : null;
+    const live = feed?.state === "live";
+    say(title, live ? words.now : words.last);
+    say(at, now === null ? "" : words.at((live ? clock : moment)(now, site.timezone), zoneName(now, site.timezone)));
     element.classList.toggle("without-total", !row);
     say(value, !row ? strings.number.none : row.value === null ? strings.number.denied : number(row.value));
     say(margin, row && row.value !== null ? band(row) : "");
@@ -50,23 +53,23 @@ export function feedCard() {
     say(newest, words.newest(`${clock(Date.parse(shown.feed.window_end), shown.timezone)} ${zoneName(Date.parse(shown.feed.window_end), shown.timezone)}`, age(seconds)));
   };
   return { element, paintAge, paint(feed, building, site) {
-    shown = feed ? { feed, timezone: site.timezone, heard: performance.now() } : null;
+    shown = feed?.window_end ? { feed, timezone: site.timezone, heard: performance.now() } : null;
     const [name, text, why] = feedState(feed, building);
     element.dataset.state = name;
     say(state, text);
     say(meaning, why);
-    say(coverage, feed ? words.coverage(portion(feed.coverage)) : "");
-    if (feed) paintAge();
+    say(coverage, shown ? words.coverage(portion(feed.coverage)) : "");
+    if (shown) paintAge();
     else say(newest, "");
   } };
 }
 
 function feedState(feed, building) {
   const words = strings.feed;
-  if (!feed) return ["silent", words.silent, words.none];
+  if (!feed?.window_end) return ["silent", words.silent, words.none];
   if (feed.state !== "live") return [feed.state, words[feed.state], words.lateWhy];
   if (feed.denied) return ["denied", words.denied, words.deniedWhy];
-  const empty = building?.likely_empty >= LIKELY ? words.healthyEmpty(percent(building.likely_empty)) : words.healthy;
+  const empty = building?.likely_empty >= PERHAPS ? words.healthyEmpty(percent(building.likely_empty)) : building?.low <= 0 ? words.healthyMaybe : words.healthy;
   return feed.coverage < 1 ? ["partly", words.partly(portion(feed.coverage)), words.partlyWhy] : ["live", words.live, empty];
 }
 
@@ -84,7 +87,7 @@ export function emptyCard() {
   const element = h("section", { class: "card empties" }, h("h2", {}, strings.live.empties, " ", count), list, more, h("p", { class: "soft why" }, strings.live.emptyWhy));
   return { element, paint(rows, zones) {
     const all = places(rows, zones);
-    const empty = all.filter(({ row }) => row.likely_empty >= LIKELY).sort((a, b) => b.row.likely_empty - a.row.likely_empty);
+    const empty = all.filter(({ row }) => row.likely_empty >= PERHAPS).sort((a, b) => b.row.likely_empty - a.row.likely_empty);
     say(count, all.length ? strings.live.emptyCount(empty.length, all.length) : "");
     put(list, empty.slice(0, LISTED).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, h("b", {}, name), ` ${percent(row.likely_empty)}`))));
     say(more, !empty.length ? strings.live.emptyNone : empty.length > LISTED ? strings.live.emptyMore(empty.length - LISTED) : "");

@@ -7,6 +7,8 @@ const STEPS = 10;
 /** Least deviation that counts, in devices: counts are whole, so a quieter place than this is never known. */
 const LEAST = 0.5;
 
+/** Probability from which a place is marked as perhaps empty: a room at 0 ±4 may as well be empty as not. */
+export const PERHAPS = 0.4;
 /** Days of a kind of which figures must be there before something is called usual. */
 const DAYS = 3;
 const SLOT = 900;

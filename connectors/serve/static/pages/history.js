@@ -25,9 +25,10 @@ export async function mount(place, context) {
   const choices = countReleases(context.releases, audience, site);
   if (!choices.length) return void put(place, h("p", { class: "notice" }, strings.live.noCounts));
   const latest = await ask("latest", { audience, site: site.site }, signal);
-  if (!latest.now) return void put(place, h("p", { class: "notice" }, strings.feed.none));
+  const newest = latest.feed.find((feed) => feed.site === site.site)?.window_end;
+  if (!newest) return void put(place, h("p", { class: "notice" }, strings.feed.none));
   const release = choices.find((each) => each.release === parameters.get("release")) ?? choices[0];
-  const state = stateOf(parameters, release, site, Date.parse(latest.now));
+  const state = stateOf(parameters, release, site, Date.parse(newest));
   const parts = skeleton(place, words.local(site.timezone, zoneName(state.now, site.timezone)));
   let asking = new AbortController();
   const refresh = async () => {

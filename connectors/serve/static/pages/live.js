@@ -75,7 +75,7 @@ function drawn(place, context, state, choices) {
     latest.rows = rows;
     const by = state.by ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     const zones = countedZones(state.release, site);
-    cards.now.paint(rows.get("building"), latest.now, site);
+    cards.now.paint(rows.get("building"), latest.feed, site);
     cards.feed.paint(latest.feed, rows.get("building"), site);
     cards.empty.paint(rows, zones);
     cards.away.paint(rows, zones);
@@ -112,7 +112,8 @@ function drawn(place, context, state, choices) {
       return building ? strings.live.updated(clock(latest.now, site.timezone), withBand(building)) : "";
     },
     paint(answer) {
-      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: answer.now ? Date.parse(answer.now) : null, feed: answer.feed.find((feed) => feed.site === site.site) };
+      const feed = answer.feed.find((each) => each.site === site.site);
+      latest = { rows: new Map(), all: objects(answer.columns ?? [], answer.rows).map(known), now: feed?.window_end ? Date.parse(feed.window_end) : null, feed };
       repaint();
     },
   };

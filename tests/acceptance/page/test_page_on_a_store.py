@@ -1,0 +1,140 @@
+"""The page on the real service, over the real store of a simulated day: that the two fit together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.acceptance.page.ground import Watched, watched
+from tests.acceptance.serve.ground import Served, complete, make_store, new_token, records, served, wanted
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with policy, key and the store of a day."""
+    return make_store(tmp_path_factory.mktemp("day"))
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Served]:
+    """The service, with everything that the day has."""
+    with served(wanted(folder)) as running:
+        with running.browser() as client:
+            for audience in ("facilities", "public"):
+                complete(client, folder, audience)
+        yield running
+
+
+@pytest.fixture
+def visitor(browser: Browser, service: Served) -> Iterator[Watched]:
+    """Somebody who opens the newest link; what the page says in its console or asks of others fails the test."""
+    found = watched(browser, service.address)
+    yield found
+    found.page.context.close()
+    assert not found.said
+    assert not found.elsewhere
+
+
+def entered(visitor: Watched, service: Served) -> Page:
+    return visitor.go(f"#link={service.link()}")
+
+
+def newest(folder: Path, audience: str, site: str) -> Any:
+    """Return the last record of counts of a site."""
+    every = [orjson.loads(value) for value in records(folder, audience)]
+    return next(record for record in reversed(every) if record["site"] == site and "values" in record)
+
+
+def test_the_link_lets_one_in_and_is_gone_from_the_address(visitor: Watched, service: Served) -> None:
+    secret = service.link()
+    page = entered(visitor, service)
+    expect(page).to_have_url(re.compile(r"#/live$"))
+    assert secret not in page.content()
+    page.reload()
+    expect(page.locator(".now")).to_be_visible()
+
+
+def test_live_shows_what_was_released_last(visitor: Watched, service: Served, folder: Path) -> None:
+    page = entered(visitor, service)
+    record = newest(folder, "facilities", "east")
+    building = str(record["levels"]["building"]).replace("-", "−")
+    expect(page.locator(".big-value")).to_have_text(building)
+    for zone, value in record["values"].items():
+        expect(page.locator(f"[data-node='zone:{zone}'] b")).to_have_text(str(value).replace("-", "−"))
+    expect(page.locator("[data-node='zone:den']")).to_contain_text("not released")
+    expect(page.locator(".feed")).to_contain_text("Feed silent")
+    expect(page.locator(".now")).to_contain_text("Last heard of the building at Tue 3 Mar 01:00 (GMT+1)")
+
+
+def test_another_site_and_another_reader_are_a_choice_away(visitor: Watched, service: Served) -> None:
+    page = entered(visitor, service)
+    page.get_by_label("Building").select_option("west")
+    expect(page.locator("[data-node='zone:cellar'] b")).to_have_text(re.compile(r"\d"))
+    expect(page.locator(".now")).to_contain_text("The building's total is not released to this reader.")
+    page.get_by_label("Reader").select_option("public")
+    expect(page.locator(".notice")).to_have_text("No counts of this building are released to this reader.")
+    page.get_by_label("Building").select_option("east")
+    expect(page.locator("[data-node='zone:hall'] b")).to_have_text(re.compile(r"\d"))
+
+
+def test_history_is_drawn_and_its_file_has_every_window(visitor: Watched, service: Served) -> None:
+    page = entered(visitor, service)
+    visitor.go("#/history?nodes=building,zone:hall&span=today&audience=facilities&site=east")
+    expect(page.locator(".readout")).to_contain_text(re.compile(r"Tue 3 Mar .*: Building −?\d+ ±\d"))
+    expect(page.locator(".heat .cell").first).to_be_attached()
+    with page.expect_download() as begun:
+        page.get_by_role("link", name="CSV").click()
+    lines = begun.value.path().read_text().splitlines()
+    assert lines[0].split(",")[:4] == ["start", "end", "node", "value"]
+    assert len(lines) == 1 + 2 * 4
+    with page.expect_download() as begun:
+        page.get_by_role("link", name="Parquet").click()
+    assert begun.value.path().read_bytes()[:4] == b"PAR1"
+
+
+def test_signing_out_ends_the_session(visitor: Watched, service: Served) -> None:
+    page = entered(visitor, service)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Token")).to_be_visible()
+    visitor.said.clear()  # the browser writes a refused request into its console
+
+
+def test_a_used_link_is_refused_and_a_token_lets_in(browser: Browser, folder: Path, tmp_path: Path) -> None:
+    secret = new_token(tmp_path / "tokens", "desk", "audience:public")
+    with served(wanted(folder, tokens=tmp_path / "tokens")) as service:
+        page = watched(browser, service.address).go("#link=wrong")
+        expect(page.get_by_role("alert")).to_contain_text("That token or link is not valid here")
+        page.get_by_label("Token").fill("nothing like it")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("That token or link is not valid here")
+        page.get_by_label("Token").fill(secret)
+        page.keyboard.press("Enter")
+        expect(page.locator(".now")).to_be_visible()
+        assert secret not in page.url
+        page.context.close()
+
+
+def test_a_day_that_is_played_moves_on_the_page(browser: Browser, folder: Path) -> None:
+    with served(wanted(folder, play=2000.0)) as service:
+        seen = watched(browser, service.address)
+        page = seen.go(f"#link={service.link()}")
+        bar = page.get_by_role("group", name="Recorded day")
+        expect(bar).to_be_visible()
+        first = page.locator(".feed").inner_text()
+        expect(page.locator(".feed")).not_to_have_text(first)
+        bar.get_by_role("button", name="Pause").click()
+        expect(bar.get_by_role("button", name="Play")).to_be_visible()
+        page.context.close()
+        assert not seen.said
+
+
+def test_a_store_of_one_day_says_that_usual_is_not_known_yet(visitor: Watched, service: Served) -> None:
+    expect(entered(visitor, service).locator(".now")).to_contain_text("usual not known yet")

@@ -1,0 +1,52 @@
+"""A day that is played: pausing and another speed go on from where it is; only going back begins anew."""
+
+from __future__ import annotations
+
+import itertools
+
+import orjson
+import pytest
+
+from connectors.serve.answers import answer
+from connectors.serve.files import page_files
+from connectors.serve.playback import Playback
+from connectors.serve.usual import Moments
+from stream.records import HOUR
+
+
+def playing() -> Playback:
+    """Return a play of ten hours on a clock that goes on by a second whenever it is read."""
+    return Playback([(hour * HOUR, b"{}") for hour in range(10)], speed=1.0, clock=itertools.count().__next__)
+
+
+def test_a_pause_does_not_go_back_though_the_clock_runs_on_while_it_is_made() -> None:
+    play = playing()
+    assert play.change(paused=True) is False
+    assert play.at() == play.at()
+
+
+def test_another_speed_does_not_go_back() -> None:
+    assert playing().change(speed=2.0) is False
+
+
+@pytest.mark.parametrize(("at", "back"), [(0, True), (9 * HOUR, False)])
+def test_only_an_earlier_time_goes_back(at: int, back: bool) -> None:
+    assert playing().change(at=at) is back
+
+
+def test_named_tuples_of_the_history_are_sent_as_lists() -> None:
+    assert orjson.loads(answer({"nodes": {"a": [Moments(1.5, 0.5, 3), None]}}).body) == {
+        "nodes": {"a": [[1.5, 0.5, 3], None]}
+    }
+
+
+def test_what_json_is_not_made_of_is_a_fault() -> None:
+    with pytest.raises(TypeError):
+        answer({"a": object()})
+
+
+def test_the_page_is_at_the_root_and_its_files_below_static() -> None:
+    files = page_files()
+    assert files["/"] is files["/static/index.html"]
+    assert set(files) > {"/static/app.js", "/static/theme.css", "/static/vendor/uplot-1.6.32/uPlot.iife.min.js"}
+    assert not [path for path in files if path.endswith(("LICENSE", ".md", ".py"))]
