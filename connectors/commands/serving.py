@@ -9,6 +9,7 @@ import click
 from connectors.commands.homes import one_of, where_options
 from connectors.commands.options import (
     FILE,
+    FOLDER,
     Address,
     json_option,
     policy_option,
@@ -52,6 +53,7 @@ class Span(click.ParamType):
 @click.option("--tokens", type=FILE, help="Who may see what: a file made by 'tacet token new'.")
 @click.option("--open", "opened", metavar="AUDIENCE", help="Let anyone read this audience of counts, without a token.")
 @click.option("--index", type=FILE, help="Keep the index of released records in this file.  [default: in memory]")
+@click.option("--plans", type=FOLDER, help="Floor plans: SITE/FLOOR.svg or .geojson.")
 @click.option("--play", type=click.FloatRange(0.1, 100_000), help="Play what is there, at this speed.")
 @click.option("--name", "names", multiple=True, metavar="HOST[:PORT]", help="A name by which it is reached.")
 @click.option("--tls-cert", type=FILE, help="Certificate chain (PEM).")
@@ -61,7 +63,8 @@ class Span(click.ParamType):
 def serve(
     settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path, audiences: tuple[str, ...],
     account: bool, operator: bool, listen: tuple[str, int], tokens: Path | None, opened: str | None,
-    index: Path | None, play: float | None, names: tuple[str, ...], tls_cert: Path | None, tls_key: Path | None,
+    index: Path | None, plans: Path | None, play: float | None, names: tuple[str, ...],
+    tls_cert: Path | None, tls_key: Path | None,
     behind_proxy: bool,
 ) -> None:  # fmt: skip
     """Serve released records over HTTP: a page for people, an interface for programs.
@@ -79,7 +82,7 @@ def serve(
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     wanted = Wanted(
         read_policy(policy_file), tuple(dict.fromkeys(audiences)), store, servers, account=account, operator=operator,
-        listen=listen, tokens=tokens, opened=opened, index=index, play=play, names=names, tls=tls,
+        listen=listen, tokens=tokens, opened=opened, index=index, plans=plans, play=play, names=names, tls=tls,
         behind_proxy=behind_proxy,
     )  # fmt: skip
     serve_here(wanted)

@@ -16,6 +16,8 @@ from stream.envelope import Kind, unseal
 from stream.errors import UsageError
 from stream.schemas import AUDIT, OCCUPANCY, PRESENCE
 
+ACCOUNT_BOX, OPERATOR_BOX = "_account", "_operator"
+"""Outboxes of the two roles that are no audience, under names that none can have."""
 RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
 """Topics of true stays and counts, whose records lie in an envelope."""
 

@@ -1,7 +1,8 @@
 """The embedded store: one SQLite file that only its owner can read, and one outbox file per audience.
 
 The store holds observations not yet consumed, the state, the ledger and everything published except
-private records, which move to their audience's outbox. Subscribers open outboxes only.
+private records, which move to their audience's outbox. Subscribers open outboxes only; for readers of the account
+and operators there are boxes of their own (``role_boxes``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import orjson
 
 from connectors.embedded.outboxes import Given, Outboxes
 from connectors.embedded.readings import RESTRICTED, as_given
+from connectors.embedded.role_boxes import AccountBox, Kept, OperatorBox
 from connectors.embedded.sqlite_file import connect, identity, naming_errors, refuse_replaced, transaction
 from connectors.private_folder import private_folder
 from stream.envelope import Kind, seal, unseal
@@ -25,7 +27,7 @@ from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted
 from stream.runners.snapshot import is_current, upgraded
-from stream.schemas import AUDIT, OCCUPANCY, PRESENCE, QUARANTINE
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, QUARANTINE
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -46,6 +48,8 @@ _KEPT_MS = {PRESENCE: _DAY_MS, OCCUPANCY: _DAY_MS, QUARANTINE: 7 * _DAY_MS}
 FORMAT = "2"
 """Form of the store; 1, which did not say so, had no envelopes and kept no policies."""
 
+_AT_ONCE = 2000
+"""Account records copied at a time."""
 SYNC_EVERY = 12
 """Windows after which the outboxes are written through to disk."""
 
@@ -64,6 +68,8 @@ class SqliteStore:
             self.id = self._identity()
             refuse_later(folder, self._db)
             self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
+        self.account_box, self.operator_box = AccountBox(folder / "private"), OperatorBox(folder / "private")
+        self._accounted = self._account_given()
 
     def _add_stamps(self) -> None:
         """Bring a store of the first version up to date: its messages have no receive time."""
@@ -182,9 +188,29 @@ class SqliteStore:
                 ],
             )
         self._delivered = rows[-1][0] if rows else self._delivered
+        self._deliver_account()
         self._deliveries += 1
         if self._deliveries % SYNC_EVERY == 0 and self.outboxes.sync():
             self._synced = self._delivered
+
+    def _account_given(self) -> int:
+        """Return up to which of its records the account's box is filled; it holds none that the store has not."""
+        with naming_errors(self._path):
+            query = "SELECT coalesce(max(seq), 0) FROM outputs WHERE topic = ?"
+            ((last,),) = self._db.execute(query, (LEAKAGE,)).fetchall()
+        self.account_box.forget_behind(int(last))
+        return self.account_box.last()
+
+    def _deliver_account(self) -> None:
+        """Copy what is new of the account to its box."""
+        query = "SELECT seq, key, time, value FROM outputs WHERE seq > ? AND +topic = ? ORDER BY seq LIMIT ?"
+        while True:
+            with naming_errors(self._path):
+                rows = self._db.execute(query, (self._accounted, LEAKAGE, _AT_ONCE)).fetchall()
+            if not rows:
+                return
+            self.account_box.give(Kept(seq, bytes(key).decode(), time, bytes(value)) for seq, key, time, value in rows)
+            self._accounted = rows[-1][0]
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
         """Return what was committed to a topic that is not private, as (time in ms, value)."""
@@ -201,6 +227,8 @@ class SqliteStore:
     def close(self) -> None:
         """Close every file."""
         self.outboxes.close()
+        self.account_box.close()
+        self.operator_box.close()
         self._db.close()
         os.close(self._lock)
 

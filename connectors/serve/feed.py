@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio.to_thread
 import orjson
 
-from connectors.embedded.readings import has_outbox, last_given, read_outbox
+from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, has_outbox, last_given, read_outbox
 from connectors.serve.playback import Playback, came_at
 from connectors.serve.service import Service
 from stream.errors import UsageError
@@ -17,8 +17,6 @@ from stream.errors import UsageError
 POLL_SECONDS = 0.5
 BATCH = 2000
 """Records taken in at once."""
-ACCOUNT_BOX, OPERATOR_BOX = "_account", "_operator"
-"""Outboxes of the two roles that are no audience."""
 
 
 class Intake:

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX
 from connectors.serve import feed
 from connectors.serve.access import Access
 from connectors.serve.app import application
 from connectors.serve.contract import ReleasedHistory
+from connectors.serve.described import Plans
 from connectors.serve.guard import Names
 from connectors.serve.history import History
 from connectors.serve.local_clock import SiteClock
+from connectors.serve.plans import read_plans
 from connectors.serve.server import Server, Tls, is_loopback, listening, server_of
 from connectors.serve.service import Service
 from connectors.serve.streams import Streams
@@ -45,6 +48,8 @@ class Wanted:
     opened: str | None = None
     """The audience that anyone may read."""
     index: Path | None = None
+    plans: Path | None = None
+    """Folder of floor plans."""
     play: float | None = None
     """Speed at which what is there is played."""
     names: tuple[str, ...] = ()
@@ -114,6 +119,17 @@ def clocks_of(policy: Policy) -> dict[str, SiteClock]:
     return {name: SiteClock(site.timezone, site.day_starts) for name, site in policy.site.items()}
 
 
+def plans_of(wanted: Wanted) -> Plans:
+    """Return the plan of each floor that has one, as the page is given it."""
+    if wanted.plans is None:
+        return {}
+    zones: dict[tuple[str, str], list[str]] = {}
+    for name, site in wanted.policy.site.items():
+        for zone in site.zones:
+            zones.setdefault((name, zone.floor), []).append(zone.id)
+    return {place: plan.as_json() for place, plan in read_plans(wanted.plans, zones).items()}
+
+
 @contextmanager
 def made(wanted: Wanted, clock: Callable[[], Micros], names: Names) -> Iterator[Service]:
     """Open a history with its service, and close it."""
@@ -126,8 +142,10 @@ def made(wanted: Wanted, clock: Callable[[], Micros], names: Names) -> Iterator[
     if tokens is not None:
         tokens.tokens()  # refused now, where they cannot be read
     access = Access(wanted.roles, clock=clock, tokens=tokens, opened=opened)
+    plans = plans_of(wanted)
     history = anew()
-    service = Service(wanted.policy, access, history, Streams(access, history), names, clock, begin_anew=anew)
+    streams = Streams(access, history)
+    service = Service(wanted.policy, access, history, streams, names, clock, plans=plans, begin_anew=anew)
     try:
         yield service
     finally:
@@ -139,8 +157,8 @@ def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
     intake, store = feed.Intake(service), wanted.store
     if store is None:
         return []
-    boxes = [(feed.ACCOUNT_BOX, wanted.account, service.account.take)]
-    boxes += [(feed.OPERATOR_BOX, wanted.operator, service.operator.take)]
+    boxes = [(ACCOUNT_BOX, wanted.account, service.account.take)]
+    boxes += [(OPERATOR_BOX, wanted.operator, service.operator.take)]
     feed.refuse_absent(store, [*wanted.audiences, *(box for box, asked, _ in boxes if asked)])
     books = [feed.follow_book(store, box, take) for box, asked, take in boxes if asked]
     if wanted.play is not None:

@@ -68,6 +68,10 @@ class KeyHolder(Protocol):
         """Destroy the keys of earlier days."""
 
 
+def _nothing(partition: Partition) -> None:
+    del partition
+
+
 class Embedded:
     """Feeds one partition from a store and commits at each window."""
 
@@ -87,6 +91,8 @@ class Embedded:
         self._unfinished: Iterator[None] = iter(())
         """The steps left of the last message."""
         self._whole = True
+        self.published: Callable[[Partition], None] = _nothing
+        """Called when what a commit holds is in the outboxes."""
 
     def start(self) -> None:
         """Take up where the last committed transaction left off.
@@ -182,6 +188,7 @@ class Embedded:
         key_day = self.partition.sites.oldest_key_day_needed()
         if key_day is not None:
             self._keys.forget_before(key_day)
+        self.published(self.partition)
 
     # --- the mark -------------------------------------------------------------------------------------
 

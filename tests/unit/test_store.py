@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from connectors import keyfile
-from connectors.embedded.readings import read_outbox, read_snapshot, read_topic
+from connectors.embedded.readings import outboxes, read_outbox, read_snapshot, read_topic
 from connectors.embedded.rollback_mark import MarkFile
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import SYNC_EVERY, SqliteStore
@@ -67,7 +67,7 @@ class Crash(BaseException):
 
 
 def given_out(folder: Path) -> dict[str, Any]:
-    boxes = {path.stem: read_outbox(folder, path.stem, 0) for path in sorted((folder / "private").glob("*.sqlite"))}
+    boxes = {name: read_outbox(folder, name, 0) for name, _ in outboxes(folder)}
     return boxes | {topic: read_topic(folder, topic) for topic in (AUDIT, LEAKAGE)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors import keyfile
-from connectors.embedded.readings import read_outbox, read_topic
+from connectors.embedded.readings import outboxes, read_outbox, read_topic
 from connectors.embedded.runner import embedded
 from connectors.embedded.store import SqliteStore
 from stream.errors import TacetError
@@ -35,7 +35,7 @@ def out(number: int) -> Emitted:
 
 
 def everything(folder: Path) -> dict[str, object]:
-    boxes = {path.stem: read_outbox(folder, path.stem, 0) for path in sorted((folder / "private").glob("*.sqlite"))}
+    boxes = {name: read_outbox(folder, name, 0) for name, _ in outboxes(folder)}
     return boxes | {topic: read_topic(folder, topic) for topic in (AUDIT, LEAKAGE)}
 
 
