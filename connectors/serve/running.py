@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX
-from connectors.serve import feed
+from connectors.serve import feed, topics
 from connectors.serve.access import Access
 from connectors.serve.app import application
 from connectors.serve.contract import ReleasedHistory
@@ -156,7 +156,9 @@ def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
     """Return what keeps the service up with its sources; each ends by an error only."""
     intake, store = feed.Intake(service), wanted.store
     if store is None:
-        return []
+        kafka = wanted.kafka or ""
+        account = [topics.follow_account(kafka, service.account)] if wanted.account else []
+        return [*([topics.follow_private(kafka, wanted.audiences, intake)] if wanted.audiences else []), *account]
     boxes = [(ACCOUNT_BOX, wanted.account, service.account.take)]
     boxes += [(OPERATOR_BOX, wanted.operator, service.operator.take)]
     feed.refuse_absent(store, [*wanted.audiences, *(box for box, asked, _ in boxes if asked)])

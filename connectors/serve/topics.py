@@ -1,0 +1,94 @@
+"""Released records from Kafka: an audience's private topics, and the account's, read without a group.
+
+Each partition is read on from where the history was left; positions are kept with the records, in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from connectors.kafka.bounded import topic_names
+from connectors.kafka.client import partitions_of, reader_of
+from connectors.serve.books import AccountBook
+from connectors.serve.feed import Intake
+from stream.errors import UsageError
+from stream.schemas import LEAKAGE
+
+LOOK_SECONDS = 30.0
+"""After so long it is looked whether an audience has a topic more."""
+WAIT_MS = 500
+_PRIVATE = re.compile(r"tacet\.private\.([a-z0-9-]+)\.[a-z0-9-]+\.v1")
+Take = Callable[[Sequence[bytes], Mapping[str, int]], Awaitable[None]]
+
+
+def topics_of(names: Collection[str], audiences: Collection[str]) -> list[str]:
+    """Return the private topics of some audiences, in the order of their names."""
+    return sorted(name for name in names if (found := _PRIVATE.fullmatch(name)) and found[1] in audiences)
+
+
+async def follow_private(kafka: str, audiences: Collection[str], intake: Intake) -> None:
+    """Take in what the audiences' topics hold and what comes; ends by an error only.
+
+    Raises:
+        UsageError: an audience has no topic on this cluster.
+        FinalityError: a record differs from what the history has of it.
+    """
+    while True:
+        topics = topics_of(await topic_names(kafka), audiences)
+        for audience in audiences:
+            if not topics_of(topics, [audience]):
+                msg = f"--audience {audience}: must have a private topic on this cluster"
+                raise UsageError(msg)
+        await _follow(kafka, topics, intake.position, intake.take, LOOK_SECONDS)
+
+
+async def follow_account(kafka: str, book: AccountBook) -> None:
+    """Keep the account's book up with its topic."""
+
+    async def take(records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        del positions
+        book.take(records)
+
+    await _follow(kafka, [LEAKAGE], lambda source: 0, take, None)
+
+
+async def _follow(
+    kafka: str, topics: Sequence[str], position: Callable[[str], int], take: Take, seconds: float | None
+) -> None:
+    """Read topics on from where each partition was left, for a while or for ever."""
+    async with reader_of(kafka) as reader:
+        await _seek(reader, topics, position)
+        until = None if seconds is None else time.monotonic() + seconds
+        while until is None or time.monotonic() < until:
+            batches = await reader.getmany(timeout_ms=WAIT_MS)
+            raws = [raw for at in sorted(batches) for raw in batches[at]]
+            if raws:
+                ends = {_source(at): held[-1].offset + 1 for at, held in batches.items() if held}
+                await take([raw.value or b"" for raw in raws], ends)
+
+
+async def _seek(reader: Any, topics: Sequence[str], position: Callable[[str], int]) -> None:
+    """Go to where each partition was left, or to its first record where that is gone."""
+    client = reader._client  # noqa: SLF001 - no public way to ask without a subscription
+    places = [TopicPartition(topic, number) for topic in topics for number in await partitions_of(client, topic)]
+    reader.assign(places)
+    begins, ends = await reader.beginning_offsets(places), await reader.end_offsets(places)
+    for at in places:
+        left = await asyncio.to_thread(position, _source(at))
+        if left > ends[at]:
+            msg = (
+                f"--index: must have been made from this cluster, but has read further of {at.topic}; "
+                "delete it and start again"
+            )
+            raise UsageError(msg)
+        reader.seek(at, max(begins[at], left))
+
+
+def _source(at: TopicPartition) -> str:
+    return f"{at.topic}/{at.partition}"
