@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from connectors.commands.account import summary
 from connectors.commands.day_promises import signed
 from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
 from connectors.commands.poor import marked_poor
+from connectors.commands.serving import serve_here
 from connectors.commands.tables import table
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import FileSink, embedded
@@ -26,6 +28,8 @@ from connectors.private_folder import private_folder
 from connectors.reports.commitments import counted_window
 from connectors.reports.quality import Quality, by_level_quality
 from connectors.reports.units import unit_rows
+from connectors.serve.running import Wanted
+from connectors.serve.server import free_port
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
 from connectors.snmp.admission import Counters
@@ -46,6 +50,9 @@ AHEAD = 128
 WAITING = 10_000
 """Traps in the receiver's queue at which the controller waits: half of what the queue holds."""
 BREATH = 0.005
+PORT = 8050
+PLAYED = 60.0
+"""Times real time at which the day is played into the page."""
 STALLED = 10.0
 """Seconds after which a receiver that takes nothing has failed."""
 
@@ -69,16 +76,37 @@ class Demo:
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--speed", type=click.FloatRange(1, 5000), default=SPEED, show_default=True, help="Times real time.")
+@click.option(
+    "--serve/--no-serve", "served", default=None, help="Show the day as a page afterwards.  [default: on a terminal]"
+)
 @json_option
-def demo(folder: Path | None, seed: int, speed: float, *, as_json: bool) -> None:
+def demo(folder: Path | None, seed: int, speed: float, *, served: bool | None, as_json: bool) -> None:
     """Run one simulated day from SNMP traps to private releases, and say how it went.
 
     A building of 64 access points is simulated; its controller sends real traps over UDP on loopback; the
-    pipeline counts, releases and accounts; the releases are compared with the truth. About a minute.
+    pipeline counts, releases and accounts; the releases are compared with the truth. About a minute. On a terminal it
+    then serves the day as a page, into which it plays again, until Ctrl-C.
     """
     made = run_async(play(folder or Path(tempfile.mkdtemp(prefix="tacet-demo-")), seed, speed))
     report = outcome(made)
     print_json(report) if as_json else _print(report, made)
+    if is_served(served, terminal=sys.stdin.isatty() and sys.stdout.isatty(), as_json=as_json):
+        click.echo("\nThe day as a page, played again 60 times as fast as it was; Ctrl-C ends it.")
+        serve_here(shown(made.folder, made.policy))
+
+
+def is_served(asked: bool | None, *, terminal: bool, as_json: bool) -> bool:
+    """Whether a demo ends by serving its day: as one asks, else for people at a terminal."""
+    return terminal and not as_json if asked is None else asked
+
+
+def shown(folder: Path, policy: Policy) -> Wanted:
+    """Return what is served of a demo: everything there is, at the usual port where that is free."""
+    audiences = tuple(audience.name for audience in policy.audience)
+    return Wanted(
+        policy, audiences, folder / "store", account=True, operator=True, listen=("127.0.0.1", free_port(PORT)),
+        play=PLAYED,
+    )  # fmt: skip
 
 
 async def play(folder: Path, seed: int, speed: float) -> Demo:

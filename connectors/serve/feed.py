@@ -32,10 +32,11 @@ class Intake:
     async def take(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
         """Keep records, each once; FinalityError where one is known with other bytes."""
         service = self._service
-        new = await anyio.to_thread.run_sync(service.history.add, records, positions)
-        service.laboratory = service.laboratory or any(orjson.loads(value)["laboratory"] for value in records[-1:])
-        for audience, given in by_audience(new).items():
-            service.streams.publish(audience, given)
+        async with service.turn:
+            new = await anyio.to_thread.run_sync(service.history.add, records, positions)
+            service.laboratory = service.laboratory or any(orjson.loads(value)["laboratory"] for value in records[-1:])
+            for audience, given in by_audience(new).items():
+                service.streams.publish(audience, given)
 
 
 def by_audience(records: Iterable[bytes]) -> dict[str, list[tuple[str, bytes]]]:

@@ -74,6 +74,17 @@ def listening(host: str, port: int) -> socket.socket:
     return made
 
 
+def free_port(preferred: int) -> int:
+    """Return a port of loopback where nobody listens: the preferred one, or 0 for any."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", preferred))
+        except OSError:
+            return 0
+    return preferred
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches an address."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -51,6 +52,8 @@ class Service:
     """Makes an empty history, where a play may go back."""
     promises: dict[str, dict[str, object]] = field(default_factory=dict)
     """By audience, what is promised: worked out when it is first asked for."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by who adds to the history, or takes another."""
     link_used: Callable[[], None] = lambda: None
     wrong: Rates = field(default_factory=lambda: Rates(burst=10, each_second=0.2))
     """How many wrong secrets a client may show."""
@@ -66,9 +69,9 @@ class Service:
     async def rewound(self) -> None:
         """Forget what a play has shown: it goes back."""
         assert self.begin_anew is not None  # noqa: S101
-        self.history.close()
-        self.history = self.begin_anew()
-        self.streams.restart(self.history)
+        async with self.turn:
+            self.history = self.begin_anew()  # who is still reading the other one keeps it alive
+            self.streams.restart(self.history)
 
     async def promised_to(self, audience: str) -> dict[str, object]:
         """Return what an audience's releases promise."""
