@@ -93,18 +93,20 @@ def backfill(
     that costs at most is said first. Zones that were charged before, under whatever name, are charged again
     only for --attempt N --release NAME; attributes are asked once. Windows that the store has not come to
     are left to 'tacet run'. Give the recording from before the first window on, as long as an observation
-    is valid, or name that window with --from. Under a production key both --from and --to are needed.
+    is valid, or name that window with --from; where counts are bounded by privacy days, from the start of
+    that window's day on: it is read from there, and released from --from on. Under a production key both
+    --from and --to are needed.
     """
     policy = read_policy(policy_file)
     since, until = public_range(key_file, policy, first_window, last_window)
     options = Options(attempt=attempt, first_window=since, last_window=until)
     keys = keyfile.FileKeys(key_file)
     with opened(policy, key_file, store) as (runner, held), progress("rows") as tick:
-        file = ObservationFile(
-            observations, policy, keyfile.pseudonym_key(key_file), since=since, until=until, progress=tick
-        )
         earlier_policies = with_kept(read_policies(store), [read_policy(f) for f in earlier])
         settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, earlier_policies, names)
+        file = ObservationFile(
+            observations, policy, keyfile.pseudonym_key(key_file), since=settled.since, until=until, progress=tick
+        )
         for message in file.messages():
             settled.take(message)
         for price in settled.price():

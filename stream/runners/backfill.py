@@ -25,25 +25,21 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from stream.errors import DataError, FinalityError, KeyFileError, UsageError
+from stream.errors import FinalityError, KeyFileError, UsageError
 from stream.keys import Keys
-from stream.pipeline import Options, Stages, table
+from stream.pipeline import Options
 from stream.policy.document import NANO, AttributeRelease, Policy
 from stream.policy.sites import zones_now
-from stream.records import DAY, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow
+from stream.records import DAY, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay
 from stream.release.account_stage import by_version, rebuild_account
 from stream.release.budgets import nano
 from stream.release.late import LateReleases
 from stream.release.state import ReleaseState
 from stream.runners.emitted import Emitted, in_order
 from stream.runners.partition import Partition
+from stream.runners.past_sensing import Item, PastSensing
 from stream.runners.sites import Site
 from stream.schemas import parse_record, parse_time, rfc3339
-from stream.sensing.attributes import DayAttributes, DayState
-from stream.sensing.occupancy import Sense
-from stream.sensing.sense_state import SenseState
-
-Item = OccupancyWindow | DayClosed
 
 
 class Book(Protocol):
@@ -100,35 +96,18 @@ def priced(site: str, releases: LateReleases, books: ReleaseState, items: Iterab
     ]
 
 
-@dataclass(slots=True)
-class _Sensing:
-    """The stages of a site that come before its releases, and their states."""
-
-    sense: Sense
-    attributes: DayAttributes
-    state: SenseState
-    day: DayState
-
-    @classmethod
-    def of(cls, stages: Stages) -> _Sensing:
-        return cls(stages.sense, stages.attributes, stages.sense.initial(), stages.attributes.initial())
-
-    def take(self, message: ObservationBatch | Heartbeat) -> list[Item]:
-        """Return the windows and days that a message closes; DataError where the site shuts."""
-        self.state, outputs = self.sense.step(self.state, message)
-        if self.state.shut:
-            msg = f"site {message.site}: the recording has more devices than its max_devices; nothing is released"
-            raise DataError(msg)
-        items: list[Item] = []
-        for window in outputs:
-            if isinstance(window, OccupancyWindow):
-                self.day, days = self.attributes.step(self.day, window)
-                items += [*days, window]
-        return items
-
-
 def _nothing_released(site: str) -> UsageError:
     return UsageError(f"site {site}: must have released something before; run the recording with 'tacet run'")
+
+
+def _other_observations(release: str, day: PrivacyDay | None) -> FinalityError:
+    msg = f"release {release}: was made from other observations; nothing is released"
+    if day is not None:
+        msg += (
+            f". What a window's bounded counts are depends on all from {rfc3339(day.start)} on, when its privacy day "
+            "starts; read all of it, or leave windows out with --from and --to"
+        )
+    return FinalityError(msg)
 
 
 class Backfill:
@@ -153,14 +132,26 @@ class Backfill:
         """Site -> places of its items that were never released."""
         self._prices: list[Price] | None = None
         self._commitments: dict[str, str] = {}
-        self._sensing: dict[str, _Sensing] = {}
+        self._sensing: dict[str, PastSensing] = {}
         self._releases: dict[str, LateReleases] = {}
         self._aside: dict[str, ReleaseState] = {}
         self._of_days = {r.name for known in self._policies for r in known.release if isinstance(r, AttributeRelease)}
         for site in policy.site:
-            self._sensing[site] = _Sensing.of(table(policy, site, keys, options, keep_presence=False))
+            self._sensing[site] = PastSensing.of(policy, site, keys, options, self._begun(site))
             self._releases[site] = LateReleases(policy, site, keys, options.attempt, names)
             self._aside[site] = ReleaseState()
+
+    @property
+    def since(self) -> Micros | None:
+        """The first window from which on a recording has to be read; None: from its own beginning."""
+        return min(
+            (each.sense.first_window for each in self._sensing.values() if each.sense.first_window), default=None
+        )
+
+    def _begun(self, site: str) -> Micros | None:
+        """Return the window with which a site's counters began; None where there is no run to be compared with."""
+        entries = self._book.entries(site) if self._attempt == 1 else []
+        return parse_time(entries[0]["window_end"]) if entries else None
 
     def take(self, message: ObservationBatch | Heartbeat) -> None:
         """Take the next message of the recording; DataError where it has more devices than a site may hold."""
@@ -243,8 +234,7 @@ class Backfill:
             return
         for name in commitments.keys() & set(stored):
             if self._commitments.get(name) != commitments[name]:
-                msg = f"release {name}: was made from other observations; nothing is released"
-                raise FinalityError(msg)
+                raise _other_observations(name, item.privacy_day if isinstance(item, OccupancyWindow) else None)
 
     def close(self) -> None:
         """Release what never was, when the recording has been taken in, and account anew for sites with something new.

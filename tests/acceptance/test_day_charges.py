@@ -213,6 +213,29 @@ def test_what_an_attempt_was_charged_leaves_the_live_run_alone(ground: Ground) -
     assert ground.outcomes(at(12.5), at(24)) == {"released"}
 
 
+def test_what_was_released_in_a_day_is_compared_by_the_counters_of_all_of_it(ground: Ground) -> None:
+    """A recording is read from the day's start on, or from where the site began, and released from --from on."""
+    ground.run(policy(), at(6), at(36))
+    before = ground.entries()
+    for first, last in ((12, 18), (24, 24), (30, 36)):
+        assert ground.backfill(policy(), at(first), at(last)) == 0
+    assert ground.entries() == before
+
+
+def test_a_recording_that_lacks_the_morning_is_refused_with_what_to_do(ground: Ground) -> None:
+    ground.run(policy(), at(0.5), at(36))
+    before = ground.entries()
+    with (ground.recording / "o.csv").open(newline="") as file:
+        head, *rows = csv.reader(file)
+    (ground.folder / "late").mkdir()
+    with (ground.folder / "late" / "o.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([head, *(row for row in rows if parse_time(row[0]) > at(28))])
+    ground.recording = ground.folder / "late"
+    with pytest.raises(FinalityError, match="from 2026-03-04T04:00:00Z on, when its privacy day starts; read all of"):
+        ground.backfill(policy(), at(30), at(36))
+    assert ground.entries() == before
+
+
 CHANGES = {
     "epsilon": BY_DAY.replace('public = "2"', 'public = "1"'),
     "delta": BY_DAY + 'delta = "1e-5"\n',
@@ -341,6 +364,7 @@ def test_days_and_windows_of_one_site_keep_to_their_prices_and_their_audit_chain
     done = command("run", "--observations", str(rows), *key, *where, "--from", rfc3339(at(24.5)))
     assert done.code == 0, done.problem
     assert command("backfill", str(rows), *key, *where).code == 0
+    assert command("backfill", str(rows), *key, *where, "--from", rfc3339(at(36))).code == 0, "from inside a day"
     again = ["--attempt", "2", "--release", "day", "--release", "window"]
     assert command("backfill", str(rows), *key, *where, *again, "--to", rfc3339(at(30))).code == 0
     refused = command("backfill", str(rows), *key, *where, *again, "--from", rfc3339(at(30.5)))
