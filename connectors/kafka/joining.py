@@ -18,7 +18,7 @@ from stream.policy.document import Policy
 from stream.runners.agreement import Control, admit, announce, withdraw
 from stream.runners.contract import LossError
 from stream.runners.replay_guard import entries_beyond
-from stream.runners.snapshot import begun_by_another, chains, open_snapshot, refuse_made_by
+from stream.runners.snapshot import begun_by_another, begun_without_state, chains, open_snapshot, refuse_made_by
 from stream.schemas import AUDIT
 
 FENCE = "tacet-engine"
@@ -75,7 +75,7 @@ async def _refuse_begun(bootstrap: str, partition: int, sites: Collection[str], 
     entries, _ = await read_range(bootstrap, AUDIT, partition, audit, committed=False)
     beyond = entries_beyond(entries, known, sites)
     if beyond and made_by != versions[1]:
-        raise begun_by_another(beyond, made_by)
+        raise (begun_without_state if snapshot is None else begun_by_another)(beyond, made_by)
 
 
 async def _state(bootstrap: str, partition: int) -> bytes | None:

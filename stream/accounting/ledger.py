@@ -157,14 +157,15 @@ def chain_hash(body: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(covered, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def refuse_other(published: bytes, again: bytes, site: str) -> None:
+REPEATED = "the options and observations that made it make it again, otherwise only a new ledger can go on"
+"""What can be done where a state goes on to other entries than were published."""
+
+
+def refuse_other(published: bytes, again: bytes, site: str, advice: str = REPEATED) -> None:
     """Raise FinalityError unless a released window comes out again with the same entry."""
     if published != again:
         sequence = orjson.loads(published)["sequence"]
-        msg = (
-            f"site {site}: ledger entry {sequence} was published and would now differ; nothing is released; the "
-            "options and observations that made it make it again, otherwise only a new ledger can go on"
-        )
+        msg = f"site {site}: ledger entry {sequence} was published and would now differ; nothing is released; {advice}"
         raise FinalityError(msg)
 
 

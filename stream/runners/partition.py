@@ -24,6 +24,7 @@ from stream.runners.replay_guard import ReplayGuard, refuse_holes
 from stream.runners.sites import Sites
 from stream.runners.snapshot import (
     BEFORE,
+    PUT_BACK,
     begun_by_another,
     made_by,
     open_site,
@@ -34,6 +35,8 @@ from stream.runners.snapshot import (
 )
 from stream.schemas import AUDIT, decode_message
 from stream.sensing.stamp import bounded
+
+NO_STATE = f"no state is saved that goes with it; {PUT_BACK}; 'tacet recover --kafka' says what else can be done"
 
 
 @dataclass(slots=True)
@@ -116,7 +119,7 @@ class Partition:
         version or another key.
         """
         self.sites.load(self._wanted, {}, same_policy=True)
-        self._guard, self._audit_offset, self._adopted = ReplayGuard(self._keys.audit), 0, False
+        self._guard, self._audit_offset, self._adopted = ReplayGuard(self._keys.audit, advice=NO_STATE), 0, False
         self.made_by, self.unsaved = None, True
         if snapshot is None:
             return None
@@ -137,8 +140,8 @@ class Partition:
                 self.sites.reopen(site)
             else:
                 self._shut_sites.alarm(site)
-        if head.get("last") is not None:
-            self._guard = ReplayGuard(self._keys.audit, (head["last"][0], head["last"][1]))
+        last = head.get("last")
+        self._guard = ReplayGuard(self._keys.audit, None if last is None else (last[0], last[1]))
         next_offset: int = head["next"]
         return next_offset
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import orjson
 
-from stream.accounting.ledger import refuse_other
+from stream.accounting.ledger import REPEATED, refuse_other
 from stream.runners.contract import LossError
 
 Mark = tuple[int, str]
@@ -36,8 +36,10 @@ def entries_beyond(entries: Iterable[bytes], chains: Mapping[str, tuple[int, str
 class ReplayGuard:
     """The outstanding entries of all sites, by sequence, and the last message that was folded in whole."""
 
-    def __init__(self, key: bytes, last: Mark | None = None) -> None:
+    def __init__(self, key: bytes, last: Mark | None = None, advice: str = REPEATED) -> None:
+        """``advice`` is what to do where an entry comes out differently."""
         self._key = key
+        self._advice = advice
         self._last = last
         self._unmarked: tuple[int, bytes | None, bytes] | None = None
         """The last message where its digest has not been made yet."""
@@ -55,7 +57,7 @@ class ReplayGuard:
         site, sequence = entry["site"], entry["sequence"]
         if sequence >= chains.get(site, (0, ""))[0]:
             known = self._sites.setdefault(site, {}).setdefault(sequence, value)
-            refuse_other(known, value, site)
+            refuse_other(known, value, site, self._advice)
 
     def compare(self, site: str, value: bytes) -> None:
         """Let an entry that has just been made stand for its copy; FinalityError when they differ."""
@@ -63,7 +65,7 @@ class ReplayGuard:
         if entries:
             known = entries.pop(orjson.loads(value)["sequence"], None)
             if known is not None:
-                refuse_other(known, value, site)
+                refuse_other(known, value, site, self._advice)
 
     def keep_to(self, sites: frozenset[str]) -> None:
         """Forget the entries of all other sites, which nothing can make again."""

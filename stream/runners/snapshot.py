@@ -117,6 +117,20 @@ def refuse_made_by(version: str) -> None:
         raise UsageError(msg)
 
 
+PUT_BACK = "where snapshots were lost, put them back, on Kafka their topic from a mirror"
+"""What to do first where there are ledger entries and no state."""
+
+
+def begun_without_state(entries: int, version: str) -> UsageError:
+    """Return why one may not go on where another mechanism version has made ledger entries, and there is no state."""
+    return UsageError(
+        f"mechanism version: must be {version}, under which {entries} ledger entries were published that no saved "
+        f"state belongs to, got {MECHANISMS}; {PUT_BACK}; where none was saved yet, start version {version} once more, "
+        "under the same policy and key, until it has saved one, then this one with --accept-policy; "
+        "'tacet recover --kafka' says what else can be done"
+    )
+
+
 def begun_by_another(entries: int, version: str) -> UsageError:
     """Return why one may not go on where ledger entries lie beyond a state that another mechanism version made."""
     return UsageError(

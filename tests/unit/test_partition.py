@@ -248,6 +248,17 @@ def test_other_observations_for_a_published_window_let_nothing_out(snapshot: Any
     assert all(parse_record(value)["sequence"] >= first for value in audit(made))
 
 
+def test_entries_that_no_state_belongs_to_are_no_reason_to_begin_a_new_ledger() -> None:
+    """The topic of snapshots was made anew and the log reaches back to noon only: what to put back is said first."""
+    partition = Partition(POLICY, laboratory())
+    partition.restore(None)
+    partition.published(audit(STRAIGHT))
+    lost = r"entry 0 was published and would now differ; nothing is released; no state is saved .* put them back"
+    with pytest.raises(FinalityError, match=lost) as refused:
+        fed(partition, LOG[CUT:], CUT)
+    assert "only a new ledger" not in str(refused.value)
+
+
 def test_two_different_published_entries_of_one_number_are_refused(snapshot: Any) -> None:
     partition = Partition(POLICY, laboratory())
     partition.restore(snapshot)

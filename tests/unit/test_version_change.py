@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from connectors.kafka import joining
 from stream.errors import UsageError
 from stream.runners.contract import InterruptedWriteError, Output
 from stream.runners.partition import Partition
@@ -19,7 +20,7 @@ from stream.runners.snapshot import open_snapshot
 from stream.runners.tenures import Tenures
 from stream.schemas import AUDIT, encode_message, parse_record
 from tests.chains import verify_chain
-from tests.core_ground import COUNTS, building, laboratory, messages, people
+from tests.core_ground import COUNTS, SITE, building, laboratory, messages, people
 from tests.later_version import LATER, NOW, later
 
 POLICY = building(releases=COUNTS)
@@ -177,6 +178,25 @@ async def test_entries_without_any_state_are_made_again_only_where_one_version_a
     cluster.records.clear()
     await cluster.work(len(LOG))
     cluster.assert_one_history()
+
+
+async def test_entries_without_any_state_are_not_said_to_lie_beyond_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    await cluster.work(THIRD)
+
+    async def gone(bootstrap: str, partition: int) -> None:
+        return None
+
+    async def read_range(*_: object, committed: bool) -> tuple[list[bytes], int]:
+        return await cluster.audit_since(0)
+
+    monkeypatch.setattr(joining, "_state", gone)
+    monkeypatch.setattr(joining, "read_range", read_range)
+    told = (
+        rf"must be {NOW}, under which {len(cluster.audit)} ledger entries were published that no saved state belongs to"
+    )
+    with pytest.raises(UsageError, match=told + ", got .* put them back"):
+        await joining._refuse_begun("nowhere", 0, {SITE}, (NOW, LATER))
 
 
 async def test_a_version_never_goes_back_to_a_state_of_a_later_one() -> None:
