@@ -13,7 +13,7 @@ from typing import Any
 
 from connectors.reports.quality import Quality, expected_quality
 from connectors.reports.tried_days import Windows, simulated_windows
-from stream.accounting.day_units import Epsilon
+from stream.accounting.costs import Epsilon
 from stream.accounting.device_day import whole_day
 from stream.policy.document import EVERYBODY, CountRelease, Policy, audiences_of, decimal_string
 from stream.records import DAY

@@ -7,41 +7,18 @@ windows of a day than in one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from stream.accounting.day_units import Epsilon, cost_of, finest
-from stream.accounting.tallies import NOTHING, Tally, all_of, decode_tally, encode_tally, times
+from stream.accounting.costs import Cost
+from stream.accounting.day_units import cost_of, finest
+from stream.accounting.tallies import decode_tally, encode_tally
 from stream.accounting.views import Readers
 from stream.records import DAY, CountCharge, DayTerms, Micros
 
 KEPT: Micros = 3 * DAY
 """A privacy day has no further window so long after one of its windows."""
-
-
-class Cost(NamedTuple):
-    """Epsilons added up, and the noisy values that they are for."""
-
-    pure: Epsilon = Fraction(0)
-    tally: Tally = NOTHING
-
-    @classmethod
-    def of_days(cls, terms: Iterable[DayTerms], times_ticks: int) -> Cost:
-        """Return what it costs that so many times K values of each level change, on each of these days."""
-        total = cls()
-        for each in terms:
-            cost = cost_of(each, times_ticks)
-            total = total.plus(cls(cost.pure, all_of({replace(noise, times=1): noise.times} for noise in cost.noise)))
-        return total
-
-    def plus(self, other: Cost) -> Cost:
-        """Return both together."""
-        return Cost(self.pure + other.pure, all_of([self.tally, other.tally]))
-
-    def twice(self) -> Cost:
-        """Return the cost of what is removed here and added there."""
-        return Cost(2 * self.pure, times(2, self.tally))
 
 
 class Line(NamedTuple):
@@ -91,7 +68,7 @@ class DayLines:
             for reader, audiences in readers.items():
                 known = after.to(audiences)
                 if known is not None and known != before.to(audiences):
-                    self.totals[reader] = self.totals.get(reader, Cost()).plus(Cost.of_days([known], 1))
+                    self.totals[reader] = self.totals.get(reader, Cost()).plus(cost_of(known, 1))
 
     def forget(self, end: Micros, span: Micros) -> None:
         """Let go of days whose windows lie further back than any unit reaches; ``span`` is that of w windows."""

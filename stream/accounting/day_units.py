@@ -14,31 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import NamedTuple
+from functools import reduce
 
 from stream.accounting.calibration import likely_loss
-from stream.accounting.composition import Gaussian, Laplace, Noise
+from stream.accounting.composition import Gaussian, Laplace
+from stream.accounting.costs import Cost, UnitCost
 from stream.accounting.exposure import CERTAIN
+from stream.accounting.tallies import all_of, as_decimal
 from stream.records import DAY, HOUR, DayTerms, Micros
 
 SHORTEST_DAY: Micros = DAY - HOUR
 """A privacy day in which the clocks are put forward."""
-_DIGITS = Context(prec=18, rounding=ROUND_CEILING)
-
-Epsilon = Fraction | float
-"""Infinite where the noise has no pure epsilon."""
-
-
-class UnitCost(NamedTuple):
-    """What a unit costs: by adding up, and what to compose for the cost at a delta."""
-
-    pure: Epsilon
-    noise: tuple[Noise, ...]
-    """The noisy values that change, by one each."""
-    group: int
-    """Devices that change them together."""
 
 
 def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[str, UnitCost]:
@@ -49,8 +36,7 @@ def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[
         w_span: of w windows.
         devices_per_person: how many devices a person carries.
     """
-    day, changed = cost_of(terms, 1), cost_of(terms, 2)
-    sliding = cost_of(terms, 2 * days_touched(w_span))
+    day, changed, sliding = (UnitCost(cost_of(terms, n)) for n in (1, 2, 2 * days_touched(w_span)))
     return {
         "presence_tuple": changed,
         "tuple_moved": changed,
@@ -58,20 +44,25 @@ def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[
         "observation_moved": changed,
         "device_w_event": sliding,
         "device_w_event_moved": sliding,
-        "person_w_event": _group(sliding, devices_per_person),
+        "person_w_event": sliding._replace(group=devices_per_person),
         "device_day": day,
         "device_day_moved": changed,
-        "person_day": _group(day, devices_per_person),
+        "person_day": day._replace(group=devices_per_person),
     }
 
 
-def cost_of(terms: DayTerms, times_ticks: int) -> UnitCost:
+def cost_of(terms: DayTerms, times_ticks: int) -> Cost:
     """Return what it costs that so many times K values of each level change."""
     cells = times_ticks * terms.ticks
     if terms.noise == "gaussian":
-        return UnitCost(math.inf, tuple(Gaussian(variance, cells) for variance in terms.parameters), 1)
-    noise = tuple(Laplace(as_decimal(epsilon), cells) for epsilon in terms.parameters)
-    return UnitCost(cells * sum(terms.parameters, Fraction(0)), noise, 1)
+        return Cost(math.inf, all_of({Gaussian(variance): cells} for variance in terms.parameters))
+    noise = all_of({Laplace(as_decimal(epsilon)): cells} for epsilon in terms.parameters)
+    return Cost(cells * sum(terms.parameters, Fraction(0)), noise)
+
+
+def cost_of_days(terms: Iterable[DayTerms], times_ticks: int) -> Cost:
+    """Return what it costs that so many times K values of each level change, on each of these days."""
+    return reduce(Cost.plus, (cost_of(each, times_ticks) for each in terms), Cost())
 
 
 def changed_loss(
@@ -101,12 +92,3 @@ def days_touched(span: Micros) -> int:
 def finest(terms: Iterable[DayTerms]) -> DayTerms:
     """Return the terms with the least noise: what readers of one release, who share its chain, know together."""
     return min(terms, key=lambda one: one.parameters if one.noise == "gaussian" else tuple(-p for p in one.parameters))
-
-
-def _group(cost: UnitCost, devices: int) -> UnitCost:
-    return UnitCost(devices * cost.pure, cost.noise, devices)
-
-
-def as_decimal(epsilon: Fraction) -> Decimal:
-    """Return an epsilon in 18 digits, rounded up."""
-    return _DIGITS.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
-from stream.accounting.composition import compose
-from stream.accounting.day_lines import Cost, DayLines
-from stream.accounting.day_units import Epsilon
+from stream.accounting.costs import Cost, Epsilon, UnitCost
+from stream.accounting.day_lines import DayLines
+from stream.accounting.day_units import cost_of_days
 from stream.accounting.running_price import running_price
 from stream.accounting.tallies import NOTHING, Tally, TallySums, all_of, pure, times
 from stream.accounting.views import Run, View
@@ -28,18 +28,6 @@ ADDING = (
     "device_total", "person_total",
 )  # fmt: skip
 """Units that add over time, and so have an epsilon at delta beside their epsilons added up."""
-
-
-class UnitCost(NamedTuple):
-    """What a unit has cost: so much for one device, and how many devices change together."""
-
-    cost: Cost
-    group: int = 1
-
-    @property
-    def pure(self) -> Epsilon:
-        """Epsilons added up."""
-        return self.group * self.cost.pure
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +82,14 @@ class ReaderUnits:
 
     def _changed(self, start: Micros) -> Cost:
         """Return what it costs that the paid days with windows after ``start`` are replaced."""
-        return Cost.of_days(self.lines.since(start, self.audiences), 2)
+        return cost_of_days(self.lines.since(start, self.audiences), 2)
 
     def _day(self, day: int) -> tuple[Cost, Cost]:
         """Return what one device's day costs, and the same elsewhere instead."""
         runs = (pure(run.epsilon, run.epsilons_of(day)) for run in self.view.runs)
         windows = Cost(self.view.on_day(day), all_of([self.sums.days.get(day, NOTHING), *runs]))
         paid = self.lines.of_day(day, self.audiences)
-        return windows.plus(Cost.of_days(paid, 1)), windows.twice().plus(Cost.of_days(paid, 2))
+        return windows.plus(cost_of_days(paid, 1)), windows.twice().plus(cost_of_days(paid, 2))
 
 
 def _run(run: Run, windows: int) -> Tally:
@@ -133,7 +121,6 @@ def _price(unit: UnitCost, delta: Fraction, *, exact: bool) -> float:
     if not exact:
         return quick
     try:
-        releases = [replace(noise, times=number) for noise, number in unit.cost.tally.items()]
-        return min(quick, math.ceil(compose(releases, delta, unit.group).approximate * 1e6) / 1e6)
+        return min(quick, math.ceil(unit.composed(delta) * 1e6) / 1e6)
     except UsageError:  # too large to be laid out
         return quick

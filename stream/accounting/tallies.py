@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from stream.accounting.composition import Gaussian, Laplace, Noise, Pure
-from stream.accounting.day_units import as_decimal
 from stream.accounting.device_day import Cells
 from stream.accounting.views import Sums
 from stream.policy.mechanisms import mechanism_named
@@ -30,6 +29,7 @@ Tally = Mapping[Noise, int]
 """Noise of one value -> how many values."""
 
 NOTHING: Tally = {}
+_DIGITS = Context(prec=18, rounding=ROUND_CEILING)
 
 
 def all_of(tallies: Iterable[Tally]) -> Tally:
@@ -47,6 +47,11 @@ def all_of(tallies: Iterable[Tally]) -> Tally:
 def times(number: int, tally: Tally) -> Tally:
     """Return a tally so many times over."""
     return {noise: number * each for noise, each in tally.items()} if number else NOTHING
+
+
+def as_decimal(epsilon: Fraction) -> Decimal:
+    """Return an epsilon in 18 digits, rounded up."""
+    return _DIGITS.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
 
 
 def pure(epsilon: Fraction, number: int = 1) -> Tally:

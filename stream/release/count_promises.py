@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from stream.accounting.charged import coalition_cost
-from stream.accounting.composition import compose
-from stream.accounting.day_units import Epsilon, UnitCost, day_units, finest
+from stream.accounting.costs import Epsilon, UnitCost
+from stream.accounting.day_units import day_units, finest
 from stream.accounting.device_day import whole_day
 from stream.accounting.units import DeviceCosts
 from stream.policy.document import EVERYBODY, CountRelease, Policy, Site, audiences_of
@@ -79,7 +79,7 @@ def _by_day(policy: Policy, site_id: str, release: CountRelease, reader: str, na
         delta, tight = Fraction(0), {unit: float(cost) for unit, cost in pure.items()}
     else:
         delta = release.delta or policy.privacy.delta
-        tight = {unit: compose(cost.noise, delta, cost.group).approximate for unit, cost in units.items()}
+        tight = {unit: cost.composed(delta) for unit, cost in units.items()}
     zones = len(policy.zones_of(release, site_id))
     return CountPromise(site_id, release.name, reader, release.mechanism, zones, pure, terms, tight, delta)
 
