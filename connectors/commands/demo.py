@@ -7,7 +7,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from stream.policy.document import CountRelease, Policy
 from stream.records import MINUTE, SECOND, Micros
 from stream.release.count_plan import ByLevel, CountPlan, by_level
 from stream.schemas import LEAKAGE, OCCUPANCY, parse_record
-from stream.simulator.events import SimulatorConfig, simulate
+from stream.simulator.events import DAY_SHOWN, simulate
 
 COMMUNITY = b"public"
 SPEED = 1900
@@ -117,7 +117,7 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
     """
     refuse_used(folder)
     private_folder(folder)
-    simulation = simulate(SimulatorConfig(seed=seed))
+    simulation = simulate(replace(DAY_SHOWN, seed=seed))
     policy_file, key_file = folder / "policy.toml", folder / "key"
     policy_file.write_text(simulation_policy.policy_text(simulation))
     keyfile.create(key_file, laboratory=True)

@@ -25,7 +25,7 @@ NOTICE = (
     "An epsilon that is chosen by it and then published tells of these people, which no guarantee covers: choose from "
     "simulated or public data."
 )
-SIMULATED = "Counts and errors are those on the simulated day of 'tacet simulate --seed 1'."
+SIMULATED = "Counts and errors are those on the demo's day, of 'tacet simulate --scale 0.45 --always-on 75'."
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s?%")
 
 
@@ -54,8 +54,9 @@ def plan(
 ) -> None:
     """Report, before anything runs, what a day will cost and how good its releases will be.
 
-    Errors are those on the day that 'tacet simulate --seed 1' makes, or on --observations: what is printed then is
-    restricted. With --target-error, say for each release and level which epsilon makes its mean error so small.
+    Errors are those on the demo's day, which 'tacet simulate --scale 0.45 --always-on 75' makes, or on --observations:
+    what is printed then is restricted. With --target-error, say for each release and level which epsilon makes its
+    mean error so small.
 
     \b
     tacet policy plan policy.toml --target-error 10%

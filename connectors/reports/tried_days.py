@@ -1,9 +1,8 @@
 """Days on which a plan is tried: the simulated one, which is nobody's, or what was recorded, which is restricted.
 
-The simulated day is the one that ``tacet simulate --seed 1`` makes, in the site's own time zone: sensed with the
-site's tick, validity and privacy day. A zone of the policy stands for the simulated zone of the same id and kind;
-one that the simulated building does not have, for the next of the same kind; one of an unknown kind, for the next
-that is no office.
+The simulated day is the demo's, in the site's own time zone: sensed with the site's tick, validity and privacy day.
+A zone of the policy stands for the simulated zone of the same id and kind; one that the simulated building does not
+have, for the next of the same kind; one of an unknown kind, for the next that is no office.
 """
 
 from __future__ import annotations
@@ -29,9 +28,8 @@ from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, Occupanc
 from stream.sensing.contribution import Definition
 from stream.sensing.occupancy import Sense
 from stream.simulator.building import OFFICE
-from stream.simulator.events import Simulation, SimulatorConfig, simulate
+from stream.simulator.events import DAY_SHOWN, Simulation, simulate
 
-SEED = 1
 KEY = b"a plan draws the same noise again"
 """Everybody knows it: what is drawn with it hides nothing."""
 
@@ -91,7 +89,7 @@ def observed_windows(policy: Policy, path: Path, progress: Callable[..., None] |
 
 
 class SimulatedDay(NamedTuple):
-    """The simulated building on its day; nobody's, so anybody may see its counts."""
+    """A simulated building on its day; nobody's, so anybody may see its counts."""
 
     zones: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -106,7 +104,11 @@ def simulated_day(
     by_day: Definition | None = None,
 ) -> SimulatedDay:
     """Return the simulated day as a site would count it that has this tick, validity, time zone and privacy day."""
-    made = simulate(SimulatorConfig(seed=SEED, timezone=timezone))
+    return sensed(simulate(replace(DAY_SHOWN, timezone=timezone)), tick_length, validity, by_day)
+
+
+def sensed(made: Simulation, tick_length: Micros, validity: Micros, by_day: Definition | None) -> SimulatedDay:
+    """Return a simulated run as a site would count it that has this tick, validity and privacy day."""
     site, building = made.config.site, made.building
     sense = Sense(
         site=site, zones=building.zones, sources=("simulated",), max_devices=200_000,

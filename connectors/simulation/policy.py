@@ -26,7 +26,7 @@ working_hours = ["08:00", "18:00"]   # the span of occupancy_level
 
 _DAYS = """\
 day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
-contribution = "5h"                  # of a day, for which a device counts where a day is paid
+contribution = "6h"                  # of a day, for which a device counts where a day is paid
 residents = "ignore"                 # there at the day's start: counts only once it has left (printers, night machines)
 """
 
@@ -61,8 +61,9 @@ epsilon = {{ facilities = "1" }}       # per window: less epsilon, more noise
 daily_budget = {{ facilities = "288" }}     # 288 windows a day; beyond it, nothing is released
 
 # Anyone may see floors and the building, for the price of a device's whole day: one device, one day, epsilon 2, and
-# nothing that is published of the day says more. Rooms are left out: zones of three people are not worth publishing
-# at this price ('tacet policy plan' says so). A device is on one floor and in the building: shares of what is paid.
+# nothing that is published of the day says more. Rooms are left out: zones of one or two people are not worth
+# publishing at this price ('tacet policy plan' says so). A device is on one floor and in the building: shares of what
+# is paid.
 [[release]]
 name = "floors"
 query = "count"

@@ -21,6 +21,7 @@ from stream.errors import UsageError
 from stream.records import MINUTE, SECOND, Micros
 from stream.simulator.building import FULL_ZONES, Building, Draws, building, draws
 from stream.simulator.calendar import FULL_DAYS, FULL_START, Calendar, calendar, full_factor
+from stream.simulator.machines import reassociations
 from stream.simulator.offices import office_visits, owner_devices, owners
 from stream.simulator.population import (
     HABITS,
@@ -35,7 +36,7 @@ from stream.simulator.visits import Manner, Visits, join, public_visits, settle
 Ints = NDArray[np.int64]
 
 SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-PEOPLE, HABIT, RADIO, NAMES, ROUTINE = range(5)
+PEOPLE, HABIT, RADIO, NAMES, ROUTINE, MACHINES = range(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,9 @@ class SimulatorConfig:
     """People against those of the calibrated building of this size."""
     building: int = 0
     """0 to 255; buildings of unlike numbers share no access point and no course of events."""
+    always_on: int = 0
+    """How many of the static devices are heard every few minutes, so that they are present at every tick. The
+    published totals know of none; all other events are the same with and without them."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.days <= 3660:
@@ -61,12 +65,19 @@ class SimulatorConfig:
             raise UsageError(f"seed: must not be negative, not {self.seed}")
         if not 0 < self.scale <= 100:
             raise UsageError(f"scale: must be above 0 and at most 100, not {self.scale}")
+        if self.always_on < 0:
+            raise UsageError(f"always_on: must not be negative, not {self.always_on}")
         if not SITE.fullmatch(self.site):
             raise UsageError(f"site: must be letters, digits, dots, dashes or underscores, not {self.site!r}")
         try:
             ZoneInfo(self.timezone)
         except (ZoneInfoNotFoundError, ValueError) as wrong:
             raise UsageError(f"timezone: no such zone: {self.timezone!r}") from wrong
+
+
+DAY_SHOWN = SimulatorConfig(seed=1, scale=0.45, always_on=75)
+"""The day of the demo and of plans: fewer people than in the calibrated building, and 75 machines that are always on.
+Some 140 devices are present in the mean, half of them machines, which controllers see in most buildings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +116,7 @@ def simulate(config: SimulatorConfig) -> Simulation:
     people = population(class_sizes(config, days, int(carried.sum())), place, _draws(config, PEOPLE))
     visits = _all_visits(config, place, days, people, carried)
     heard = _closing(events(visits, people, place, _draws(config, RADIO)), visits, days)
+    heard = _merged(heard, reassociations(_machines(config, visits), _draws(config, MACHINES)))
     seen = np.unique(visits.device)
     names = addresses(people.device_class, _draws(config, NAMES))
     return Simulation(
@@ -159,3 +171,15 @@ def _closing(heard: Events, visits: Visits, days: Calendar) -> Events:
         np.append(heard.device, visits.device[last]),
         np.append(heard.access_point, visits.zone[last]),
     )
+
+
+def _machines(config: SimulatorConfig, visits: Visits) -> Visits:
+    """Return the stays of the static devices that are always on."""
+    static = np.flatnonzero(visits.manner == Manner.STATIC)
+    if config.always_on > len(static):
+        raise UsageError(f"always_on: must be at most {len(static)}, the static devices there are: {config.always_on}")
+    return visits.take(static[: config.always_on])
+
+
+def _merged(one: Events, other: Events) -> Events:
+    return ordered(*(np.concatenate(columns) for columns in zip(one, other, strict=True)))
