@@ -25,7 +25,7 @@ NOTICE = (
     "An epsilon that is chosen by it and then published tells of these people, which no guarantee covers: choose from "
     "simulated or public data."
 )
-SIMULATED = "Counts and errors are those on the demo's day, of 'tacet simulate --scale 0.45 --always-on 75'."
+SIMULATED = "Counts and errors are those on the simulated day of 'tacet simulate --scale 0.45 --always-on 75'."
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)\s?%")
 
 

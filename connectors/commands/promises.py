@@ -97,7 +97,7 @@ def _worse(qualities: Qualities) -> Iterator[str]:
     ]
     yield from marked
     if marked:
-        yield "(On the demo's day: 'tacet simulate --scale 0.45 --always-on 75'.)\n"
+        yield "(On the simulated day of 'tacet simulate --scale 0.45 --always-on 75'.)\n"
 
 
 def _budgets(policy: Policy) -> Iterator[Table | str]:

@@ -30,6 +30,7 @@ from tests.acceptance.command_line import run as command
 from tests.acceptance.test_backfill import backfill, new_key
 from tests.acceptance.test_backfill import run as run_recording
 from tests.chains import verify_chain
+from tests.day_ground import day_release, shared
 
 TICK = 30 * MINUTE
 DAYS = PrivacyDays("04:00", "UTC")
@@ -54,15 +55,7 @@ name = "facilities"
 [[audience]]
 name = "public"
 """
-BY_DAY = """
-[[release]]
-name = "day"
-query = "count"
-mechanism = "laplace"
-noise = "gaussian"
-unit = "device_day"
-epsilon = { public = "2", facilities = "4" }
-"""
+BY_DAY = day_release()
 BY_WINDOW = """
 [[release]]
 name = "window"
@@ -343,17 +336,7 @@ def test_a_store_that_is_lost_does_not_begin_again_under_a_key_that_has_publishe
 # --- through the command line -------------------------------------------------------------------------
 
 
-FILTERED = """
-[[release]]
-name = "tree"
-query = "count"
-mechanism = "filter"
-noise = "gaussian"
-unit = "device_day"
-epsilon = { public = "1" }
-levels = ["zone", "building"]
-shares = { zone = "0.5", building = "0.5" }
-"""
+FILTERED = day_release("tree", "filter", public="1", more=shared(zone="0.5", building="0.5"))
 
 
 def test_days_and_windows_of_one_site_keep_to_their_prices_and_their_audit_chain(ground: Ground) -> None:

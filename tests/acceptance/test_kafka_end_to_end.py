@@ -26,6 +26,7 @@ from connectors.snmp.sender import Association, encode_associate, send
 from stream.pipeline import Options
 from stream.policy.document import load_policy
 from stream.simulator.events import SimulatorConfig, simulate
+from tests.day_ground import day_release, shared
 from tests.integration.kafka_ground import Broker, clear_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
@@ -56,18 +57,9 @@ mechanism = "laplace"
 epsilon = { engineers = "100" }
 """
 
-BY_DAY = """
-[[release]]
-name = "day"
-query = "count"
-mechanism = "filter"
-noise = "gaussian"
-unit = "device_day"
-zones = { kind = ["classroom", "open", "corridor"] }
-levels = ["floor", "building"]
-shares = { floor = "0.5", building = "0.5" }
-epsilon = { facilities = "4", public = "2" }
-"""
+BY_DAY = day_release(
+    "day", "filter", more='zones = { kind = ["classroom", "open", "corridor"] }\n' + shared(floor="0.5", building="0.5")
+)
 
 
 def tacet(*words: str, env: dict[str, str] | None = None) -> str:

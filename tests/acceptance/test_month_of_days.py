@@ -22,6 +22,7 @@ from stream.records import MINUTE
 from stream.release.account_stage import rebuild_account
 from stream.schemas import LEAKAGE
 from tests.core_ground import SITE, audit_of, bodies, building, laboratory, messages, people, run
+from tests.day_ground import day_release, day_site, shared
 
 DAYS = 30
 K = 8
@@ -34,17 +35,8 @@ WINDOW = 0.05
 PERTURBED, GROUPED = 0.008, 0.002
 """PeGaSus spends four fifths of its epsilon on Laplace noise; the rest is a grouper's, and added at face value."""
 READERS = {"public": {"public"}, "facilities": {"facilities"}, "all": {"public", "facilities"}}
-RELEASES = f"""
-[[release]]
-name = "day"
-query = "count"
-mechanism = "plain"
-noise = "gaussian"
-unit = "device_day"
-epsilon = {{ public = "1", facilities = "2" }}
-levels = ["floor", "building"]
-shares = {{ floor = "0.25", building = "0.75" }}
-
+RELEASES = day_release(public="1", facilities="2", more=shared(floor="0.25", building="0.75"))
+RELEASES += f"""
 [[release]]
 name = "window"
 query = "count"
@@ -58,7 +50,7 @@ query = "count"
 mechanism = "pegasus"
 epsilon = {{ facilities = "0.01" }}
 """
-POLICY: Policy = building(releases=RELEASES, tick="30min", site='day_starts = "04:00"\ncontribution = "4h"')
+POLICY: Policy = building(releases=RELEASES, tick="30min", site=day_site("4h"))
 
 
 @pytest.fixture(scope="module")

@@ -21,13 +21,12 @@ from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import Trap
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
-from stream.policy.privacy_day import PrivacyDays
 from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay, Rejected
-from stream.schemas import parse_time
 from stream.sensing.contribution import BoundedCounts, Tally
 from stream.sensing.occupancy import Sense
 from stream.sensing.pseudonyms import names_by_site
 from tests.core_ground import SITE, SOURCES, access_point, building, laboratory
+from tests.day_ground import day_on, day_site
 
 TICK = 30 * MINUTE
 VALIDITY = 70 * MINUTE
@@ -54,15 +53,14 @@ class Ground(NamedTuple):
 
 
 def ground(day_starts: str, date: str, residents: str) -> Ground:
-    site = f'day_starts = "{day_starts}"\ncontribution = "150min"\nresidents = "{residents}"'
+    site = day_site("150min", day_starts=day_starts, residents=residents)
     text = building(releases=PLAIN, site=site, tick="30min")
     policy = text.model_copy(update={"site": {SITE: text.site[SITE].model_copy(update={"validity": VALIDITY})}})
     site_now = policy.site[SITE]
     fewer = site_now.model_copy(update={"zones": tuple(zone for zone in reversed(site_now.zones) if zone.id != "c")})
     shorter = site_now.model_copy(update={"contribution": 3 * TICK})
     stages = tuple(stage(policy.model_copy(update={"site": {SITE: each}})) for each in (site_now, fewer, shorter))
-    days = PrivacyDays(day_starts, "America/Los_Angeles")
-    return Ground(policy, stages, days.at(parse_time(f"{date}T{day_starts}:00-07:00") + 3 * HOUR))
+    return Ground(policy, stages, day_on(day_starts, date))
 
 
 PLAIN = """

@@ -35,6 +35,7 @@ from stream.runners.partition import Partition
 from stream.schemas import AUDIT, encode_message, parse_time
 from stream.sensing.contribution import BoundedCounts
 from tests.core_ground import SITE, laboratory, policy_text
+from tests.day_ground import day_on, day_release, day_site, shared
 from tests.laws.test_day_contribution import (
     GROUNDS,
     IDS,
@@ -53,22 +54,6 @@ from tests.laws.test_day_contribution import (
 
 HISTORIES = 12
 KEYS = laboratory()
-SITE_KEYS = """
-day_starts = "{day_starts}"
-contribution = "{contribution}"
-residents = "{residents}"
-"""
-BY_DAY = """
-[[release]]
-name = "{name}"
-query = "count"
-mechanism = "laplace"
-noise = "gaussian"
-unit = "device_day"
-epsilon = {{ public = "{epsilon}", facilities = "4" }}
-levels = ["zone", "building"]
-shares = {{ zone = "0.5", building = "0.5" }}
-"""
 BY_WINDOW = """
 [[release]]
 name = "window"
@@ -125,8 +110,9 @@ def policies(day_starts: str, residents: str) -> list[Policy]:
     """Return the policy to begin with; then with another name, price, contribution, and without a zone."""
 
     def made(name: str = "day", epsilon: str = "2", contribution: str = "150min") -> str:
-        site = SITE_KEYS.format(day_starts=day_starts, contribution=contribution, residents=residents)
-        text = policy_text(BY_DAY.format(name=name, epsilon=epsilon) + BY_WINDOW, tick="30min", site=site)
+        site = day_site(contribution, day_starts=day_starts, residents=residents)
+        by_day = day_release(name, public=epsilon, facilities="4", more=shared(zone="0.5", building="0.5"))
+        text = policy_text(by_day + BY_WINDOW, tick="30min", site=site)
         return text.replace('validity = "10min"', 'validity = "70min"')
 
     base = made()
@@ -138,8 +124,7 @@ def policies(day_starts: str, residents: str) -> list[Policy]:
 
 def ground(day_starts: str, date: str, residents: str) -> tuple[Ground, list[Policy]]:
     known = policies(day_starts, residents)
-    days = PrivacyDays(day_starts, "America/Los_Angeles")
-    return Ground(known[0], (), days.at(parse_time(f"{date}T{day_starts}:00-07:00") + 3 * HOUR)), known
+    return Ground(known[0], (), day_on(day_starts, date)), known
 
 
 def drawn_course(rng: random.Random, held: Ground) -> Course:

@@ -19,26 +19,11 @@ from stream.runners.partition import Partition
 from stream.schemas import AUDIT, LEAKAGE, encode_message
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, people, run, write_csv
+from tests.day_ground import day_release, day_site, shared
 
-BY_DAY = """
-[[release]]
-name = "day"
-query = "count"
-mechanism = "filter"
-noise = "gaussian"
-unit = "device_day"
-epsilon = { public = "2", facilities = "4" }
-levels = ["floor", "building"]
-shares = { floor = "0.25", building = "0.75" }
-revise = ["1h", "1d"]
-
-[[release]]
-name = "laplace-day"
-query = "count"
-mechanism = "plain"
-unit = "device_day"
-epsilon = { board = "2", public = "1" }
-
+BY_DAY = day_release("day", "filter", more=shared(floor="0.25", building="0.75") + 'revise = ["1h", "1d"]\n')
+BY_DAY += day_release("laplace-day", noise="laplace", board="2", public="1")
+BY_DAY += """
 [[release]]
 name = "window"
 query = "count"
@@ -46,7 +31,7 @@ mechanism = "pegasus"
 epsilon = { public = "0.1" }
 daily_budget = { public = "3" }
 """
-POLICY = building(releases=BY_DAY, tick="30min", site='day_starts = "04:00"\ncontribution = "2h"\nresidents = "ignore"')
+POLICY = building(releases=BY_DAY, tick="30min", site=day_site("2h", residents="ignore"))
 REVISED = "tacet.private.public.day-revised.v1"
 SEEN = people(hours=34, devices=12)
 

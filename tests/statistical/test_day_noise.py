@@ -23,6 +23,7 @@ from stream.policy.privacy_day import PrivacyDays
 from stream.records import MINUTE, OccupancyWindow, Published
 from stream.release.stage import Releases
 from stream.schemas import AUDIT, parse_time
+from tests.day_ground import day_release, day_site, shared
 from tests.statistical.chi_square import one_sample
 from tests.statistical.test_gaussian_law import ALPHA, chi_square
 
@@ -35,16 +36,8 @@ COUNT = 40
 DAYS = PrivacyDays("04:00", "America/Los_Angeles")
 START = parse_time("2026-03-03T04:00:00-08:00")
 KEYS = LaboratoryKeys(b"d" * 32, "ledger", b"a" * 32)
-BY_DAY = """
-[[release]]
-name = "day"
-query = "count"
-mechanism = "laplace"
-unit = "device_day"
-epsilon = { public = "2", facilities = "4" }
-"""
-GAUSSIAN = BY_DAY + 'noise = "gaussian"\n'
-TREE = GAUSSIAN + 'levels = ["zone", "floor"]\nshares = { zone = "0.25", floor = "0.75" }\n'
+BY_DAY, GAUSSIAN = day_release(noise="laplace"), day_release()
+TREE = GAUSSIAN + shared(zone="0.25", floor="0.75")
 
 
 def policy(release: str) -> Policy:
@@ -53,8 +46,8 @@ def policy(release: str) -> Policy:
         for n in range(ZONES)
     )
     return load_policy(
-        '[site.dbh]\nsources = ["10.0.0.1"]\ntimezone = "America/Los_Angeles"\nday_starts = "04:00"\n'
-        f'contribution = "8h"\nzones = [\n{zones}]\n'
+        '[site.dbh]\nsources = ["10.0.0.1"]\ntimezone = "America/Los_Angeles"\n'
+        f"{day_site()}zones = [\n{zones}]\n"
         '[[audience]]\nname = "public"\n[[audience]]\nname = "facilities"\n' + release
     )
 

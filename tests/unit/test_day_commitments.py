@@ -12,18 +12,11 @@ from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy
 from stream.schemas import OCCUPANCY
 from tests.core_ground import SITE, audit_of, bodies, building, laboratory, messages, people, run
+from tests.day_ground import day_release, day_site
 
-DAYS = 'day_starts = "04:00"\ncontribution = "2h"\nresidents = "count"\n'
-RELEASES = """
-[[release]]
-name = "day"
-query = "count"
-mechanism = "laplace"
-noise = "gaussian"
-unit = "device_day"
-zones = { kind = "hall" }
-epsilon = { public = "2" }
-
+DAYS = day_site("2h")
+RELEASES = day_release(public="2", more='zones = { kind = "hall" }\n')
+RELEASES += """
 [[release]]
 name = "window"
 query = "count"

@@ -19,6 +19,7 @@ from stream.records import DAY, HOUR, MINUTE, CountCharge, Micros, OccupancyWind
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_time
+from tests.day_ground import day_release
 
 TICK = 5 * MINUTE
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
@@ -41,15 +42,7 @@ name = "public"
 [[audience]]
 name = "facilities"
 """
-RELEASE = """
-[[release]]
-name = "day"
-query = "count"
-mechanism = "laplace"
-noise = "gaussian"
-unit = "device_day"
-epsilon = { public = "2", facilities = "4" }
-"""
+RELEASE = day_release(mechanism="laplace")
 
 
 def policy(release: str = RELEASE, site: str = SITE) -> Policy:

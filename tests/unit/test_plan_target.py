@@ -18,20 +18,11 @@ from connectors.reports.target import TRIED, targets
 from connectors.reports.tried_days import observed_windows, simulated_windows
 from stream.policy.document import CountRelease, load_policy
 from tests.core_ground import SITE, building, people, policy_text, write_csv
+from tests.day_ground import day_release, day_site, shared
 
-DAYS = 'day_starts = "04:00"\ncontribution = "2h"\nresidents = "count"\n'
-RELEASE = """
-[[release]]
-name = "r"
-query = "count"
-mechanism = "laplace"
-noise = "gaussian"
-unit = "device_day"
-zones = { kind = ["hall", "lobby"] }
-levels = ["floor", "building"]
-shares = { floor = "0.5", building = "0.5" }
-epsilon = { public = "1" }
-"""
+DAYS, LONG_DAYS = day_site("2h"), day_site("12h")
+ZONES = 'zones = { kind = ["hall", "lobby"] }\n'
+RELEASE = day_release("r", public="1", more=ZONES + shared(floor="0.5", building="0.5"))
 BY_WINDOW = """
 [[release]]
 name = "r"
@@ -74,7 +65,7 @@ def test_the_epsilon_found_reaches_the_target_and_the_one_before_it_does_not() -
 
 
 def test_a_smaller_error_takes_a_larger_epsilon_until_none_is_enough() -> None:
-    policy = building(releases=RELEASE, site=DAYS)
+    policy = building(releases=RELEASE, site=LONG_DAYS)
     days = simulated_windows(policy)
     of_building = [targets(policy, days, Fraction(part, 1000))[1] for part in (800, 300, 1)]
     loose, strict, none = of_building
@@ -91,7 +82,7 @@ def test_an_epsilon_of_windows_is_told_with_what_a_devices_day_costs_of_them() -
 
 
 def test_the_verb_says_what_was_found_and_what_is_out_of_reach(tmp_path: Path) -> None:
-    text = policy_text(RELEASE, site=DAYS)
+    text = policy_text(RELEASE, site=LONG_DAYS)
     report = orjson.loads(called(tmp_path, text, "--target-error", "50%", "--json"))
     assert report["target_error"] == 0.5
     assert [row["level"] for row in report["targets"]] == ["floor", "building"]

@@ -12,6 +12,7 @@ from stream.errors import DataError
 from stream.policy.document import AttributeRelease, Policy, load_policy
 from stream.simulator.events import SimulatorConfig, simulate
 from tests.core_ground import policy_text
+from tests.day_ground import day_release, day_site, shared
 
 SMALL = """
 [site.dbh]
@@ -65,18 +66,8 @@ def test_the_document_writes_out_every_default() -> None:
     assert policy.document().decode() == DOCUMENT.replace("VERSION", policy.version)
 
 
-DAYS = 'day_starts = "04:00"\ncontribution = "8h"'
-BY_DAY = """
-[[release]]
-name = "by-day"
-query = "count"
-mechanism = "filter"
-noise = "gaussian"
-unit = "device_day"
-epsilon = { public = "2", facilities = "4" }
-levels = ["floor", "building"]
-shares = { floor = "0.5", building = "0.5" }
-"""
+DAYS = day_site()
+BY_DAY = day_release("by-day", "filter", more=shared(floor="0.5", building="0.5"))
 
 
 @pytest.mark.parametrize(
