@@ -10,12 +10,14 @@ from typing import Any, Literal
 import click
 
 from connectors import keyfile
-from connectors.commands.options import FILE, json_option, print_json, read_policy, working
+from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, working
 from connectors.commands.planning import plan
 from connectors.commands.promises import print_promises
+from connectors.reports.contracts import contract_files
 from connectors.reports.quality import Qualities, qualities
 from stream.accounting.attribute_model import asked_attributes, day_model
 from stream.accounting.knowledge import Knowledge
+from stream.errors import UsageError
 from stream.policy.document import AttributeRelease, CountRelease, Policy, decimal_string
 from stream.release.count_promises import CountPromise, count_promises
 from stream.release.promises import attribute_promises
@@ -87,6 +89,25 @@ def show(file: Path, *, as_json: bool) -> None:
         print_json(promises(checked, expected))
     else:
         print_promises(checked, expected)
+
+
+@policy.command("contracts")
+@click.argument("file", type=FILE)
+@click.option("--out", required=True, type=FOLDER, help="Folder of the documents; made where it is missing.")
+@click.option("--audience", "audiences", multiple=True, help="Only topics of this audience; may be repeated.")
+def contracts(file: Path, *, out: Path, audiences: tuple[str, ...]) -> None:
+    """Write what is published as contracts: a JSON Schema of each record, and an AsyncAPI document of the topics.
+
+    The document says with each topic what its records cost whom (x-privacy). Documents that are there are replaced.
+    """
+    checked = read_policy(file)
+    unknown = sorted(set(audiences) - {audience.name for audience in checked.audience})
+    if unknown:
+        raise UsageError(f"--audience must be one of the policy's, got {', '.join(unknown)}")
+    out.mkdir(parents=True, exist_ok=True)
+    for name, document in contract_files(checked, audiences).items():
+        (out / name).write_bytes(document)
+        click.echo(f"{out / name}")
 
 
 policy.add_command(plan)

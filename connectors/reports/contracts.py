@@ -1,0 +1,149 @@
+"""What is published, as contracts that machines read: JSON Schemas of records, and an AsyncAPI document of a policy.
+
+Schemas are made of the models of which records are made, and so cannot say anything else than these. Readers are to
+skip fields that they do not know: a later version adds fields, and takes none away. The AsyncAPI document has a channel
+for each private topic, with ``x-privacy``: what its records cost whom. Nothing in either depends on people, and no
+address of a site is in them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from connectors.reports.privacy_terms import privacy_terms
+from stream.policy.document import Policy
+from stream.schemas import AttributeRecord, AuditEntry, CountRecord, private_topic
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+ASYNCAPI = "3.0.0"
+MODELS: Mapping[str, type[BaseModel]] = {
+    "count-record": CountRecord, "attribute-record": AttributeRecord, "audit-entry": AuditEntry,
+}  # fmt: skip
+"""Name of a schema -> the model of its records."""
+_TIMES = ("window_start", "window_end")
+_DECIMALS = ("epsilon", "spend", "delta")
+_DECIMAL = r"^[0-9]+(\.[0-9]+)?$"
+_PRIVATE = ("count-record", "attribute-record")
+_HEADERS = ("content-type", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject")
+
+
+def contract_files(policy: Policy, audiences: Collection[str] = ()) -> dict[str, bytes]:
+    """Return all documents by the names of their files: the schemas, and one AsyncAPI document of the policy.
+
+    Args:
+        policy: whose topics are described.
+        audiences: only topics of these; all where there are none.
+    """
+    documents = {f"{name}.schema.json": record_schema(name) for name in MODELS}
+    documents["asyncapi.json"] = asyncapi(policy, audiences)
+    return {name: orjson.dumps(each, option=orjson.OPT_INDENT_2) + b"\n" for name, each in documents.items()}
+
+
+# --- schemas ------------------------------------------------------------------------------------------
+
+
+def record_schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a record of ``MODELS``."""
+    return {"$schema": DIALECT, "$id": f"tacet:{name}:v1"} | _schema(MODELS[name])
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    made, words = model.model_json_schema(mode="serialization"), _words(model)
+    fields = {name: _field(name, field, words) for name, field in made["properties"].items()}
+    version = {"const": 1, "description": "version of the format"}
+    return {
+        "title": model.__name__,
+        "description": inspect.cleandoc(model.__doc__ or ""),
+        "type": "object",
+        "properties": {"v": version} | fields,
+        "required": ["v", *(name for name, field in model.model_fields.items() if field.is_required())],
+    }
+
+
+def _field(name: str, made: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
+    """Return a field's schema with what its type does not say, without defaults: what is left out is not there."""
+    own: dict[str, Any] = {"description": words[name]} if name in words else {}
+    if name in _TIMES:
+        own["format"] = "date-time"
+    if name in _DECIMALS:
+        own["pattern"] = _DECIMAL
+    return {key: value for key, value in made.items() if key not in {"title", "default"}} | own
+
+
+def _words(model: type[BaseModel]) -> dict[str, str]:
+    """Return what the source says of a model's fields, in the text below each."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(tree, ast.ClassDef)  # noqa: S101
+    found = {}
+    for field, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split()).replace("``", "")
+    return found
+
+
+# --- AsyncAPI -----------------------------------------------------------------------------------------
+
+
+def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
+    """Return the AsyncAPI document of a policy's private topics: what Tacet sends, to whom, at which price."""
+    channels = dict(_channels(policy, audiences))
+    return {
+        "asyncapi": ASYNCAPI,
+        "info": {
+            "title": "Tacet: private occupancy streams",
+            "version": policy.version,
+            "description": "Counts and attributes under differential privacy; x-privacy says what each costs whom.",
+        },
+        "defaultContentType": "application/json",
+        "channels": channels,
+        "operations": {
+            f"send.{name}": {"action": "send", "channel": {"$ref": f"#/channels/{name}"}} for name in channels
+        },
+        "components": {
+            "messages": {name: _message(name) for name in _PRIVATE},
+            "messageTraits": {"cloudEvent": {"headers": _event_headers()}},
+            "schemas": {name: _schema(MODELS[name]) for name in _PRIVATE},
+        },
+    }
+
+
+def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for audience, name, terms in privacy_terms(policy):
+        if audiences and audience not in audiences:
+            continue
+        record = _PRIVATE["attributes" in terms]
+        yield (
+            f"{audience}.{name}",
+            {
+                "address": private_topic(audience, name),
+                "description": f"Release '{name}' as audience '{audience}' is given it; keyed by site.",
+                "messages": {"record": {"$ref": f"#/components/messages/{record}"}},
+                "bindings": {"kafka": {"topic": private_topic(audience, name), "bindingVersion": "0.5.0"}},
+                "x-privacy": terms,
+            },
+        )
+
+
+def _message(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "title": MODELS[name].__name__,
+        "contentType": "application/json",
+        "traits": [{"$ref": "#/components/messageTraits/cloudEvent"}],
+        "payload": {"$ref": f"#/components/schemas/{name}"},
+        "bindings": {"kafka": {"key": {"type": "string", "description": "the site"}, "bindingVersion": "0.5.0"}},
+    }
+
+
+def _event_headers() -> dict[str, Any]:
+    properties = {name: {"type": "string"} for name in _HEADERS}
+    properties["ce_id"]["description"] = "release_id: copies of a record have the same"
+    properties["ce_time"]["format"] = "date-time"
+    return {"type": "object", "properties": properties, "required": list(_HEADERS)}
