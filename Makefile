@@ -43,6 +43,7 @@ nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutan
 
 bench: $(BENCH)  ## Speed, latency and memory, each beside an alternative (installs pysnmp and Quix Streams)
 	$(PYTHON) -m tests.benchmarks
+	$(PYTHON) -m pytest -m bench -s tests/acceptance/page
 
 storm: $(READY)  ## The long storm on a real Kafka: hundreds of killed and paused workers and brokers
 	TACET_REQUIRE_KAFKA=1 $(PYTHON) -m pytest -m storm -s

@@ -104,7 +104,7 @@ function toolbar(known, line) {
   put(element("nav"), pages.map(([, anchor]) => anchor));
   put(element("tools"), sites?.label ?? name, audiences?.label ?? null, line, themeButton(),
     known.session.open ? null : h("button", { class: "quiet", on: { click: leave } }, strings.shell.leave));
-  if (known.session.laboratory) element("header").after(h("p", { class: "laboratory" }, strings.shell.laboratory));
+  if (known.session.laboratory) element("header").append(h("p", { class: "laboratory" }, strings.shell.laboratory));
   return (found, site, audience) => {
     document.title = strings.shell.title(strings.pages[found.name], site.name);
     say(name, site.name);

@@ -119,6 +119,7 @@ def watched(browser: Browser, origin: str, width: int = 1440, theme: str = "ligh
         viewport={"width": width, "height": 900},
         color_scheme="dark" if theme == "dark" else "light",
         accept_downloads=True,
+        reduced_motion="reduce",  # what is looked at has its last colour at once
     )
     context.set_default_timeout(PATIENCE)
     made = Watched(context.new_page(), origin)

@@ -1,0 +1,148 @@
+"""How the page looks and is used: widths, themes, what a screen reader finds, keyboard, print, and what is loaded."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.acceptance.page.ground import Watched, watched
+from tests.acceptance.page.recorded import Scene
+
+PAGES = {
+    "live": "#/live",
+    "live of floors": "#/live?audience=public",
+    "live as a table": "#/live?view=table",
+    "history": "#/history?span=7d&nodes=building,floor:2",
+}
+WIDTHS = (320, 768, 1440)
+
+
+def shown(browser: Browser, origin: str, fragment: str, width: int, theme: str) -> Watched:
+    """Open a page, whole: with charts and what is loaded after them."""
+    seen = watched(browser, origin, width, theme)
+    page = seen.go(fragment)
+    expect(page.locator(".today svg, .heat .cell").first).to_be_attached()
+    return seen
+
+
+def serious(page: Page) -> list[str]:
+    """Return what axe-core finds that keeps people out."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {node['html'][:120]}"
+        for each in found
+        if each["impact"] in {"serious", "critical"}
+        for node in each["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_fits_and_keeps_nobody_out(browser: Browser, origin: str, name: str, width: int, theme: str) -> None:
+    seen = shown(browser, origin, PAGES[name], width, theme)
+    page = seen.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert serious(page) == []
+    ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    red, green, blue = (int(part) for part in re.findall(r"\d+", ground)[:3])
+    assert (red + green + blue < 3 * 128) is (theme == "dark")
+    page.context.close()
+    assert not seen.said
+    assert not seen.elsewhere
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_signing_in_fits_and_keeps_nobody_out(browser: Browser, origin: str, scene: Scene, theme: str) -> None:
+    scene.signed = False
+    page = watched(browser, origin, 320, theme).go()
+    expect(page.get_by_label("Token")).to_be_focused()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 320
+    assert serious(page) == []
+    page.context.close()
+
+
+def test_a_plan_keeps_nobody_out(browser: Browser, origin: str, scene: Scene) -> None:
+    rooms = {f"2{i:03}": f"M{i * 100},0L{i * 100 + 90},0L{i * 100 + 90},90L{i * 100},90Z" for i in range(1, 9)}
+    scene.plan = {"viewbox": [90, -10, 900, 110], "zones": rooms, "outline": []}
+    seen = shown(browser, origin, "#/live", 768, "light")
+    expect(seen.page.locator(".shape").first).to_be_visible()
+    assert serious(seen.page) == []
+    seen.page.context.close()
+
+
+def test_axe_would_see_what_keeps_people_out(seen: Watched) -> None:
+    """The search above must be able to fail."""
+    page = seen.go()
+    page.evaluate("() => { const b = document.createElement('button'); document.querySelector('main').append(b); }")
+    assert [each for each in serious(page) if each.startswith("button-name")]
+
+
+def test_a_theme_that_is_chosen_stays_chosen(seen: Watched) -> None:
+    page = seen.go()
+    page.get_by_role("button", name="Theme: as the system").click()
+    page.get_by_role("button", name="Theme: light").click()
+    page.reload()
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_the_first_visit_loads_little_and_only_from_here(browser: Browser, origin: str) -> None:
+    seen = watched(browser, origin)
+    sizes: dict[str, int] = {}
+    seen.page.on(
+        "requestfinished", lambda each: sizes.update({urlsplit(each.url).path: each.sizes()["responseBodySize"]})
+    )
+    seen.go()
+    expect(seen.page.locator(".today svg")).to_be_attached()
+    files = {path: size for path, size in sizes.items() if not path.startswith("/api/")}
+    assert "/static/app.js" in files
+    assert not [path for path in files if "uplot" in path.lower()], "charts are fetched when one is drawn"
+    assert sum(files.values()) < 60_000
+    assert not seen.elsewhere
+    seen.page.context.close()
+
+
+def test_on_paper_there_is_nothing_to_press_and_every_figure(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    page.emulate_media(media="print")
+    for gone in ("#nav", "#tools", ".controls fieldset"):
+        expect(page.locator(gone).first).to_be_hidden()
+    expect(page.locator(".tile b").first).to_be_visible()
+    expect(page.locator(".big-band")).to_be_visible()
+
+
+def test_a_service_that_fails_is_said_to_and_tried_again(browser: Browser, origin: str) -> None:
+    seen = watched(browser, origin)
+    fault = '{"error": {"what": "service", "rule": "has a fault"}}'
+    seen.page.route("**/latest?*", lambda route: route.fulfill(status=500, content_type="application/json", body=fault))
+    page = seen.go()
+    expect(page.get_by_role("alert")).to_contain_text("This could not be shown.")
+    page.unroute("**/latest?*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".now")).to_be_visible()
+    page.context.close()
+
+
+def test_a_wrong_token_says_so_and_a_right_one_lets_in(browser: Browser, origin: str, scene: Scene) -> None:
+    scene.signed = False
+    page = watched(browser, origin).go()
+    page.get_by_label("Token").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("That token or link is not valid here")
+    page.get_by_label("Token").fill("right")
+    page.keyboard.press("Enter")
+    expect(page.locator(".now")).to_be_visible()
+    page.context.close()
+
+
+def test_every_text_is_there(browser: Browser, origin: str) -> None:
+    """A missing string would stand on the page as ``undefined``."""
+    for fragment in PAGES.values():
+        seen = shown(browser, origin, fragment, 1440, "light")
+        assert not re.search(r"\bundefined\b|\bNaN\b|\[object|=>", seen.page.locator("body").inner_text())
+        seen.page.context.close()

@@ -1,0 +1,94 @@
+"""How much work the page makes, by the browser's own trace. Run by ``make bench``: figures of one machine, one run.
+
+Counted is the time on the processor of the page's main thread, not the clock's, so that what else runs beside does
+not count.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.acceptance.page.ground import served, watched
+from tests.acceptance.page.recorded import Scene, application
+
+pytestmark = pytest.mark.bench
+MOST_SCRIPTING = 8.0
+"""Milliseconds a frame, while one moves through 64 zones of 30 days."""
+FIRST_PAINT = 1000.0
+"""Milliseconds until something stands on the page."""
+SCRIPT = {"FunctionCall", "FireAnimationFrame", "EventDispatch", "RunMicrotasks", "EvaluateScript", "v8.callFunction"}
+
+
+def traced(browser: Browser, page: Any, path: Path) -> Iterator[None]:
+    browser.start_tracing(page=page, path=path, categories=["devtools.timeline", "v8", "blink.user_timing"])
+    yield
+    browser.stop_tracing()
+
+
+def outermost(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the scripting events that lie within no other, in the order of time."""
+    scripting = [e for e in events if e.get("ph") == "X" and e["name"] in SCRIPT and "tdur" in e]
+    found: list[dict[str, Any]] = []
+    for event in sorted(scripting, key=lambda e: (e["pid"], e["tid"], e["ts"], -e.get("dur", 0))):
+        last = found[-1] if found else None
+        inside = last is not None and (last["pid"], last["tid"]) == (event["pid"], event["tid"])
+        if not (inside and last is not None and event["ts"] < last["ts"] + last["dur"]):
+            found.append(event)
+    return found
+
+
+def by_frame(events: list[dict[str, Any]]) -> list[float]:
+    """Return the milliseconds of scripting from each frame to the next, sorted, but where nothing is drawn."""
+    scripting = outermost(events)
+    starts = sorted(e["ts"] for e in events if e["name"] == "FireAnimationFrame")
+    spent = [
+        sum(e["tdur"] for e in scripting if begin <= e["ts"] < end) / 1000 for begin, end in itertools.pairwise(starts)
+    ]
+    return sorted(each for each in spent if each > 0.5)
+
+
+def test_moving_through_64_zones_of_30_days_takes_at_most_8_ms_of_scripting_a_frame(
+    browser: Browser, tmp_path: Path
+) -> None:
+    scene = Scene(zones_a_floor=16)
+    zones = [zone["zone"] for zone in scene.counted()][:64]
+    assert len(zones) == 64
+    nodes = ",".join(f"zone:{zone}" for zone in zones)
+    with served(application(scene)) as origin:
+        seen = watched(browser, origin)
+        page = seen.go(f"#/history?span=30d&nodes={nodes}")
+        expect(page.locator(".heat .cell").first).to_be_attached(timeout=120_000)
+        page.get_by_role("button", name="Zoom in").click()
+        box = page.locator(".chart .u-over").bounding_box()
+        assert box is not None
+        y = box["y"] + 100
+        page.mouse.move(box["x"] + 600, y)
+        page.mouse.down()
+        for _ in traced(browser, page, tmp_path / "trace.json"):
+            for step in range(60):
+                page.mouse.move(box["x"] + 600 - 5 * step, y)
+        page.mouse.up()
+        page.context.close()
+    work = by_frame(orjson.loads((tmp_path / "trace.json").read_bytes())["traceEvents"])
+    assert len(work) >= 20
+    middle, late = work[len(work) // 2], work[int(len(work) * 0.95)]
+    print(
+        f"scripting a frame: median {middle:.1f} ms, 95 % {late:.1f} ms, most {work[-1]:.1f} ms of {len(work)} frames"
+    )
+    assert late <= MOST_SCRIPTING
+
+
+def test_something_stands_on_the_page_within_a_second(browser: Browser) -> None:
+    with served(application(Scene())) as origin:
+        page = watched(browser, origin).go()
+        paints = page.evaluate("performance.getEntriesByType('paint').map(p => [p.name, p.startTime])")
+        page.context.close()
+    print(dict(paints))
+    assert dict(paints)["first-contentful-paint"] <= FIRST_PAINT
