@@ -1,0 +1,245 @@
+"""What the interface answers: as it is described, by the records alone, and never an address."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import httpx
+import jsonschema
+import pytest
+from openapi_spec_validator import validate
+
+from stream.records import SECOND
+from stream.schemas import parse_record, parse_time
+from tests.acceptance.serve.ground import (
+    ACCESS_POINTS,
+    DEVICES,
+    LAST,
+    Served,
+    eventually,
+    make_store,
+    records,
+    served,
+    wanted,
+)
+
+EAST = "audience=facilities&site=east"
+QUESTIONS = (
+    "/api/v1/session", "/api/v1/sites", "/api/v1/releases", "/api/v1/policy", f"/api/v1/latest?{EAST}",
+    f"/api/v1/usual?{EAST}&release=occupancy", f"/api/v1/attributes?{EAST}", f"/api/v1/spends?{EAST}",
+    f"/api/v1/releases/occupancy/records?{EAST}&granularity=1h", "/healthz", "/api/v1/openapi.json",
+    "/api/v1/releases/archive/records?audience=facilities&site=west&nodes=zone:cellar&limit=5",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def described(browser: httpx.Client) -> dict[str, Any]:
+    """The service's own description."""
+    document: dict[str, Any] = browser.get("/api/v1/openapi.json").json()
+    return document
+
+
+def test_the_description_is_openapi(described: dict[str, Any]) -> None:
+    validate(described)
+    assert described["openapi"].startswith("3.1")
+
+
+def test_every_operation_says_what_it_does_and_how_it_refuses(described: dict[str, Any]) -> None:
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            assert operation["summary"]
+            assert operation["responses"]["default"]["content"]["application/json"]["schema"]["$ref"].endswith(
+                "/Refusal"
+            )
+    names = [operation["operationId"] for methods in described["paths"].values() for operation in methods.values()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_answers_are_what_the_description_says(browser: httpx.Client, described: dict[str, Any], question: str) -> None:
+    answer = browser.get(question)
+    assert answer.status_code == 200, answer.text
+    path = question.partition("?")[0].replace("/releases/occupancy/", "/releases/{release}/")
+    path = path.replace("/releases/archive/", "/releases/{release}/")
+    schema = described["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    jsonschema.validate(answer.json(), schema | {"components": described["components"]})
+
+
+def test_refusals_are_what_the_description_says(browser: httpx.Client, described: dict[str, Any]) -> None:
+    schema = {"$ref": "#/components/schemas/Refusal", "components": described["components"]}
+    for path in ("/api/v1/latest", "/api/v1/nothing", "/api/v1/latest?audience=nobody&site=east",
+                 f"/api/v1/releases/none/records?{EAST}", f"/api/v1/latest?{EAST}&more=1"):  # fmt: skip
+        answer = browser.get(path)
+        assert 400 <= answer.status_code < 500
+        jsonschema.validate(answer.json(), schema)
+
+
+# --- figures are those of the records ---------------------------------------------------------------------------
+
+
+def test_the_newest_values_are_those_of_the_newest_records(browser: httpx.Client, folder: Path) -> None:
+    last = [record for value in records(folder, "public") if (record := parse_record(value))["released"]][-1]
+    rows = browser.get("/api/v1/latest", params={"audience": "public", "site": "east"}).json()["rows"]
+    values = {row["node"]: row["value"] for row in rows}
+    assert {row["end"] for row in rows} == {last["window_end"]}
+    assert values == {
+        "building": last["levels"]["building"],
+        **{f"floor:{floor}": value for floor, value in last["levels"]["floor"].items()},
+        **{f"zone:{zone}": value for zone, value in last["values"].items()},
+    }
+
+
+def test_a_history_by_window_is_the_records_values(browser: httpx.Client, folder: Path) -> None:
+    asked = {"audience": "facilities", "site": "east", "nodes": "zone:hall", "granularity": "5min"}
+    told = browser.get("/api/v1/releases/occupancy/records", params=asked).json()
+    at = {name: told["columns"].index(name) for name in ("end", "value", "node")}
+    released = [parse_record(value) for value in records(folder, "facilities")]
+    counts = [r for r in released if r["release"] == "occupancy" and r["site"] == "east" and r["released"]]
+    assert [(row[at["end"]], row[at["value"]]) for row in told["rows"]] == [
+        (record["window_end"], record["values"]["hall"]) for record in counts
+    ]
+    assert {row[at["node"]] for row in told["rows"]} == {"zone:hall"}
+
+
+def test_pages_of_a_history_put_together_are_the_whole(browser: httpx.Client) -> None:
+    asked = {"audience": "facilities", "site": "east", "granularity": "1h"}
+    whole = browser.get("/api/v1/releases/occupancy/records", params=asked).json()["rows"]
+    found: list[Any] = []
+    after: dict[str, str] = {}
+    while True:
+        told = browser.get("/api/v1/releases/occupancy/records", params=asked | {"limit": "7"} | after).json()
+        found += told["rows"]
+        if told["next"] is None:
+            break
+        after = {"after": told["next"]}
+    assert found == whole != []
+
+
+def test_files_hold_what_the_rows_say(browser: httpx.Client, tmp_path: Path) -> None:
+    asked = {"audience": "facilities", "site": "east", "granularity": "1h", "nodes": "building"}
+    path = "/api/v1/releases/occupancy/records"
+    rows = browser.get(path, params=asked).json()["rows"]
+    text = browser.get(path, params=asked | {"format": "csv"})
+    assert text.headers["content-disposition"] == 'attachment; filename="occupancy-east-1h.csv"'
+    listed = list(csv.DictReader(io.StringIO(text.text)))
+    assert [float(row["value"]) for row in listed] == [row[3] for row in rows]
+    (tmp_path / "file.parquet").write_bytes(browser.get(path, params=asked | {"format": "parquet"}).content)
+    found = duckdb.execute("SELECT value FROM read_parquet(?)", [str(tmp_path / "file.parquet")]).fetchall()
+    assert [value for (value,) in found] == [row[3] for row in rows]
+
+
+def test_what_is_left_of_a_budget_is_what_the_records_leave(browser: httpx.Client, folder: Path) -> None:
+    told = browser.get("/api/v1/spends", params={"audience": "public", "site": "east"}).json()
+    spent = [row for row in told["rows"] if row["release"] == "occupancy"]
+    released = [parse_record(value) for value in records(folder, "public")]
+    assert sum(row["windows"] for row in spent) == sum(record["released"] for record in released)
+    assert told["left"] == {"occupancy": int((100 - float(spent[-1]["spend"])) / 0.5)}
+    assert browser.get("/api/v1/spends", params={"audience": "facilities", "site": "west"}).json()["left"] == {
+        "archive": None
+    }
+
+
+def test_how_fresh_a_site_is_follows_from_its_newest_window_and_the_clock(folder: Path) -> None:
+    now = [LAST + 60 * SECOND]
+    with served(wanted(folder), clock=lambda: now[0]) as running, running.browser() as client:
+
+        def state(later: int) -> str:
+            now[0] = LAST + later * SECOND
+            return str(
+                client.get("/api/v1/latest", params={"audience": "public", "site": "east"}).json()["feed"][0]["state"]
+            )
+
+        eventually(lambda: state(60) == "live")
+        feed = feed_of(client)
+        assert feed["age_seconds"] == (LAST + 60 * SECOND - parse_time(feed["window_end"])) / SECOND
+        tick = 15 * 60
+        assert [state(each) for each in (2 * tick, 5 * tick, 14 * tick)] == ["live", "late", "silent"]
+
+
+def feed_of(client: httpx.Client) -> dict[str, Any]:
+    (feed,) = client.get("/api/v1/latest", params={"audience": "public", "site": "east"}).json()["feed"]
+    return dict(feed)
+
+
+# --- what is never told -----------------------------------------------------------------------------------------
+
+
+def everything(client: httpx.Client, account: bool = False) -> str:
+    """Return all that a reader of both audiences is told, in one text."""
+    more = (
+        ("/api/v1/account", "/api/v1/operator", "/api/v1/account/attributes?site=east&day=2026-03-02")
+        if account
+        else ()
+    )
+    texts = []
+    for question in (*QUESTIONS, *more, f"/api/v1/releases/occupancy/records?{EAST}&format=csv"):
+        answer = client.get(question)
+        assert answer.status_code == 200
+        texts.append(answer.text + str(answer.headers))
+    return "\n".join(texts)
+
+
+def test_no_address_of_a_device_an_access_point_or_a_controller_is_ever_told(folder: Path) -> None:
+    key = (folder / "key").read_text()
+    secrets = [part for part in key.replace('"', " ").replace(",", " ").split() if len(part) > 20]
+    with served(wanted(folder, account=True, operator=True)) as running, running.browser() as client:
+        eventually(lambda: len(client.get("/api/v1/operator").json()["sites"]) == 2)
+        text = everything(client).lower()
+    for needle in (*DEVICES, *ACCESS_POINTS):
+        assert needle not in text
+        assert needle.replace(":", "") not in text
+    assert secrets
+    assert not any(secret.lower() in text for secret in secrets)
+
+
+def shape(value: Any) -> Any:
+    """Return what is left of an answer when every number and band is taken out of it."""
+    if isinstance(value, dict):
+        return {name: shape(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [shape(each) for each in value]
+    return None if isinstance(value, int | float) else value
+
+
+def without_values(told: dict[str, Any]) -> list[dict[str, Any]]:
+    may_differ = {"released", "value", "reason"}
+    return [{name: each for name, each in row.items() if name not in may_differ} for row in told["rows"]]
+
+
+def told_of(folder: Path) -> dict[str, Any]:
+    now = LAST + 60 * SECOND
+    with served(wanted(folder), clock=lambda: now) as running, running.browser() as client:
+        for audience in ("facilities", "public"):
+            eventually(lambda audience=audience: caught_up(client, folder, audience))
+        return {q: client.get(q).json() for q in QUESTIONS if "openapi" not in q}
+
+
+def caught_up(client: httpx.Client, folder: Path, audience: str) -> bool:
+    with client.stream("GET", "/api/v1/stream", params={"audience": audience}) as answer:
+        return parse_record(records(folder, audience)[-1])["release_id"] in next(answer.iter_lines())
+
+
+def test_two_days_that_differ_in_one_device_are_told_alike_but_for_values(tmp_path: Path) -> None:
+    """Which rows there are, their nodes, times, order, freshness, spends: the same, whoever was there."""
+    days: list[dict[str, Any]] = []
+    for name, without in (("all", None), ("one-less", DEVICES[0])):
+        (tmp_path / name).mkdir()
+        if days:
+            (tmp_path / name / "key").write_bytes((tmp_path / "all" / "key").read_bytes())
+            (tmp_path / name / "key").chmod(0o600)
+        days.append(told_of(make_store(tmp_path / name, without=without)))
+    for question in days[0]:
+        first, second = (day[question] for day in days)
+        if "attributes" in question:  # whether and what is shown may differ
+            first, second = (without_values(told) for told in (first, second))
+        assert shape(first) == shape(second), question
+    assert days[0] != days[1]
+
+
+def test_health_says_nothing_but_that_the_service_answers(service: Served) -> None:
+    with service.client() as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
