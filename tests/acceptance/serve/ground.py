@@ -227,6 +227,15 @@ def served(asked: Wanted, clock: Any = wall_clock) -> Iterator[Served]:
         raise made.problem
 
 
+def ends(asked: Wanted) -> None:
+    """Serve until the service ends of itself, and raise what ended it."""
+
+    async def main() -> None:
+        await asyncio.wait_for(serve(asked, wall_clock, asyncio.Event(), lambda line: None), PATIENCE)
+
+    asyncio.run(main())
+
+
 def eventually(holds: Any) -> None:
     """Wait until something holds."""
     until = time.monotonic() + PATIENCE

@@ -1,0 +1,235 @@
+"""Where records come from: a store that may not be opened, a play of the day, Kafka; and what is refused of each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from connectors.embedded.readings import outboxes
+from connectors.kafka.client import partition_of
+from connectors.kafka.topics import create_topics
+from connectors.serve.feed import played
+from connectors.serve.playback import Playback
+from stream.errors import FinalityError, UsageError
+from stream.records import SECOND
+from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
+from tests.acceptance.command_line import command
+from tests.acceptance.serve.ground import FIRST, complete, ends, events, eventually, records, served, wanted
+from tests.integration.kafka_ground import Broker
+
+# --- a store that may not be opened -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def boxes_only(folder: Path, tmp_path: Path) -> Path:
+    """The folder without the store: outboxes alone."""
+    shutil.copytree(folder / "store" / "private", tmp_path / "store" / "private")
+    shutil.copy(folder / "policy.toml", tmp_path)
+    return tmp_path
+
+
+def test_it_serves_without_a_store_beside_the_outboxes(boxes_only: Path) -> None:
+    with served(wanted(boxes_only, account=True, operator=True)) as running, running.browser() as client:
+        complete(client, boxes_only, "facilities")
+        assert client.get("/api/v1/latest?audience=facilities&site=east").status_code == 200
+        eventually(lambda: len(client.get("/api/v1/account").json()["sites"]) == 2)
+    assert not (boxes_only / "store" / "store.sqlite").exists()
+
+
+def test_a_store_that_it_may_not_open_is_not_opened(boxes_only: Path) -> None:
+    """A file in the store's place that is none: who opened it would fail."""
+    (boxes_only / "store" / "store.sqlite").write_bytes(b"\xff" * 4096)
+    (boxes_only / "store" / "store.sqlite").chmod(0)
+    with served(wanted(boxes_only)) as running, running.browser() as client:
+        complete(client, boxes_only, "public")
+
+
+def test_it_writes_nothing_into_the_outboxes(boxes_only: Path) -> None:
+    def held() -> dict[str, list[Any]]:
+        return {name: records(boxes_only, name) for name in ("facilities", "public", "_account", "_operator")}
+
+    before = held()
+    with served(wanted(boxes_only)) as running, running.browser() as client:
+        complete(client, boxes_only, "facilities")
+    assert held() == before
+
+
+@pytest.mark.parametrize("missing", ["public", "_account", "_operator"])
+def test_an_outbox_that_is_not_there_is_said(boxes_only: Path, missing: str) -> None:
+    (boxes_only / "store" / "private" / f"{missing}.sqlite").unlink()
+    asked = wanted(boxes_only, account=True, operator=True)
+    with pytest.raises(UsageError, match=missing.removeprefix("_")), served(asked):
+        pass
+
+
+def test_the_boxes_of_roles_are_no_audiences(folder: Path) -> None:
+    assert [name for name, _ in outboxes(folder / "store")] == ["facilities", "public"]
+    assert sorted(path.stem for path in (folder / "store" / "private").glob("*.sqlite")) == [
+        "_account", "_operator", "facilities", "public",
+    ]  # fmt: skip
+
+
+# --- its index --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def indexed(folder: Path, index: Path) -> Iterator[httpx.Client]:
+    with served(wanted(folder, index=index)) as running, running.browser() as client:
+        yield client
+
+
+def test_an_index_of_another_store_is_refused(folder: Path, boxes_only: Path, tmp_path: Path) -> None:
+    (tmp_path / "index").mkdir(mode=0o700)
+    index = tmp_path / "index" / "history"
+    with indexed(folder, index) as client:
+        complete(client, folder, "public")
+    box = boxes_only / "store" / "private" / "public.sqlite"
+    with sqlite3.connect(box) as connection:
+        connection.execute("DELETE FROM records WHERE seq > 5")
+    connection.close()
+    with pytest.raises(UsageError, match="--index"):
+        ends(wanted(boxes_only, index=index))
+
+
+def test_a_record_that_was_published_otherwise_stops_the_service(
+    folder: Path, boxes_only: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index").mkdir(mode=0o700)
+    index = tmp_path / "index" / "history"
+    with indexed(folder, index) as client:
+        complete(client, folder, "public")
+    box = boxes_only / "store" / "private" / "public.sqlite"
+    with sqlite3.connect(box) as connection:
+        connection.execute('UPDATE records SET value = replace(value, \'"spend":"0.5"\', \'"spend":"0.6"\')')
+    connection.close()
+    with pytest.raises(FinalityError):
+        ends(wanted(boxes_only, index=index))
+
+
+# --- a play -----------------------------------------------------------------------------------------------------
+
+
+def test_a_play_gives_records_when_its_clock_has_reached_them(folder: Path) -> None:
+    now = [0.0]
+    whole = played(folder / "store", ("public",), 1.0)
+    playing = Playback(whole.records, speed=100.0, clock=lambda: now[0])
+    first = playing.due()
+    assert [parse_time(parse_record(v)["window_end"]) <= playing.at() for v in first] == [True] * len(first)
+    now[0] = 36.0
+    second = playing.due()
+    assert playing.at() == playing.start + round((playing.end - playing.start) * 3 / 8) + 3600 * SECOND
+    assert len(second) == 4, "windows of a quarter of an hour"
+    assert {parse_time(parse_record(v)["window_end"]) for v in second} <= set(range(FIRST, playing.at() + 1, SECOND))
+    now[0] = 1e9
+    assert first + second + playing.due() == [value for _, value in playing.records]
+    assert playing.at() == playing.end
+    assert playing.due() == []
+
+
+def test_a_play_that_goes_back_begins_anew_and_streams_end(folder: Path) -> None:
+    with served(wanted(folder, play=1.0)) as running, running.browser() as client:
+        state = client.get("/api/v1/playback").json()
+        assert state["speed"] == 1.0
+        eventually(lambda: bool(rows(client)))
+        with client.stream("GET", "/api/v1/stream?audience=public") as answer:
+            lines = answer.iter_lines()
+            assert next(lines).startswith("id: ")
+            early = {"at": "2026-03-02T01:00:00Z", "paused": True}
+            assert client.post("/api/v1/playback", json=early).json()["at"] == early["at"]
+            assert '{"why":"rewound"}' in "".join(lines)
+        eventually(lambda: {row["end"] for row in rows(client)} == {early["at"]})
+        assert client.post("/api/v1/playback", json={"speed": 0}).status_code == 422
+        assert client.post("/api/v1/playback", json={"at": state["end"]}).json()["at"] == state["end"]
+        complete(client, folder, "public")
+
+
+def rows(client: httpx.Client) -> list[dict[str, Any]]:
+    return list(client.get("/api/v1/latest?audience=public&site=east").json()["rows"])
+
+
+def test_nothing_is_played_where_there_is_nothing(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "store" / "private", tmp_path / "store" / "private")
+    with sqlite3.connect(tmp_path / "store" / "private" / "public.sqlite") as connection:
+        connection.execute("DELETE FROM records")
+    connection.close()
+    with pytest.raises(UsageError, match="--play"):
+        played(tmp_path / "store", ("public",), 1.0)
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_serves_until_it_is_told_to_stop(folder: Path, number: signal.Signals) -> None:
+    started = subprocess.Popen(
+        command(["serve", "--store", folder / "store", "--policy", folder / "policy.toml", "--audience", "public",
+                 "--listen", "127.0.0.1:0"]),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert started.stdout is not None
+    line = started.stdout.readline()
+    address, _, link = line.removeprefix("Open ").strip().partition("#link=")
+    eventually(lambda: httpx.get(f"{address}healthz").status_code == 200)
+    started.send_signal(number)
+    out, problem = started.communicate(timeout=60)
+    assert started.returncode == 0, problem
+    assert link not in out + problem, "it is said once, on standard output, and never logged"
+
+
+# --- Kafka ------------------------------------------------------------------------------------------------------
+
+
+async def written(kafka: Broker, folder: Path) -> None:
+    """Write what the outboxes have to topics, each record twice, as workers that were killed do."""
+    boxes = {name: records(folder, name) for name in ("facilities", "public")}
+    where = [(private_topic(name, parse_record(v)["release"]), v) for name, box in boxes.items() for v in box]
+    where += [(LEAKAGE, value) for value in records(folder, "_account")]
+    await create_topics(kafka.bootstrap, {topic for topic, _ in where}, partitions=2)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for topic, value in [*where, *where]:
+        site = orjson.loads(value)["site"]
+        await producer.send(topic, value, key=site.encode(), partition=partition_of(site, 2))
+    await producer.stop()
+
+
+@pytest.mark.kafka
+async def test_what_topics_hold_is_served_and_goes_on_after_a_restart(
+    kafka: Broker, folder: Path, tmp_path: Path
+) -> None:
+    await written(kafka, folder)
+    (tmp_path / "index").mkdir(mode=0o700)
+    asked = wanted(folder, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", account=True)
+    published = {audience: sorted(records(folder, audience)) for audience in ("facilities", "public")}
+    with served(asked) as running, running.browser() as client:
+        for audience, whole in published.items():
+            given = events(client, audience, "start", len(whole))
+            assert sorted(value for _, value in given) == whole, "each once, though each lies there twice"
+        last = given[-40][0]
+        eventually(lambda: len(client.get("/api/v1/account").json()["sites"]) == 2)
+    with served(asked) as running, running.browser() as client:
+        assert events(client, "public", last, 39) == given[-39:]
+
+
+@pytest.mark.kafka
+def test_an_audience_without_a_topic_is_said(kafka: Broker, folder: Path, tmp_path: Path) -> None:
+    text = (folder / "policy.toml").read_text().replace("public", "nobodys-own")
+    (tmp_path / "policy.toml").write_text(text)
+    (tmp_path / "index").mkdir(mode=0o700)
+    asked = wanted(
+        tmp_path, store=None, kafka=kafka.bootstrap, index=tmp_path / "index" / "history", audiences=("nobodys-own",)
+    )
+    with pytest.raises(UsageError, match="nobodys-own"):
+        ends(asked)
