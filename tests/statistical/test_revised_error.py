@@ -8,7 +8,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from stream.mechanisms.blocks import block_of_hour
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts, revised_counts
 from stream.mechanisms.noise import Ints
 from stream.records import MINUTE, SECOND
-from tests.statistical.test_filter_error import CAPACITY, NAMING, TABLE, building, slot
+from tests.statistical.test_filter_error import CAPACITY, NAMING, TABLE, building, sampled, slot
 
 F = Fraction
 PLACES = TABLE.parents[1] / "hokuriku-wifi-sightings/kanazawa_city_2weeks_dedup.csv.gz"
@@ -53,11 +53,6 @@ def error(values: Ints, counts: Ints) -> float:
 
 
 # The building
-
-
-def sampled(case: str, sample: str) -> Any:
-    """Leave all cases but the sample to ``make nightly``."""
-    return case if case == sample else pytest.param(case, marks=pytest.mark.long)
 
 
 GAINS = {"0.05": 2.75, "0.1": 2.6, "0.5": 2.8, "1": 3.35}
