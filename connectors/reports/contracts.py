@@ -23,6 +23,8 @@ from stream.schemas import AttributeRecord, AuditEntry, CountRecord, private_top
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ASYNCAPI = "3.0.0"
+VERSION = "1.0.0"
+"""Of what contracts say, and how; that of the records is in their ``v`` and in the topics' names."""
 MODELS: Mapping[str, type[BaseModel]] = {
     "count-record": CountRecord, "attribute-record": AttributeRecord, "audit-entry": AuditEntry,
 }  # fmt: skip
@@ -98,7 +100,7 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
         "asyncapi": ASYNCAPI,
         "info": {
             "title": "Tacet: private occupancy streams",
-            "version": policy.version,
+            "version": VERSION,
             "description": "Counts and attributes under differential privacy; x-privacy says what each costs whom.",
         },
         "defaultContentType": "application/json",
