@@ -1,82 +1,89 @@
-"""The steps of the regime-switching filter written plainly, one array an operation: what the fast ones must equal.
+"""The regime-switching filter as its formulas say: all counts, one after the other, in 64 bits, and nothing left out.
 
-Every operation, and the order of operations on every cell, is what decides the filter's bytes.
+What the filter of the project must equal within its tolerance: it works on windows, in 32 bits, and drops tiny cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest.mock import patch
+from dataclasses import dataclass
 
 import numpy as np
 
-from stream.mechanisms import filter as filter_
-from stream.mechanisms.exact import ordered_sum
-from stream.mechanisms.filter import FilterState
-from stream.mechanisms.filter_model import EVEN_SHARE, LEAST_CELL, Cells, arrivals, kernels, likelihood
+from stream.mechanisms import filter_calendar
+from stream.mechanisms.exact import Floats
+from stream.mechanisms.filter import FilterItem, quantiles
+from stream.mechanisms.filter_calendar import Calendar
+from stream.mechanisms.filter_model import kernels, stationary, transitions
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter
 
 
-def predict(p: Cells) -> Cells:
-    """Return P one tick later: copies mix, regimes switch, counts move."""
-    if p.shape[2] == 2:
-        p = 0.998 * p + 0.001 * (p[:, :, :1] + p[:, :, 1:])
-    return move(switch(p))
+@dataclass
+class PlainFilter:
+    """The filter of some zones of one capacity; ``p`` is P, shape [16, copies, C+1, zones]."""
+
+    capacity: int
+    zones: int
+    noise: NoiseParameter
+    calendar: bool = True
+
+    def __post_init__(self) -> None:
+        copies = 2 if self.calendar else 1
+        shape = (16, copies, self.capacity + 1, self.zones)
+        self.p: Floats = np.broadcast_to(stationary()[:, None, None, None], shape) / ((self.capacity + 1) * copies)
+        self.memory: Calendar = filter_calendar.empty(self.capacity, self.zones)
+        self._started = False
+
+    def step(self, item: FilterItem) -> tuple[Ints, Ints]:
+        """Take a tick; return the medians and half-widths of the zones."""
+        p = self.p
+        if self._started:
+            p = moved(np.einsum("kjzn,kl->ljzn", mixed(p), np.array(transitions(), dtype=float)), self.capacity)
+        expected, weight = filter_calendar.expect(self.memory, self.capacity, item.slot, self.noise.steepest)
+        if self._started and self.calendar:
+            p = leaning(p, weight)
+        p = p * self._likelihood(item.noisy)
+        self.p, self._started = p / p.sum(axis=(0, 1, 2)), True
+        if self.calendar:
+            free = self.p[:, 0].sum(axis=0) / self.p[:, 0].sum(axis=(0, 1))
+            (median,) = quantiles(free, 0.5)
+            self.memory = filter_calendar.learn(self.memory, item.slot, expected, free, median.astype(float))
+        low, middle, high = quantiles(self.p.sum(axis=(0, 1)), 0.01, 0.5, 0.99)
+        return middle, np.maximum(high - middle, middle - low)
+
+    def _likelihood(self, noisy: Ints) -> Floats:
+        counts = np.arange(self.capacity + 1)[:, None]
+        if self.noise.kind == "laplace":
+            exponents = -float(self.noise.exact) * np.abs(noisy - counts)
+        else:
+            exponents = -((noisy - counts) ** 2) / (2 * float(self.noise.exact))
+        return np.asarray(np.exp(exponents - exponents.max(axis=0)))
+
+    def dense(self) -> Floats:
+        """Return P in the form of ``RegimeFilter.dense``, shape [16, C+1, copies, zones]."""
+        return self.p.swapaxes(1, 2)
 
 
-def switch(p: Cells) -> Cells:
-    """Return Q(·, z, j) = P(·, z, j) A."""
-    even = EVEN_SHARE * ordered_sum(p)
-    switched = np.empty_like(p)
-    for total, origins in zip(switched, arrivals(), strict=True):
-        total[:] = even
-        for origin, probability in origins:
-            np.add(total, p[origin] * probability, out=total)
-    return switched
+def mixed(p: Floats) -> Floats:
+    """Return P when copies have become each other."""
+    return p if p.shape[1] == 1 else 0.998 * p + 0.001 * p.sum(axis=1, keepdims=True)
 
 
-def move(q: Cells) -> Cells:
-    """Return F + B - X, both recursions in one array."""
-    kernel, cells = kernels(q.shape[1] - 1), q.shape[1]
-    x = np.maximum(q * kernel.norm[:, :, None, None].astype(np.float32), LEAST_CELL)
-    blocks = np.zeros((*kernel.factors.shape[:3], 2, *q.shape[2:]), np.float32)
-    both = blocks.reshape(len(q), -1, 2, *q.shape[2:])
-    both[:, :cells, 0], both[:, :cells, 1] = x, x[:, ::-1]
-    for i in range(1, blocks.shape[2]):
-        blocks[:, :, i] += kernel.factors[:, :, i] * blocks[:, :, i - 1]
-    for b in range(1, blocks.shape[1]):
-        blocks[:, b] += kernel.reach[:, b] * blocks[:, b - 1, -1:]
-    return np.asarray(both[:, :cells, 0] + both[:, cells - 1 :: -1, 1] - x)
+def moved(q: Floats, capacity: int) -> Floats:
+    """Return F + B - X."""
+    kernel = kernels(capacity)
+    x = q * kernel.norm[:, None, :, None]
+    up, down = x.copy(), x.copy()
+    for z in range(1, capacity + 1):
+        up[:, :, z] += kernel.up[:, z, None, None] * up[:, :, z - 1]
+        down[:, :, -1 - z] += kernel.down[:, -1 - z, None, None] * down[:, :, -z]
+    return np.asarray(up + down - x)
 
 
-def lean(p: Cells, weight: Cells) -> Cells:
+def leaning(p: Floats, weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Floats:
     """Return P with copy 1's moving regimes weighed by h(z), each keeping its mass."""
-    before = p[1:, :, 1]
+    before = p[1:, 1]
     after = before * weight
-    mass = ordered_sum(after.swapaxes(0, 1))
-    scale = ordered_sum(before.swapaxes(0, 1)) / np.where(mass > 0, mass, 1.0)
-    leaning = p.copy()
-    leaning[1:, :, 1] = after * scale[:, None]
-    return leaning
-
-
-def observe(p: Cells, noisy: Ints, noise: NoiseParameter) -> Cells:
-    """Return P weighed by the likelihood of the noisy values, and divided by its total."""
-    seen = p * likelihood(noise, p.shape[1] - 1, noisy)[:, None]
-    return np.asarray(seen / ordered_sum(ordered_sum(ordered_sum(seen).swapaxes(0, 1))))
-
-
-def whole(state: FilterState, head: bytes) -> bytes:
-    """Return a state's byte form before zeros were left out: ``RSF2``, the rest of its head, all cells."""
-    memories = [array for memory in state.calendars for array in (memory.history, memory.sums)]
-    arrays = (*state.cells, *memories)
-    return b"RSF2" + head[4:10] + b"".join(np.ascontiguousarray(array, "<f4").tobytes() for array in arrays)
-
-
-@contextmanager
-def plainly() -> Iterator[None]:
-    """Let filters take their steps by these functions."""
-    with patch.multiple(filter_, predict=predict, lean=lean, observe=observe):
-        yield
+    leaned = p.copy()
+    leaned[1:, 1] = after * (before.sum(axis=1) / after.sum(axis=1))[:, None]
+    return leaned

@@ -7,10 +7,14 @@ regimes, moves the counts, weighs them by the likelihood of the noisy value y, w
 e**(-(y-z)²/2σ²), and gives the median. One joint posterior, not one per regime normalised apart: a regime that was
 wrong for a while comes back through the mixing, so that a jump after a quiet week is followed at once.
 
+A tick works on windows of the counts that are not out of the question (``active``); what the calendar's copy has beyond
+them is reckoned apart (``filter_tails``).
+
 Bytes do not depend on the machine: elementwise + − × ÷ in a fixed order, own exp and ln, sums in a fixed
-order (halves, or running), and a tolerance where a sum decides an integer. P is computed and kept in 32 bits
-(relative error 6e-8 an operation, far below the tolerance of 1e-6); between ticks values below 1e-9 of
-an even share of the counts are 0: they compress, and the next tick's mixing overlays them.
+order (halves, or running), and a tolerance where a sum decides an integer. P is computed and kept in 32 bits, and
+between ticks values below 1e-9 of an even share of the counts are 0. Beside the formulas in 64 bits, over whole
+grids and with nothing left out, a posterior is off by at most 2e-6 in total variation, and medians and quantiles differ
+only where a cumulated share is as near to its level.
 """
 
 from __future__ import annotations
@@ -25,27 +29,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
-from stream.mechanisms import filter_calendar
-from stream.mechanisms.exact import ordered_sum
-from stream.mechanisms.filter_calendar import Calendar, Slot
-from stream.mechanisms.filter_model import (
-    EVEN_SHARE,
-    LEAST_CELL,
-    REGIMES,
-    Cells,
-    arrivals,
-    as_factors,
-    kernels,
-    likelihood,
-    stationary,
-)
+from stream.mechanisms import filter_calendar, filter_tails
+from stream.mechanisms.active import TAKE, Chunk, Posterior, Windows, chunks, joined, kept, nothing, windows
+from stream.mechanisms.exact import Floats, ordered_sum
+from stream.mechanisms.filter_calendar import Calendar, Expectation, Slot
+from stream.mechanisms.filter_grids import Grids
+from stream.mechanisms.filter_model import LEAST_CELL, REGIMES, Cells, likelihood_at, stationary
+from stream.mechanisms.filter_steps import lean, mix, move, running_sum, switch
 from stream.mechanisms.noise import Ints
-from stream.mechanisms.packed import pack, unpack, unpack_whole
+from stream.mechanisms.packed import pack, unpack
 from stream.mechanisms.parameter import NoiseParameter
 
 _TOLERANCE = 1e-6
 _NEGLIGIBLE = 1e-9
-_STAY, _CROSS = 0.998, 0.001
 LARGEST_CAPACITY = 1 << 20
 
 
@@ -71,9 +67,18 @@ class FilterState:
     """The posterior and, with the calendar on, what was learnt, one entry per distinct capacity."""
 
     started: bool
-    cells: tuple[Cells, ...]
-    """P, shape [16, C+1, copies, zones]: by regime first, since regimes are what is mixed most."""
+    posterior: Posterior
     calendars: tuple[Calendar, ...]
+
+
+class _Expected(NamedTuple):
+    """What the calendar says of a tick."""
+
+    of_families: list[Expectation]
+    weight: Cells
+    """h of every count of every zone, as the grids lie."""
+    beyond: tuple[Floats, Floats]
+    """What lies below and above each window, where 1 lies at its ends; shape [15, zones] each."""
 
 
 @dataclass(frozen=True)
@@ -93,164 +98,169 @@ class RegimeFilter:
                 raise UsageError(f"capacities[{place}] must be in 1 … {LARGEST_CAPACITY}, got {capacity}")
 
     @cached_property
+    def grids(self) -> Grids:
+        """Where the counts of all zones lie in arrays of them, and how they move."""
+        return Grids(self.capacities)
+
+    @property
     def families(self) -> list[tuple[int, Ints]]:
         """(capacity, the zones that have it), ascending."""
-        zones = np.array(self.capacities)
-        return [(int(capacity), np.flatnonzero(zones == capacity)) for capacity in np.unique(zones)]
+        return self.grids.families
 
     def initial(self) -> FilterState:
         """Return the state that knows nothing: all counts alike, regimes as often as in the long run."""
-        cells = tuple(self._ignorant(capacity, len(zones)) for capacity, zones in self.families)
         memories = [filter_calendar.empty(capacity, len(zones)) for capacity, zones in self.families]
-        return FilterState(False, cells, tuple(memories) if self.calendar else ())
-
-    def _ignorant(self, capacity: int, zones: int) -> Cells:
-        each = stationary() / ((capacity + 1) * self._copies)
-        return np.broadcast_to(each[:, None, None, None], self.shape(capacity, zones)).astype(np.float32)
-
-    def shape(self, capacity: int, zones: int) -> tuple[int, int, int, int]:
-        """Return the shape of P of so many zones of one capacity."""
-        return REGIMES, capacity + 1, self._copies, zones
+        none = nothing(len(self.capacities), self._copies)
+        return FilterState(False, none, tuple(memories) if self.calendar else ())
 
     @property
     def _copies(self) -> int:
         return 2 if self.calendar else 1
 
+    def shape(self, capacity: int, zones: int) -> tuple[int, int, int, int]:
+        """Return the shape of P of so many zones of one capacity, all its counts."""
+        return REGIMES, capacity + 1, self._copies, zones
+
+    def dense(self, state: FilterState) -> list[Cells]:
+        """Return P of all counts, by capacity, shape [16, C+1, copies, zones]; zeros before the first tick."""
+        return [state.posterior.dense(zones, capacity) for capacity, zones in self.families]
+
     def step(self, state: FilterState, item: FilterItem) -> tuple[FilterState, list[Estimate]]:
         """Take one tick of all zones; return the state after it and the estimates, in registry order."""
-        estimate = Estimate(np.zeros(len(self.capacities), np.int64), np.zeros(len(self.capacities), np.int64))
-        cells: list[Cells] = []
-        calendars: list[Calendar] = []
-        for family, (_, zones) in enumerate(self.families):
-            memory = state.calendars[family] if self.calendar else None
-            p = state.cells[family]
-            p, memory = self._tick(predict(p) if state.started else p, memory, item.noisy[zones], item.slot)
-            low, estimate.median[zones], high = quantiles(marginal(p), 0.01, 0.5, 0.99)
-            np.copyto(p, 0, where=p < _NEGLIGIBLE / p.shape[1])
-            cells.append(p)
-            calendars += [memory] if memory else []
-            estimate.half_width[zones] = np.maximum(high - estimate.median[zones], estimate.median[zones] - low)
-        return FilterState(True, tuple(cells), tuple(calendars)), [estimate]
+        zones = len(self.capacities)
+        estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
+        asked = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
+        expected = self._expected(state, item.slot, asked)
+        free, parts = self.grids.zeros(np.float64), list[tuple[Ints, Posterior]]()
+        for chunk in chunks(asked):
+            p = self._predicted(chunk, state, expected)
+            weights = observe(p, self._likelihood(chunk, item.noisy))
+            free[self.grids.places(chunk)] = weights[0]
+            low, median, high = quantiles(_sum_of_copies(weights), 0.01, 0.5, 0.99)
+            estimate.median[chunk.zones] = chunk.low + median
+            estimate.half_width[chunk.zones] = np.maximum(high - median, median - low)
+            parts.append((chunk.zones, self._kept(chunk, p)))
+        return FilterState(True, joined(parts), self._learnt(state, item.slot, expected, free)), [estimate]
 
-    def _tick(self, p: Cells, memory: Calendar | None, noisy: Ints, slot: Slot) -> tuple[Cells, Calendar | None]:
-        """Weigh a predicted P by calendar and noisy value, and let the calendar learn."""
-        if memory is None:
-            return observe(p, noisy, self.noise), None
-        expected, weight = filter_calendar.expect(memory, p.shape[1] - 1, slot, self.noise.steepest)
-        p = observe(lean(p, as_factors(weight)), noisy, self.noise)
-        free = ordered_sum(p[:, :, 0]).astype(np.float64)
-        free /= ordered_sum(free)
-        (median,) = quantiles(free, 0.5)
-        return p, filter_calendar.learn(memory, slot, expected, free, median.astype(np.float64))
+    def _expected(self, state: FilterState, slot: Slot, asked: Windows) -> _Expected | None:
+        """Return what the calendar says, of its copy's moving regimes; None where it is off."""
+        if not self.calendar:
+            return None
+        of_families, weight = list[Expectation](), self.grids.zeros(np.float32)
+        shape = (REGIMES - 1, len(self.capacities))
+        below, above = np.zeros(shape), np.zeros(shape)
+        for memory, (capacity, zones), h in zip(state.calendars, self.families, self.grids.parts(weight), strict=True):
+            expected, h[:] = filter_calendar.expect(memory, capacity, slot, self.noise.steepest)
+            of_families.append(expected)
+            below[:, zones] = filter_tails.below(h, asked.low[zones])
+            above[:, zones] = filter_tails.above(h, (asked.low + asked.width)[zones])
+        return _Expected(of_families, weight, (below, above))
+
+    def _predicted(self, chunk: Chunk, state: FilterState, expected: _Expected | None) -> Cells:
+        """Return P of a chunk before anything is seen: copies mix, regimes switch, counts move, one copy leans."""
+        if not state.started:
+            return self._ignorant(chunk)
+        columns = state.posterior.columns(chunk.zones, chunk.counts)
+        p = np.take(state.posterior.values, columns, axis=1, mode=TAKE).reshape(REGIMES, self._copies, *columns.shape)
+        mix(p)
+        p = switch(p)
+        norm, up, down = self.grids.kernels(chunk)
+        before = running_sum(p[1:, -1].swapaxes(0, 1))
+        p *= norm
+        p += LEAST_CELL * chunk.is_inside.astype(np.float32)
+        move(p, up, down)
+        if expected:
+            ends = p[1:, 1, 0], p[1:, 1][:, chunk.width - 1, np.arange(len(chunk.zones))]
+            beyond = sum(end * tail[:, chunk.zones] for end, tail in zip(ends, expected.beyond, strict=True))
+            weight = expected.weight[self.grids.places(chunk)]
+            lean(p[1:, 1], weight, before, np.asarray(beyond, np.float32))
+        return p
+
+    def _ignorant(self, chunk: Chunk) -> Cells:
+        each = stationary().astype(np.float32)[:, None, None, None] * chunk.is_inside
+        return np.repeat(each, self._copies, axis=1)
+
+    def _likelihood(self, chunk: Chunk, noisy: Ints) -> Cells:
+        return likelihood_at(self.noise, self.grids.capacities[chunk.zones], noisy[chunk.zones], chunk.counts)
+
+    def _kept(self, chunk: Chunk, p: Cells) -> Posterior:
+        """Return what is held of a chunk until the next tick."""
+        least = _NEGLIGIBLE / (self.grids.capacities[chunk.zones] + 1)
+        is_kept = p >= least.astype(np.float32)
+        p *= is_kept
+        return kept(chunk, p, np.logical_or.reduce(is_kept, axis=(0, 1)))
+
+    def _learnt(self, state: FilterState, slot: Slot, expected: _Expected | None, free: Floats) -> tuple[Calendar, ...]:
+        """Let the calendar learn from copy 0."""
+        if not expected:
+            return ()
+        learnt = []
+        for memory, what, weight in zip(state.calendars, expected.of_families, self.grids.parts(free), strict=True):
+            posterior = weight / ordered_sum(weight)
+            (median,) = quantiles(posterior, 0.5)
+            learnt.append(filter_calendar.learn(memory, slot, what, posterior, median.astype(np.float64)))
+        return tuple(learnt)
 
     def encode(self, state: FilterState) -> bytes:
-        """Return the stable byte form: a head, then the arrays family by family, their zeros left out."""
+        """Return the stable byte form: a head, where the posterior's windows are, its cells, and what was learnt."""
         head = _HEAD.pack(_MAGIC, len(self.capacities), self.calendar, state.started)
-        return b"".join((head, *map(pack, _arrays(state))))
+        held = state.posterior.of(np.arange(len(self.capacities)))
+        places = np.concatenate((held.low, held.width)).astype("<i4").tobytes()
+        return b"".join((head, places, pack(held.values), *map(pack, _learnt_arrays(state.calendars))))
 
     def decode(self, data: bytes) -> FilterState:
-        """Return the state of a byte form, this one's or the one before; DataError where it is not of this filter."""
-        read = _READERS.get(data[:4])
-        if not read or len(data) < _HEAD.size or _HEAD.unpack_from(data)[1:3] != (len(self.capacities), self.calendar):
+        """Return the state of a byte form; DataError where it is not one of this filter."""
+        zones = len(self.capacities)
+        begin = _HEAD.size + 8 * zones
+        if len(data) < begin or _HEAD.unpack_from(data)[:3] != (_MAGIC, zones, self.calendar):
             raise DataError("filter state: head does not fit the configuration")
-        place, arrays = _HEAD.size, []
-        for template in _arrays(self.initial()):
-            array, place = read(data, place, template.shape)
+        low, width = np.frombuffer(data[_HEAD.size : begin], "<i4").astype(np.int64).reshape(2, zones)
+        self.grids.refuse_windows(low, width)
+        values, place = unpack(data, begin, (REGIMES * self._copies, int(width.sum()) + 1))
+        arrays = []
+        for template in _learnt_arrays(self.initial().calendars):
+            array, place = unpack(data, place, template.shape)
             arrays.append(array)
         if place != len(data):
             raise DataError("filter state: length does not fit the configuration")
-        families = len(self.families)
-        memories = tuple(Calendar(*pair) for pair in zip(arrays[families::2], arrays[families + 1 :: 2], strict=True))
-        return FilterState(bool(_HEAD.unpack_from(data)[3]), tuple(arrays[:families]), memories)
+        memories = tuple(Calendar(*pair) for pair in zip(arrays[::2], arrays[1::2], strict=True))
+        return FilterState(bool(_HEAD.unpack_from(data)[3]), Posterior(low, width, np.arange(zones), values), memories)
 
 
-def _arrays(state: FilterState) -> Iterator[Cells]:
-    yield from state.cells
-    for memory in state.calendars:
+def _learnt_arrays(calendars: tuple[Calendar, ...]) -> Iterator[Cells]:
+    for memory in calendars:
         yield memory.history
         yield memory.sums
 
 
 _HEAD = struct.Struct("<4sI??")
-_MAGIC = b"RSF3"
-_READERS = {_MAGIC: unpack, b"RSF2": unpack_whole}
+_MAGIC = b"RSF4"
 
 
-def predict(p: Cells) -> Cells:
-    """Return P one tick later, before anything is seen of it: copies mix, regimes switch, counts move."""
-    if p.shape[2] == 2:
-        shared = p[:, :, :1] + p[:, :, 1:]
-        shared *= _CROSS
-        p = _STAY * p
-        p += shared
-    return _move(_switch(p))
-
-
-def _switch(p: Cells) -> Cells:
-    """Return Q(·, z, j) = P(·, z, j) A."""
-    even = ordered_sum(p)
-    even *= EVEN_SHARE
-    switched, share = np.empty_like(p), np.empty_like(even)
-    for total, origins in zip(switched, arrivals(), strict=True):
-        before = even
-        for origin, probability in origins:
-            before = np.add(before, np.multiply(p[origin], probability, out=share), out=total)
-    return switched
-
-
-def _move(q: Cells) -> Cells:
-    """Return F + B - X: X = v Q, F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1). Q is overwritten."""
-    kernel = kernels(q.shape[1] - 1)
-    q *= kernel.norm[:, :, None, None].astype(np.float32)
-    return spread(np.maximum(q, LEAST_CELL, out=q), kernel.factors, kernel.reach)
-
-
-def spread(x: Cells, factors: Cells, reach: Cells) -> Cells:
-    """Return what every count has when each hands on a share of what it has to the next, up and down.
-
-    Both recursions run together, the second over the grid turned round. The grid is cut into about √C
-    blocks: first every block runs for itself, then each takes over what the one before it ends with.
+def observe(p: Cells, seen: Cells) -> Cells:
+    """Weigh P by the likelihood of each count, and divide it by its total, in place.
 
     Args:
-        x: shape [16, C+1, copies, zones].
-        factors: the share that comes from the count before, in the form of ``Kernels.factors``.
-        reach: their products, likewise.
+        p: shape [16, copies, counts, zones].
+        seen: shape [counts, zones].
+
+    Returns:
+        The weight of each count by copy, shape [copies, counts, zones].
     """
-    cells = x.shape[1]
-    blocks = np.empty((*factors.shape[:3], 2, *x.shape[2:]), np.float32)
-    both = blocks.reshape(REGIMES, -1, 2, *x.shape[2:])
-    both[:, :cells, 0], both[:, :cells, 1], both[:, cells:] = x, x[:, ::-1], 0
-    step = np.empty_like(blocks[:, :, 0])
-    for i in range(1, blocks.shape[2]):
-        blocks[:, :, i] += np.multiply(factors[:, :, i], blocks[:, :, i - 1], out=step)
-    carried = np.empty_like(blocks[:, 0])
-    for b in range(1, blocks.shape[1]):
-        blocks[:, b] += np.multiply(reach[:, b], blocks[:, b - 1, -1:], out=carried)
-    after = both[:, :cells, 0] + both[:, cells - 1 :: -1, 1]
-    after -= x
-    return np.asarray(after)
+    p *= seen
+    weights = ordered_sum(p)
+    share = 1 / running_sum(_sum_of_copies(weights))
+    p *= share
+    weights *= share
+    return weights
 
 
-def lean(p: Cells, weight: Cells) -> Cells:
-    """Return P with copy 1's moving regimes (k >= 1) weighed by h(z), each keeping its mass."""
-    leaning = p.copy()
-    moving = leaning[1:, :, 1]
-    before = ordered_sum(moving.swapaxes(0, 1))
-    moving *= weight
-    mass = ordered_sum(moving.swapaxes(0, 1))
-    moving *= (before / np.where(mass > 0, mass, 1.0))[:, None]
-    return leaning
-
-
-def observe(p: Cells, noisy: Ints, noise: NoiseParameter) -> Cells:
-    """Return P weighed by the likelihood of the noisy values, and divided by its total."""
-    seen = p * likelihood(noise, p.shape[1] - 1, noisy)[:, None]
-    seen /= ordered_sum(marginal(seen))
-    return np.asarray(seen)
+def _sum_of_copies(weights: Cells) -> Cells:
+    return ordered_sum(weights)
 
 
 def marginal(p: Cells) -> Cells:
-    """Return the weight of each count, shape [C+1, zones]."""
+    """Return the weight of each count of P in the form of ``RegimeFilter.dense``, shape [C+1, zones]."""
     return ordered_sum(ordered_sum(p).swapaxes(0, 1))
 
 

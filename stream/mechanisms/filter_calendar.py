@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from stream.mechanisms.exact import Floats, exp, ln, ordered_sum
 from stream.mechanisms.filter_model import bin_edges
 
+Weights = NDArray[np.float32]
+
 ALL_DAYS = 2
 _NEIGHBOURS = ((-1, 0.25), (0, 0.5), (1, 0.25))
 _LEAST_MASS = 0.02
@@ -26,8 +28,8 @@ _LEAST_MASS = 0.02
 _LEAST_DAYS = 0.2
 _LEAST_SHARE = 1e-7
 """History below this is kept as 0: it could not be distinguished from the .05/(C+1) that every count is given."""
-_LOWEST = -39.0
-"""Weights below e**-39 are raised to it, so that products of 32 bits keep their digits."""
+_LEAST_WEIGHT = 1.15482242e-17
+"""Weights below it are raised to it, so that products of 32 bits keep their digits."""
 
 
 class Slot(NamedTuple):
@@ -65,7 +67,7 @@ def empty(capacity: int, zones: int) -> Calendar:
     return Calendar(np.zeros((3, 24, bins, zones), np.float32), np.zeros((4, 2, 48, zones), np.float32))
 
 
-def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> tuple[Expectation, Floats]:
+def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> tuple[Expectation, Weights]:
     """Return what is expected at ``slot``, and the weight h(z) of each count, shape [C+1, zones].
 
     The weight is 1 throughout for a zone without enough history.
@@ -75,10 +77,13 @@ def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> tup
     known = mass > _LEAST_MASS
     num, den = calendar.sums[:2, int(slot.weekend), slot.half_hour].astype(np.float64)
     level = np.where(den > 0, num / np.where(den > 0, den, 1.0), 0.0)
-    log_weight = _log_density(usual, mass, capacity)
     pull = np.where(den > _LEAST_DAYS, np.minimum(0.2 / _usual_error(calendar, slot, level), epsilon), 0.0)
-    log_weight -= pull * np.abs(np.arange(capacity + 1)[:, None] - level)
-    return Expectation(known, level), np.where(known, exp(np.maximum(log_weight, _LOWEST)), 1.0)
+    weight = _near(level, pull, capacity)
+    of_bins = exp(_log_density(usual, mass, capacity)).astype(np.float32)
+    weight *= np.repeat(of_bins, np.diff(bin_edges(capacity)), axis=0)
+    np.maximum(weight, _LEAST_WEIGHT, out=weight)
+    weight[:, ~known] = 1
+    return Expectation(known, level), weight
 
 
 def _usual(calendar: Calendar, slot: Slot) -> Floats:
@@ -92,10 +97,28 @@ def _usual(calendar: Calendar, slot: Slot) -> Floats:
 
 
 def _log_density(usual: Floats, mass: Floats, capacity: int) -> Floats:
-    """Return .2 (L(z) - max L), L the logarithm of the smoothed share of each count; [C+1, zones]."""
+    """Return .2 (L(z) - max L), L the logarithm of the smoothed share of a bin's counts; [bins, zones]."""
     widths = np.diff(bin_edges(capacity))
     log_share = ln((usual / widths[:, None] + 0.05 / (capacity + 1)) / (mass + 0.05))
-    return np.repeat(0.2 * (log_share - log_share.max(axis=0)), widths, axis=0)
+    return np.asarray(0.2 * (log_share - log_share.max(axis=0)))
+
+
+_STRIDE = 16
+_FARTHEST = 80.0
+
+
+def _near(level: Floats, pull: Floats, capacity: int) -> Weights:
+    """Return e**(-pull |z - level|) of each count, [C+1, zones].
+
+    Every sixteenth count z' has e**(-pull (z' - level)), and what a count has is that of the one before it times
+    e**(-pull (z - z')), or the inverse of the one after it times e**(-pull (z'' - z)): the less of both.
+    """
+    marks = np.arange(0, capacity + 1 + _STRIDE, _STRIDE)[:, None]
+    after = exp(np.clip(-pull * (marks - level), -_FARTHEST, _FARTHEST)).astype(np.float32)
+    steps = exp(-pull * np.arange(_STRIDE + 1)[:, None]).astype(np.float32)
+    above = after[:-1, None] * steps[:-1]
+    below = (1 / after[1:, None]) * steps[:0:-1]
+    return np.asarray(np.minimum(above, below, out=above).reshape(-1, len(level))[: capacity + 1])
 
 
 def _usual_error(calendar: Calendar, slot: Slot, level: Floats) -> Floats:

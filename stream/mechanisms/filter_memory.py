@@ -14,22 +14,28 @@ import numpy as np
 
 from stream.errors import DataError
 from stream.mechanisms import filter_calendar
+from stream.mechanisms.active import Posterior, trimmed
 from stream.mechanisms.filter import FilterState, RegimeFilter
 from stream.mechanisms.filter_calendar import Calendar
 from stream.mechanisms.filter_model import Cells
 
 _LEAST = 1e-4
-_HALF, _WHOLE = "<f2", "<f4"
+_HALF, _WHOLE, _PLACE = "<f2", "<f4", "<i4"
 
 
 def rounded(state: FilterState) -> FilterState:
     """Return a state as it is remembered."""
     calendars = tuple(Calendar(_half(each.history), each.sums) for each in state.calendars)
-    return FilterState(state.started, tuple(_rounded_cells(cells) for cells in state.cells), calendars)
+    return FilterState(state.started, _rounded(state.posterior) if state.started else state.posterior, calendars)
+
+
+def _rounded(held: Posterior) -> Posterior:
+    spans = (slice(start, start + width) for start, width in zip(held.start, held.width, strict=True))
+    return trimmed(held.low, [_rounded_cells(held.values[:, span]) for span in spans])
 
 
 def _rounded_cells(cells: Cells) -> Cells:
-    share = cells / cells.max(axis=(0, 1, 2))
+    share = cells / cells.max()
     return _half(np.where(share < _LEAST, np.float32(0), share))
 
 
@@ -39,36 +45,44 @@ def _half(values: Cells) -> Cells:
 
 def encode_rounded(state: FilterState) -> bytes:
     """Return the stable byte form of a rounded state."""
-    arrays = (array.astype(form).tobytes() for array, form in _arrays(state))
-    return b"".join((bytes((state.started,)), *arrays))
+    held = state.posterior
+    places = np.concatenate((held.low, held.width)).astype(_PLACE).tobytes()
+    learnt = (array.astype(form).tobytes() for array, form in _arrays(state.calendars))
+    return b"".join((bytes((state.started,)), places, held.values[:, :-1].astype(_HALF).tobytes(), *learnt))
 
 
-def _arrays(state: FilterState) -> Iterator[tuple[Cells, str]]:
-    for cells in state.cells:
-        yield cells, _HALF
-    for memory in state.calendars:
+def _arrays(calendars: tuple[Calendar, ...]) -> Iterator[tuple[Cells, str]]:
+    for memory in calendars:
         yield memory.history, _HALF
         yield memory.sums, _WHOLE
 
 
 def decode_rounded(filtered: RegimeFilter, data: bytes) -> FilterState:
     """Return the state of a byte form; DataError where it is not one of this filter."""
-    template = list(_arrays(filtered.initial()))
-    if len(data) != 1 + sum(array.size * np.dtype(form).itemsize for array, form in template):
+    zones, empty = len(filtered.capacities), filtered.initial()
+    template = list(_arrays(empty.calendars))
+    begin, rows = 1 + 8 * zones, len(empty.posterior.values)
+    if len(data) < begin:
         raise DataError("remembered filter state: length does not fit the configuration")
-    place, read = 1, list[Cells]()
+    low, width = np.frombuffer(data[1:begin], _PLACE).astype(np.int64).reshape(2, zones)
+    filtered.grids.refuse_windows(low, width)
+    size = rows * int(width.sum())
+    if len(data) != begin + 2 * size + sum(array.size * np.dtype(form).itemsize for array, form in template):
+        raise DataError("remembered filter state: length does not fit the configuration")
+    values = np.zeros((rows, int(width.sum()) + 1), np.float32)
+    values[:, :-1] = np.frombuffer(data, _HALF, size, begin).reshape(rows, -1)
+    place, read = begin + 2 * size, list[Cells]()
     for array, form in template:
         flat = np.frombuffer(data, dtype=form, count=array.size, offset=place)
         read.append(flat.reshape(array.shape).astype(np.float32))
         place += array.size * flat.itemsize
-    families = len(filtered.families)
-    calendars = tuple(Calendar(*pair) for pair in zip(read[families::2], read[families + 1 :: 2], strict=True))
-    return FilterState(bool(data[0]), tuple(read[:families]), calendars)
+    calendars = tuple(Calendar(*pair) for pair in zip(read[::2], read[1::2], strict=True))
+    return FilterState(bool(data[0]), Posterior(low, width, np.arange(zones), values), calendars)
 
 
 def remembered_size(filtered: RegimeFilter) -> int:
-    """Return the bytes that a rounded state takes, before they are compressed."""
-    size = 1
+    """Return the most bytes that a rounded state takes, before they are compressed."""
+    size = 1 + 8 * len(filtered.capacities)
     for capacity, zones in filtered.families:
         size += 2 * prod(filtered.shape(capacity, len(zones)))
         if filtered.calendar:

@@ -20,22 +20,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import isqrt
+from math import ceil, isqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream.mechanisms.exact import Floats, exp, half_of_three_quarter_power
+from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter
 
 Cells = NDArray[np.float32]
 
 REGIMES = 16
-LEAST_CELL = 1e-20
-LEAST_FACTOR = 1e-17
-"""In 32 bits, where numbers end at 1e-38: cells are raised to the one before they move, factors below the other
-are 0. So no product loses digits (or takes the many times longer that a processor needs for such numbers)."""
+LEAST_CELL = 1e-26
+LEAST_FACTOR = 1e-11
+LEAST_SEEN = 1e-14
+"""In 32 bits, where numbers end at 1e-38: cells are raised by the first before they move; factors of movement below the
+second, and of likelihood below the third, are 0. So hardly a product loses digits (or takes the many times longer that
+a processor needs for such numbers), and what is dropped is far below what a posterior is held to (``filter``)."""
 _UP = ".038 .033 .033 .153 .025 .580 .910 .941 1.753 4.521 2.944 1.355 5.024 10.333 .141 16.168"
 _DOWN = ".029 .117 .280 .222 .641 .598 .970 2.281 1.671 .214 3.055 6.063 3.998 .784 20.074 13.533"
 UP_SCALES = np.array([float(s) for s in _UP.split()])
@@ -134,33 +137,33 @@ class Kernels:
     """d_k(z), likewise."""
     norm: Floats
     """v_k(z), likewise."""
-    factors: Cells
-    """u along the grid, d against it, in blocks: shape [16, blocks, length, 2, 1, 1], 0 beyond the grid."""
-    reach: Cells
-    """Products of the factors from the start of each block on."""
+
+
+def widening(capacity: int) -> Floats:
+    """Return g(z) of every count of the grid 0 … capacity."""
+    return np.asarray(np.sqrt(np.maximum(np.arange(capacity + 1), 4) / 20))
 
 
 @lru_cache(maxsize=256)
 def kernels(capacity: int) -> Kernels:
     """Return the kernels of the grid 0 … capacity."""
-    spread = np.sqrt(np.maximum(np.arange(capacity + 1), 4) / 20)
+    spread = widening(capacity)
     up, down = exp(-1 / np.multiply.outer(UP_SCALES, spread)), exp(-1 / np.multiply.outer(DOWN_SCALES, spread))
     reach_up, reach_down = np.zeros_like(up), np.zeros_like(down)
     for z in range(capacity):
         low, high = z + 1, capacity - 1 - z
         reach_down[:, low] = down[:, low - 1] * (1 + reach_down[:, low - 1])
         reach_up[:, high] = up[:, high + 1] * (1 + reach_up[:, high + 1])
-    factors = _blocks(up, down)
-    reach = np.multiply.accumulate(factors, axis=2)
-    return Kernels(up, down, 1 / (1 + reach_up + reach_down), as_factors(factors), as_factors(reach))
+    return Kernels(up, down, 1 / (1 + reach_up + reach_down))
 
 
 class BackKernels(NamedTuple):
     """How weights of counts are handed back to where the counts may have come from, for one capacity."""
 
     factors: Cells
-    """In the form of ``Kernels.factors``: d(z-1) along the grid, u(z+1) against it."""
+    """d(z-1) along the grid, u(z+1) against it, in blocks: shape [16, blocks, length, 2, 1, 1], 0 beyond the grid."""
     reach: Cells
+    """Products of the factors from the start of each block on."""
 
 
 @lru_cache(maxsize=256)
@@ -183,7 +186,7 @@ def _blocks(up: Floats, down: Floats) -> Floats:
 
 
 def as_factors(values: Floats) -> Cells:
-    """Return values in 32 bits, those below 1e-17 as 0."""
+    """Return values in 32 bits, those below 1e-11 as 0."""
     return np.where(values < LEAST_FACTOR, 0.0, values).astype(np.float32)
 
 
@@ -196,27 +199,59 @@ def bin_edges(capacity: int) -> NDArray[np.int64]:
     return np.array([*edges, capacity + 1])
 
 
-def likelihood(noise: NoiseParameter, capacity: int, noisy: NDArray[np.int64]) -> Cells:
+def likelihood(noise: NoiseParameter, capacity: int, noisy: Ints) -> Cells:
     """Return how likely each count makes each noisy value, the likeliest count of the grid 1; shape [C+1, zones]."""
-    counts = np.arange(capacity + 1)[:, None]
+    return likelihood_at(noise, np.broadcast_to(capacity, noisy.shape), noisy, np.arange(capacity + 1)[:, None])
+
+
+def likelihood_at(noise: NoiseParameter, capacities: Ints, noisy: Ints, counts: Ints) -> Cells:
+    """Return the same of some counts of zones with grids of their own.
+
+    Args:
+        noise: what was added.
+        capacities: the last count of each zone's grid, shape [zones].
+        noisy: likewise.
+        counts: shape [..., zones], or one that fits it; the value of a count beyond the grid means nothing.
+    """
     if noise.kind == "laplace":
-        return np.asarray(_laplace_factors(noise.exact, capacity)[np.abs(np.clip(noisy, 0, capacity) - counts)])
-    return _gaussian_factors(noise.exact, np.clip(noisy, -_FARTHEST, _FARTHEST), counts)
+        factors = _laplace_factors(noise.exact, int(capacities.max()))
+        return np.asarray(factors[np.minimum(np.abs(np.clip(noisy, 0, capacities) - counts), len(factors) - 1)])
+    return _gaussian_factors(noise.exact, np.clip(noisy, -_FARTHEST, _FARTHEST), capacities, counts)
 
 
 @lru_cache(maxsize=512)
 def _laplace_factors(epsilon: Fraction, capacity: int) -> Cells:
     """Return e**(-ε n) for n = 0 … capacity: a value beyond the grid weighs like the grid's end next to it."""
-    return as_factors(exp(-float(epsilon) * np.arange(capacity + 1, dtype=np.float64)))
+    return _seen(exp(-float(epsilon) * np.arange(capacity + 1, dtype=np.float64)))
 
 
 _FARTHEST = 1 << 30
 """Noisy values are brought this near, so that their squares stay integers of 64 bits."""
 
 
-def _gaussian_factors(variance: Fraction, noisy: NDArray[np.int64], counts: NDArray[np.int64]) -> Cells:
+def _gaussian_factors(variance: Fraction, noisy: Ints, capacities: Ints, counts: Ints) -> Cells:
     """Return e**(-((y-z)² - d²)/(2σ²)), d the distance from y to the grid 0 … C; y beyond it still says how far."""
-    beyond = noisy - np.clip(noisy, 0, len(counts) - 1)
+    beyond = noisy - np.clip(noisy, 0, capacities)
     squares = (noisy - counts) ** 2 - beyond**2
     exponents: Floats = squares.astype(np.float64) * -float(1 / (2 * variance))
-    return as_factors(exp(exponents))
+    return _seen(exp(exponents))
+
+
+_OUT_OF_SIGHT = 32
+"""Counts that a noisy value makes less likely than its own by more than e to this are not looked at."""
+
+
+def _seen(values: Floats) -> Cells:
+    return np.where(values < LEAST_SEEN, 0.0, values).astype(np.float32)
+
+
+def sight(noise: NoiseParameter, capacities: Ints, noisy: Ints) -> tuple[Ints, Ints]:
+    """Return, of each zone, the first count that a noisy value leaves in sight, and the one after the last."""
+    value = np.clip(noisy, -_FARTHEST, _FARTHEST)
+    if noise.kind == "laplace":
+        value = np.clip(noisy, 0, capacities)
+        far = np.full_like(value, min(ceil(_OUT_OF_SIGHT / noise.exact), _FARTHEST))
+    else:
+        beyond = (value - np.clip(value, 0, capacities)).astype(np.float64)
+        far = np.sqrt(beyond * beyond + float(2 * _OUT_OF_SIGHT * noise.exact)).astype(np.int64) + 1
+    return np.maximum(value - far, 0), np.minimum(value + far, capacities) + 1

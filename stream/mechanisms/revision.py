@@ -24,10 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stream.mechanisms.active import joined
 from stream.mechanisms.exact import Floats, ordered_sum
-from stream.mechanisms.filter import Estimate, FilterItem, FilterState, RegimeFilter, quantiles, spread
+from stream.mechanisms.filter import Estimate, FilterItem, FilterState, RegimeFilter, quantiles
 from stream.mechanisms.filter_calendar import Calendar
 from stream.mechanisms.filter_model import EVEN_SHARE, LEAST_CELL, Cells, back_kernels, departures, kernels, likelihood
+from stream.mechanisms.filter_steps import spread
 from stream.mechanisms.noise import Ints
 
 ROOM = 64 << 20
@@ -52,7 +54,7 @@ def smooth(
     """
     shape = (final, len(filtered.capacities))
     median, half_width = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    families: list[list[FilterState]] = []
+    families: list[list[tuple[Ints, FilterState]]] = []
     for capacity, zones in filtered.families:
         families.append([])
         for part in _parts(zones, _ticks_size(capacity, len(items)), room):
@@ -60,7 +62,7 @@ def smooth(
             few = RegimeFilter((capacity,) * (part.stop - part.start), filtered.noise, filtered.calendar)
             own = [FilterItem(item.noisy[zones[part]], item.slot) for item in items]
             after, marginals = smoothed_marginals(few, held, own, final)
-            families[-1].append(after)
+            families[-1].append((zones[part], after))
             for tick, weights in enumerate(marginals):
                 low, middle, high = quantiles(weights, 0.01, 0.5, 0.99)
                 median[tick, zones[part]] = middle
@@ -85,21 +87,22 @@ def _take(filtered: RegimeFilter, state: FilterState, family: int, part: slice) 
     if filtered.calendar:
         held = state.calendars[family]
         calendars = (Calendar(held.history[..., part], held.sums[..., part]),)
-    return FilterState(state.started, (state.cells[family][..., part],), calendars)
+    zones = filtered.families[family][1][part]
+    return FilterState(state.started, state.posterior.of(zones), calendars)
 
 
-def _joined(families: Sequence[Sequence[FilterState]]) -> FilterState:
+def _joined(families: Sequence[Sequence[tuple[Ints, FilterState]]]) -> FilterState:
     """Return the state of all zones from those of a few, capacity by capacity."""
-    cells = tuple(np.concatenate([part.cells[0] for part in parts], axis=-1) for parts in families)
+    posterior = joined([(zones, part.posterior) for parts in families for zones, part in parts])
     calendars = tuple(
         Calendar(
-            np.concatenate([part.calendars[0].history for part in parts], axis=-1),
-            np.concatenate([part.calendars[0].sums for part in parts], axis=-1),
+            np.concatenate([part.calendars[0].history for _, part in parts], axis=-1),
+            np.concatenate([part.calendars[0].sums for _, part in parts], axis=-1),
         )
         for parts in families
-        if parts[0].calendars
+        if parts[0][1].calendars
     )
-    return FilterState(True, cells, calendars)
+    return FilterState(True, posterior, calendars)
 
 
 class _Ahead(NamedTuple):
@@ -140,7 +143,8 @@ def _forward(filtered: RegimeFilter, state: FilterState, items: Sequence[FilterI
     ticks, after = [], state
     for number, item in enumerate(items, start=1):
         state, _ = filtered.step(state, item)
-        ticks.append(ordered_sum(state.cells[0].swapaxes(0, 2).swapaxes(1, 2)))
+        (cells,) = filtered.dense(state)
+        ticks.append(ordered_sum(cells.swapaxes(0, 2).swapaxes(1, 2)))
         after = state if number == final else after
     return _Ahead(ticks, after)
 

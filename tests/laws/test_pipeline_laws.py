@@ -269,7 +269,7 @@ def golden() -> list[Seen]:
     ]
 
 
-PINNED_STATE = "8872c86579f140eac95058764e4a8262fd3edb48d4ac14103c1f3e28fe2e17d4"
+PINNED_STATE = "61c351ca97e924edc6ab76c0df168a08b00a42c84e9642163996a2f8d4a85f7d"
 PINNED = {
     "grouped": ({"a": 0, "b": 3, "c": 38, "d": 13}, "72d750179b360580ef79afb784e38ed85d5dedd40a2b1766ea330b0ff4f68879"),
     "plain": ({"a": 2, "b": 9, "c": 13, "d": -2}, "9bfb207ea3c86c9c8acb37fbb1995e16976a8ee55941554643d76929a1a08069"),

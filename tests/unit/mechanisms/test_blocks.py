@@ -62,7 +62,8 @@ def test_a_block_that_was_revised_leaves_the_state_at_the_next_ones_start() -> N
     run = list(held_after(stage, 24))
     (_, then), (held, _) = run[11], run[23]
     assert [window.end for window in held.windows] == [NOON + n * 5 * MINUTE for n in range(13, 25)]
-    for family, (start, live) in enumerate(zip(held.start[0].cells, then.cells, strict=True)):
+    (each,) = stage.mechanism.filters
+    for family, (start, live) in enumerate(zip(each.dense(held.start[0]), each.dense(then), strict=True)):
         shares = [cells.sum(axis=(0, 2)) / cells.sum(axis=(0, 1, 2)) for cells in (start, live)]
         assert np.abs(shares[0] - shares[1]).max() < 5e-3, family
 
@@ -82,7 +83,8 @@ def _plain(window: Any) -> tuple[Any, ...]:
 
 
 def _arrays(state: FilterState) -> Iterator[Any]:
-    yield from state.cells
+    held = state.posterior
+    yield from (held.low, held.width, held.values)
     for memory in state.calendars:
         yield from (memory.history, memory.sums)
 

@@ -39,19 +39,21 @@ def test_a_rounded_state_is_what_its_bytes_say(calendar: bool, ticks: int) -> No
 def test_a_rounded_state_says_nearly_the_same_of_counts_and_regimes() -> None:
     stage = RegimeFilter((40,), laplace_noise(F(1, 4)))
     state = lived(stage)
-    for part in (marginal(state.cells[0]), state.cells[0].sum(axis=(1, 2))):
+    for part in (marginal(stage.dense(state)[0]), stage.dense(state)[0].sum(axis=(1, 2))):
         assert part.sum() == pytest.approx(1, abs=1e-3)
-    whole, half = (marginal(each.cells[0])[:, 0].astype(float) for each in (state, rounded(state)))
+    whole, half = (marginal(stage.dense(each)[0])[:, 0].astype(float) for each in (state, rounded(state)))
     assert np.abs(whole / whole.sum() - half / half.sum()).max() < 2e-3
     assert np.abs(state.calendars[0].history - rounded(state).calendars[0].history).max() < 1e-3
     assert (state.calendars[0].sums == rounded(state).calendars[0].sums).all()
 
 
-def test_it_takes_two_bytes_a_cell_and_the_size_that_is_foretold() -> None:
+def test_it_takes_two_bytes_a_cell_that_is_held_and_no_more_than_is_foretold() -> None:
     core = RegimeFilter((63,) * 10, laplace_noise(F(1)), calendar=False)
-    assert len(encode_rounded(rounded(core.initial()))) == remembered_size(core) == 1 + 10 * 64 * 16 * 2
-    stage = RegimeFilter((12, 63, 12), laplace_noise(F(1)))
-    assert len(encode_rounded(rounded(lived(stage, 3)))) == remembered_size(stage)
+    assert remembered_size(core) == 1 + 10 * 8 + 10 * 64 * 16 * 2
+    state = rounded(lived(core, 3))
+    assert len(encode_rounded(state)) == 1 + 10 * 8 + int(state.posterior.width.sum()) * 16 * 2
+    stage = RegimeFilter((12, 63, 12), laplace_noise(F("0.01")))
+    assert len(encode_rounded(rounded(lived(stage, 1)))) == remembered_size(stage), "where every count is left"
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda _: b""])

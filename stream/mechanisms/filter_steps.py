@@ -1,0 +1,104 @@
+"""The steps of a tick of the filter, each on cells side by side: shape [16, copies, counts, zones].
+
+By regime first, since regimes are what is mixed most. Counts are those of windows: what a step hands on beyond the
+end of a window is 0, or reckoned apart (``filter_tails``). Sums over counts are running ones, so that zeros behind a
+window change nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stream.mechanisms.exact import Real, ordered_sum
+from stream.mechanisms.filter_model import EVEN_SHARE, Cells, arrivals
+
+CROSS = 0.001
+_LANES = 16
+
+
+def running_sum(values: NDArray[Real]) -> NDArray[Real]:
+    """Return the sum over the first axis: every sixteenth, then these; zeros at its end change nothing."""
+    total = np.zeros((_LANES, *values.shape[1:]), values.dtype)
+    for begin in range(0, len(values), _LANES):
+        part = values[begin : begin + _LANES]
+        total[: len(part)] += part
+    return ordered_sum(total)
+
+
+def mix(p: Cells) -> None:
+    """Let copies become each other, in place: P_j ← .998 P_j + .001 (P_0 + P_1)."""
+    if p.shape[1] == 2:
+        crossing = p[:, 0] - p[:, 1]
+        crossing *= CROSS
+        p[:, 0] -= crossing
+        p[:, 1] += crossing
+
+
+def switch(p: Cells) -> Cells:
+    """Return Q(·, z, j) = P(·, z, j) A."""
+    even = ordered_sum(p)
+    even *= EVEN_SHARE
+    switched, share = np.empty_like(p), np.empty_like(even)
+    for total, origins in zip(switched, arrivals(), strict=True):
+        before = even
+        for origin, probability in origins:
+            before = np.add(before, np.multiply(p[origin], probability, out=share), out=total)
+    return switched
+
+
+def move(x: Cells, up: Cells, down: Cells) -> None:
+    """Let counts move, in place: F + B - X with F(z) = X(z) + u(z) F(z-1), B(z) = X(z) + d(z) B(z+1).
+
+    Args:
+        x: v Q.
+        up: u(z) of each count, shape [16, 1, counts, zones].
+        down: d(z), likewise.
+    """
+    below, row = np.zeros_like(x), np.empty_like(x[:, :, 0])
+    for w in range(x.shape[2] - 2, -1, -1):
+        np.add(x[:, :, w + 1], below[:, :, w + 1], out=row)
+        np.multiply(row, down[:, :, w], out=below[:, :, w])
+    for w in range(1, x.shape[2]):
+        x[:, :, w] += np.multiply(x[:, :, w - 1], up[:, :, w], out=row)
+    x += below
+
+
+def lean(moving: Cells, weight: Cells, before: Cells, beyond: Cells) -> None:
+    """Weigh copy 1's moving regimes (k >= 1) by h(z), each keeping its mass, in place.
+
+    Args:
+        moving: shape [15, counts, zones].
+        weight: h of each count, shape [counts, zones].
+        before: the mass that each regime has over all counts, shape [15, zones].
+        beyond: what of it lies beyond the window, weighed by h, likewise.
+    """
+    moving *= weight
+    mass = running_sum(moving.swapaxes(0, 1)) + beyond
+    moving *= (before / np.where(mass > 0, mass, 1))[:, None]
+
+
+def spread(x: Cells, factors: Cells, reach: Cells) -> Cells:
+    """Return what every count has when each hands on a share of what it has to the next, up and down.
+
+    Both recursions run together, the second over the grid turned round. The grid is cut into about √C
+    blocks: first every block runs for itself, then each takes over what the one before it ends with.
+
+    Args:
+        x: shape [16, C+1, copies, zones].
+        factors: the share that comes from the count before, in the form of ``BackKernels.factors``.
+        reach: their products, likewise.
+    """
+    cells = x.shape[1]
+    blocks = np.empty((*factors.shape[:3], 2, *x.shape[2:]), np.float32)
+    both = blocks.reshape(len(x), -1, 2, *x.shape[2:])
+    both[:, :cells, 0], both[:, :cells, 1], both[:, cells:] = x, x[:, ::-1], 0
+    step = np.empty_like(blocks[:, :, 0])
+    for i in range(1, blocks.shape[2]):
+        blocks[:, :, i] += np.multiply(factors[:, :, i], blocks[:, :, i - 1], out=step)
+    carried = np.empty_like(blocks[:, 0])
+    for b in range(1, blocks.shape[1]):
+        blocks[:, b] += np.multiply(reach[:, b], blocks[:, b - 1, -1:], out=carried)
+    after = both[:, :cells, 0] + both[:, cells - 1 :: -1, 1]
+    after -= x
+    return np.asarray(after)
