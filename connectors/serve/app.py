@@ -38,6 +38,8 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, questions.OfDays),
     Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, questions.OfStream, media=("text/event-stream",)),
     Operation("GET", f"{PREFIX}/account", reading_books.account, models.AccountPart),
+    Operation("GET", f"{PREFIX}/account/coalition", reading_books.account_coalition, models.Coalition,
+              questions.OfCoalition),
     Operation("GET", f"{PREFIX}/account/attributes", reading_books.account_attributes, models.Attributes,
               questions.OfSiteDay),
     Operation("GET", f"{PREFIX}/operator", reading_books.operator, models.OperatorPart),

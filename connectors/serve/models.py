@@ -203,6 +203,12 @@ class AccountPart(Figures):
     promise: dict[str, list[str]]
 
 
+class Coalition(Figures):
+    """What each privacy unit has cost some audiences together, by site."""
+
+    audiences: list[str]
+
+
 class Attributes(BaseModel):
     """By ``day/zone/attribute``, what a day's attributes have given away."""
 

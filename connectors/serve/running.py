@@ -7,13 +7,15 @@ import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX
+from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
 from connectors.serve import feed, topics
 from connectors.serve.access import Access
 from connectors.serve.app import application
+from connectors.serve.coalitions import coalition_units
 from connectors.serve.contract import ReleasedHistory
 from connectors.serve.described import Plans
 from connectors.serve.guard import Names
@@ -155,6 +157,7 @@ def made(wanted: Wanted, clock: Callable[[], Micros], names: Names) -> Iterator[
 def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
     """Return what keeps the service up with its sources; each ends by an error only."""
     intake, store = feed.Intake(service), wanted.store
+    service.coalition = None if store is None or not wanted.account else partial(together, wanted.policy, store)
     if store is None:
         kafka = wanted.kafka or ""
         account = [topics.follow_account(kafka, service.account)] if wanted.account else []
@@ -167,6 +170,11 @@ def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
         service.playback = feed.played(store, wanted.audiences, wanted.play)
         return [feed.follow_play(service.playback, intake), *books]
     return [*(feed.follow_outbox(store, audience, intake) for audience in wanted.audiences), *books]
+
+
+def together(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+    """Return what some audiences have been told together, by their outboxes."""
+    return coalition_units(policy, {name: (v for _, v in read_outbox(store, name, 0)) for name in audiences}, audiences)
 
 
 async def serve(wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -44,6 +44,10 @@ class Service:
     clock: Callable[[], Micros]
     plans: Plans = field(default_factory=dict)
     account: AccountBook = field(default_factory=AccountBook)
+    coalition: Callable[[frozenset[str]], dict[str, dict[str, Any]]] | None = None
+    """Adds up what audiences have been told together; None where that takes more than outboxes."""
+    adding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it does: one at a time."""
     operator: OperatorBook = field(default_factory=OperatorBook)
     playback: Playback | None = None
     laboratory: bool = False

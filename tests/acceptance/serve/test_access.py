@@ -122,6 +122,18 @@ def test_the_account_is_that_of_the_store(folder: Path) -> None:
     assert set(told["promise"]) == {"facilities", "public"}
 
 
+@pytest.mark.parametrize("names", ["facilities", "public", "facilities,public"])
+def test_a_coalitions_account_is_that_of_the_ledger(folder: Path, names: str) -> None:
+    shown = run("account", "--store", folder / "store", "--coalition", names, "--json").answer["sites"]
+    with served(wanted(folder, account=True)) as running, running.browser() as client:
+        told = client.get("/api/v1/account/coalition", params={"audiences": names}).json()
+        for site, account in shown.items():
+            units = account["last"]["audiences"]["+".join(names.split(","))]
+            assert told["sites"].get(site) == (None if units["device_total"] == "0" else units)
+        assert client.get("/api/v1/account/coalition", params={"audiences": "nobody"}).status_code == 422
+        assert {"east"} <= set(told["sites"])
+
+
 def newest(client: httpx.Client, site: str) -> str:
     return str(client.get("/api/v1/account").json()["sites"][site]["window_end"])
 
