@@ -18,6 +18,9 @@ from connectors.files.shortfall import MANY
 from connectors.files.stretches import LEAP
 from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
+from connectors.serve.access import SESSION
+from connectors.serve.guard import AT_ONCE, Rates
+from connectors.serve.streams import MOST_OF_ONE, MOST_STREAMS, PATIENCE
 from connectors.snmp.ingest import GRID, OUTAGE
 from connectors.snmp.receiver import Room
 from connectors.subscribing.topics import LOOK_BACK
@@ -82,6 +85,11 @@ MADE = [
     ("docs/decisions/1-sites-as-unit.md", f"simulated building of {DAY_SHOWN.zones} access points"),
     ("docs/decisions/2-snapshot-as-position.md", f"one record ({MAX_RECORD >> 20} MiB)"),
     ("docs/decisions/3-one-noise-chain.md", f"max {SHARED} ε + Σ {OWN} ε"),
+    ("docs/operations.md", f"cookie for at most {SESSION // HOUR} hours"),
+    ("docs/operations.md", f"It answers {AT_ONCE} requests at a time and holds {MOST_STREAMS} event streams"),
+    ("docs/operations.md", f"streams, {MOST_OF_ONE} of one reader"),
+    ("docs/operations.md", f"may send {Rates().burst:.0f} requests at once and {Rates().each_second:.0f} a second"),
+    ("docs/operations.md", f"takes nothing for {PATIENCE:.0f} s is cut off"),
     ("docs/operations.md", f"restricted topics | {kept(OBSERVATIONS, HOUR)} hours"),
     ("docs/operations.md", f"snapshots | the last of each partition, for {WORDS[kept(SNAPSHOT, DAY)]} days"),
     ("docs/operations.md", f"quarantine | {WORDS[kept(QUARANTINE, DAY)]} days"),
@@ -124,6 +132,7 @@ LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
 REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
 PORT = "tests/docs/test_compose.py::test_only_ingest_publishes_a_port_and_it_is_the_trap_port"
+RATED = "tests/acceptance/serve/test_guard.py::test_more_than_a_rate_is_refused_with_when_to_come_again"
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
 UPGRADE = "tests/integration/test_kafka_upgrade.py::"
 PARTS = "tests/unit/test_hanging.py::test_every_wait_is_a_part_of_the_one_session_timeout"
@@ -153,6 +162,7 @@ TESTED = [
     ("docs/operations.md", "0 done, also when told to stop;", STOPPED),
     ("docs/operations.md", "2 wrong usage, policy or key, or state made under another;", OTHERS),
     ("docs/operations.md", "3 bad data, the rest was processed; 1 anything else", BAD_ROWS),
+    ("docs/operations.md", "says 429 or 503 and when to come again", RATED),
     ("docs/operations.md", "UDP port 162 of the host", PORT),
     ("docs/operations.md", "9 s unless it is set, and some 3 s where it led the controllers too", HANGS),
     ("docs/operations.md", "finds out in half of that", PARTS),

@@ -189,8 +189,8 @@ class Served:
 
 
 @contextmanager
-def served(asked: Wanted, clock: Any = wall_clock) -> Iterator[Served]:
-    """Serve until the end of the block."""
+def served(asked: Wanted, clock: Any = wall_clock, *, reached: bool = True) -> Iterator[Served]:
+    """Serve until the end of the block; from when on it answers, where it is ``reached`` by plain HTTP."""
     made, ready = Served(), threading.Event()
     stopping: list[Any] = []
 
@@ -215,8 +215,9 @@ def served(asked: Wanted, clock: Any = wall_clock) -> Iterator[Served]:
     thread.start()
     try:
         assert ready.wait(PATIENCE)
-        if made.said:
-            eventually(lambda: httpx.get(f"{made.address}/healthz").status_code == 200)
+        if made.said and reached:
+            names = {"host": asked.names[0]} if asked.behind_proxy else {}
+            eventually(lambda: httpx.get(f"{made.address}/healthz", headers=names).status_code == 200)
         yield made
     finally:
         if stopping and thread.is_alive():
