@@ -24,9 +24,10 @@ from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBa
 from stream.schemas import parse_time
 from stream.sensing.pseudonyms import Pseudonyms, names_by_site
 from tests.core_ground import SITE, SOURCES, Seen, access_point, building, laboratory, mac, people, write_csv
+from tests.day_ground import day_site
 
 KEY = bytes(range(32))
-DAILY = 'day_starts = "04:00"\ncontribution = "8h"'
+DAILY = day_site()
 POLICY = building(site=DAILY)
 DAYS = PrivacyDays("04:00", "America/Los_Angeles")
 TURN = parse_time("2026-03-03T04:00:00-08:00")

@@ -19,6 +19,7 @@ from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
 from stream.release.noise_laws import check_noise
 from stream.release.stage import Releases
 from stream.schemas import AUDIT
+from tests.day_ground import day_site
 
 F = Fraction
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
@@ -34,7 +35,7 @@ epsilon = { fine = "4", coarse = "2" }
 BY_DAY = 'unit = "device_day"\nnoise = "gaussian"\n'
 
 
-def policy(release: str, site: str = 'day_starts = "04:00"\ncontribution = "8h"\n', capacity: int = 5) -> Policy:
+def policy(release: str, site: str = day_site(), capacity: int = 5) -> Policy:
     zones = "".join(
         f'[[site.dbh.zones]]\nid = "{zone}"\nfloor = "{zone[0]}"\ncapacity = {capacity}\n'
         f'access_points = ["02:00:00:00:00:{place:02x}"]\n'
@@ -89,7 +90,7 @@ def test_bounded_counts_are_what_a_day_release_adds_noise_to() -> None:
     chosen = policy(
         'mechanism = "laplace"\nunit = "device_day"\nlevels = ["floor", "building"]\n'
         'shares = { floor = "0.5", building = "0.5" }\nepsilon = { fine = "100" }\n',
-        'day_starts = "04:00"\ncontribution = "5min"\n',
+        day_site("5min"),
     )
     assert [record["levels"] for record in records(chosen, 3)] == [{"floor": {"1": 11, "2": 5}, "building": 16}] * 3
 
@@ -107,8 +108,8 @@ def test_noise_of_levels_is_not_that_of_zones_and_changes_with_the_day_and_the_b
     noises = [
         [record["levels"]["building"] for record in records(policy(building + 'epsilon = { fine = "2" }\n', site))]
         for site in (
-            'day_starts = "04:00"\ncontribution = "8h"\n',
-            'day_starts = "04:00"\ncontribution = "485min"\n',
+            day_site(),
+            day_site("485min"),
         )
     ]
     assert noises[0] != noises[1]

@@ -20,6 +20,7 @@ from stream.policy.privacy_day import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, OccupancyWindow, Published
 from stream.release.stage import Releases
 from stream.schemas import AUDIT, parse_time
+from tests.day_ground import day_site
 
 F = Fraction
 KEYS = LaboratoryKeys(b"n" * 32, "ledger", b"a" * 32)
@@ -125,7 +126,7 @@ def test_a_day_release_tells_them_too() -> None:
     release = (
         'mechanism = "filter"\nunit = "device_day"\nnoise = "gaussian"\nepsilon = { fine = "4" }\ndelta = "0.000001"\n'
     )
-    site = 'day_starts = "04:00"\ncontribution = "8h"\n'
+    site = day_site()
     values = bodies(release.replace('"filter"', '"plain"'), site=site)
     assert [body["noisy"] for body in bodies(release, site=site)] == [body["values"] for body in values]
 

@@ -15,8 +15,9 @@ from stream.runners.partition import Partition
 from stream.schemas import QUARANTINE, encode_message
 from stream.sensing.contribution import Tally
 from tests.core_ground import SITE, building, days_of, laboratory, messages, people
+from tests.day_ground import day_site
 
-DAILY = 'day_starts = "04:00"\ncontribution = "1h"\nresidents = "ignore"'
+DAILY = day_site("1h", residents="ignore")
 PLAIN = """
 [[release]]
 name = "plain"

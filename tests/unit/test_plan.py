@@ -34,6 +34,7 @@ from stream.release.stage import Releases
 from stream.schemas import rfc3339
 from stream.simulator.events import DAY_SHOWN, simulate
 from tests.core_ground import ATTRIBUTES, COUNTS, SITE, ZONES, bodies, building, laboratory, policy_text
+from tests.day_ground import day_site
 
 
 def count_release(mechanism: str = "laplace", epsilon: str = "1", more: str = "", name: str = "r") -> Any:
@@ -343,7 +344,7 @@ def test_epsilons_of_a_day_stand_beside_those_of_a_window(example: str) -> None:
 
 # --- days ---------------------------------------------------------------------------------------------
 
-DAYS = 'day_starts = "04:00"\ncontribution = "2h"\nresidents = "ignore"\n'
+DAYS = day_site("2h", residents="ignore")
 BY_DAY = count_release(more='noise = "gaussian"\nunit = "device_day"\nlevels = ["zone", "building"]')
 
 

@@ -14,8 +14,9 @@ from stream.policy.privacy_day import PrivacyDays
 from stream.records import DAY, HOUR, MINUTE, PrivacyDay
 from stream.schemas import parse_time, rfc3339
 from tests.core_ground import policy_text
+from tests.day_ground import day_site
 
-DAILY = 'day_starts = "04:00"\ncontribution = "8h"\nresidents = "ignore"'
+DAILY = day_site(residents="ignore")
 
 
 def number(day: str) -> int:

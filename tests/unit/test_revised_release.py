@@ -27,6 +27,7 @@ from stream.release.issuer import Issuer
 from stream.release.revision_plan import RevisionPlan, check_revisions
 from stream.release.stage import Releases
 from stream.schemas import AUDIT, parse_time
+from tests.day_ground import day_site
 
 F = Fraction
 KEYS = LaboratoryKeys(b"r" * 32, "ledger", b"a" * 32)
@@ -89,7 +90,7 @@ def test_an_hour_is_revised_an_hour_after_it() -> None:
 
 @pytest.mark.parametrize(
     ("site", "starts"),
-    [("", 24), ('timezone = "Europe/Berlin"', 22), ('day_starts = "04:00"\ncontribution = "8h"', 28)],
+    [("", 24), ('timezone = "Europe/Berlin"', 22), (day_site(), 28)],
     ids=["utc day", "local day", "privacy day"],
 )
 def test_a_day_is_revised_when_it_is_over(site: str, starts: int) -> None:
@@ -170,7 +171,7 @@ def test_levels_that_are_measured_are_revised_each_and_add_up() -> None:
 
 def test_a_day_that_is_paid_at_once_is_revised_under_its_own_terms() -> None:
     text = 'mechanism = "filter"\nunit = "device_day"\nnoise = "gaussian"\nepsilon = { fine = "2" }\nrevise = "1d"\n'
-    site, days = 'day_starts = "04:00"\ncontribution = "8h"\n', PrivacyDays("04:00", "UTC")
+    site, days = day_site(), PrivacyDays("04:00", "UTC")
     start = days.at(NINE).start
     made = made_by(policy(text, site + HALF), windows(start, start + DAY, days, tick=6 * TICK))
     assert len(bodies(made)) == 48
