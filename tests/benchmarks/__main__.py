@@ -80,6 +80,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
     "scaling": ("Cost against size (CPU)", figures),
     "snapshot": ("Snapshot of 1,000 zones", figures),
     "memory": ("Memory over a simulated week", figures),
+    "history": ("A month of the service's history (CPU)", figures),
 }
 
 
