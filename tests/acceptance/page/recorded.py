@@ -76,7 +76,8 @@ class Scene:
     """Addresses asked for, in order."""
     since: list[str | None] = field(default_factory=list)
     """The Last-Event-ID of each stream that was opened."""
-    ended: bool = False
+    ended: str = ""
+    """Why streams end: "revoked", "rewound" or "stopping"."""
 
     def zones(self) -> list[dict[str, Any]]:
         """Return the zones of the building."""
@@ -294,7 +295,7 @@ def application(scene: Scene) -> Starlette:
 
         async def events() -> AsyncIterator[str]:
             scene.stream_open.set()
-            yield ": here\n\n"
+            yield "event: ready\ndata: {}\n\n"
             sent = len(scene.released)
             while scene.stream_open.is_set() and not scene.ended:
                 for name in scene.released[sent:]:
@@ -302,7 +303,7 @@ def application(scene: Scene) -> Starlette:
                 sent = len(scene.released)
                 await asyncio.sleep(0.02)
             if scene.ended:
-                yield "event: end\ndata: {}\n\n"
+                yield f'event: end\ndata: {{"why":"{scene.ended}"}}\n\n'
 
         return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.acceptance.page.ground import Watched
-from tests.acceptance.page.recorded import COLUMNS, Scene, latest
+from tests.acceptance.page.ground import Watched, served, watched
+from tests.acceptance.page.recorded import COLUMNS, Scene, application, latest
 
 DENIED = {"value": None, "low": None, "high": None, "half_width": None, "denied": 1, "likely_empty": None}
 
@@ -171,11 +171,10 @@ def test_focus_stays_on_a_tile_while_figures_change(seen: Watched, scene: Scene)
     expect(page.locator("[data-node='zone:2003']")).to_be_focused()
 
 
-def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown(browser: Any, scene: Scene) -> None:
+def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown(
+    browser: Browser, scene: Scene
+) -> None:
     """A lost line is an error in the browser's own console, which is why this test does not watch it."""
-    from tests.acceptance.page.ground import served, watched
-    from tests.acceptance.page.recorded import application
-
     with served(application(scene)) as origin:
         page = watched(browser, origin).go()
         expect(page.locator(".line")).to_have_text("Following")
@@ -192,12 +191,35 @@ def test_a_killed_stream_is_taken_up_where_it_broke_and_what_was_missed_is_shown
         scene.stream_open.clear()
 
 
-def test_a_session_that_is_ended_asks_for_a_token_again(seen: Watched, scene: Scene) -> None:
+def test_a_session_that_is_revoked_asks_for_a_token_again(seen: Watched, scene: Scene) -> None:
     page = seen.go()
     expect(page.locator(".line")).to_have_text("Following")
-    scene.ended = True
+    scene.ended = "revoked"
     expect(page.get_by_role("alert")).to_contain_text("Your session has ended")
     expect(page.get_by_label("Token")).to_be_focused()
+
+
+@pytest.mark.parametrize("why", ["rewound", "stopping"])
+def test_a_stream_that_ends_for_another_reason_is_begun_again(seen: Watched, scene: Scene, why: str) -> None:
+    page = seen.go()
+    expect(page.locator(".line")).to_have_text("Following")
+    scene.now -= timedelta(hours=2)
+    scene.ended = why
+    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    scene.ended = ""
+    expect(page.locator(".line")).to_have_text("Following")
+    expect(page.locator(".now")).to_contain_text("at 12:35 (PST)")
+
+
+def test_a_session_that_is_gone_when_the_line_comes_back_asks_for_a_token(browser: Browser, scene: Scene) -> None:
+    """The service was begun anew, say. The refusal stands in the browser's console, which is not watched here."""
+    with served(application(scene)) as origin:
+        page = watched(browser, origin).go()
+        expect(page.locator(".line")).to_have_text("Following")
+        scene.signed = False
+        scene.ended = "stopping"
+        expect(page.get_by_role("alert")).to_contain_text("Your session has ended")
+        page.context.close()
 
 
 def plan() -> dict[str, Any]:
