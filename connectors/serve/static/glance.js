@@ -43,7 +43,7 @@ export function rowsTable(rows, timezone) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": strings.history.table },
     rows.length > LISTED ? h("p", { class: "soft" }, strings.history.tableCut(LISTED, rows.length)) : null,
     h("table", { class: "table" },
-      h("thead", {}, h("tr", {}, [words.start, words.end, words.place, words.value, words.band, words.kind, words.note].map((text) => h("th", { scope: "col" }, text)))),
+      h("thead", {}, h("tr", {}, [words.start, words.end, words.place, words.value, words.band, words.kind, words.note].map((text, i) => h("th", { scope: "col", class: i === 3 || i === 4 ? "figure" : null }, text)))),
       h("tbody", {}, rows.slice(0, LISTED).map((row) => h("tr", {}, h("td", {}, time(row.from)), h("td", {}, time(row.to)),
         h("th", { scope: "row" }, nodeName(row.node)), h("td", { class: "figure" }, number(row.value)), h("td", { class: "figure" }, range(row)),
         h("td", {}, row.value === null ? "" : row.kind), h("td", {}, notes(row)))))));

@@ -152,14 +152,14 @@ export function placesTable(rows, release, site, caption) {
     const cells = !row ? [strings.number.notReleased, "", "", "", ""] : [
       row.value === null ? strings.number.denied : number(row.value), range(row),
       row.usual ? `${number(row.usual.mean)} ±${half(row.usual.deviation)}` : strings.number.none,
-      row.value === null ? "" : compared(row), row.likely_empty === null || row.likely_empty === undefined ? "" : percent(row.likely_empty),
+      row.value === null || !row.usual ? "" : compared(row), row.likely_empty === null || row.likely_empty === undefined ? "" : percent(row.likely_empty),
     ];
     return h("tr", { class: node.startsWith("zone") ? "" : "sum" }, h("th", { scope: "row" }, name), h("td", {}, kind), h("td", { class: "figure" }, cells[0]),
       h("td", { class: "figure" }, cells[1]), h("td", { class: "figure" }, cells[2]), h("td", {}, cells[3]), h("td", { class: "figure" }, capacity ?? ""), h("td", { class: "figure" }, cells[4]));
   };
-  const head = [words.place, words.kind, words.value, words.band, words.usual, words.compared, words.capacity, words.empty];
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: "table places" }, h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
+  const head = [[words.place], [words.kind], [words.value, "figure"], [words.band, "figure"], [words.usual, "figure"], [words.compared], [words.capacity, "figure"], [words.empty, "figure"]];
+  return h("div", { class: "card scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: "table places" }, h("caption", {}, caption),
+    h("thead", {}, h("tr", {}, head.map(([text, name]) => h("th", { scope: "col", class: name }, text)))),
     h("tbody", {}, rows.has("building") ? line("building", strings.node.building, "") : null, fromTheTop(site).map((floor) => [
       line(`floor:${floor.floor}`, strings.node.floor(floor.floor), ""),
       floor.zones.map((zone) => line(`zone:${zone.zone}`, zoneTitle(zone), strings.kinds[zone.kind] ?? zone.kind)),

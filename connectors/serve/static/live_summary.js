@@ -4,7 +4,7 @@ import { h, put, say } from "./dom.js";
 import { age, band, clock, dayClass, half, moment, nodeName, number, percent, portion, range, withBand, zoneName } from "./format.js";
 import { link } from "./router.js";
 import { zoneTitle } from "./records.js";
-import { MARKS, PERHAPS, compared, deviations, direction, usualStep } from "./scale.js";
+import { MARKS, PERHAPS, capacityStep, compared, deviations, direction, usualStep } from "./scale.js";
 import { strings } from "./strings.en.js";
 
 const LISTED = 8;
@@ -94,18 +94,35 @@ export function emptyCard() {
   } };
 }
 
-/** Rooms whose band does not hold what is usual there, the furthest first. */
+/** Places whose band does not hold what is usual there, the furthest first; by capacity, those that are fullest. */
 export function awayCard() {
+  const title = h("h2", {});
   const list = h("ul", { class: "rows" });
   const none = h("p", { class: "soft" });
-  const element = h("section", { class: "card away" }, h("h2", {}, strings.live.busier), list, none);
-  return { element, paint(rows, zones) {
-    const known = places(rows, zones).filter(({ row }) => deviations(row) !== null);
-    const away = known.filter(({ row }) => direction(row) !== "same").sort((a, b) => Math.abs(deviations(b.row)) - Math.abs(deviations(a.row)));
-    put(list, away.slice(0, 5).map(({ name, row }) => h("li", {}, h("a", { href: link("history", { nodes: row.node }) }, name),
-      h("span", {}, withBand(row)), h("span", { class: `chip ${usualStep(row)}` }, `${MARKS[direction(row)]} ${compared(row)}`))));
-    say(none, !known.length ? strings.live.busierHidden : away.length ? "" : strings.live.busierNone);
+  const element = h("section", { class: "card away" }, title, list, none);
+  return { element, paint(rows, zones, by, capacityOf) {
+    const all = places(rows, zones);
+    const [chosen, empty] = by === "usual" ? away(all) : fullest(all, capacityOf);
+    say(title, by === "usual" ? strings.live.busier : strings.live.fullest);
+    put(list, chosen.slice(0, 5).map(({ name, row, step, text }) => h("li", {},
+      h("a", { href: link("history", { nodes: row.node }) }, name), h("span", {}, withBand(row)), h("span", { class: `chip ${step}` }, text))));
+    say(none, chosen.length ? "" : empty);
   } };
+}
+
+function away(all) {
+  const known = all.filter(({ row }) => deviations(row) !== null);
+  const found = known.filter(({ row }) => direction(row) !== "same").sort((a, b) => Math.abs(deviations(b.row)) - Math.abs(deviations(a.row)));
+  const told = found.map(({ name, row }) => ({ name, row, step: usualStep(row), text: `${MARKS[direction(row)]} ${compared(row)}` }));
+  return [told, known.length ? strings.live.busierNone : strings.live.busierHidden];
+}
+
+function fullest(all, capacityOf) {
+  const known = all.map(({ name, row }) => ({ name, row, capacity: capacityOf(row.node) })).filter(({ capacity }) => capacity);
+  const share = ({ row, capacity }) => Math.max(0, row.value) / capacity;
+  const told = known.filter(({ row }) => row.low > 0).sort((a, b) => share(b) - share(a)).map(({ name, row, capacity }) => (
+    { name, row, step: capacityStep(row, capacity), text: strings.live.shareOf(portion(share({ row, capacity })), capacity) }));
+  return [told, strings.live.fullestNone];
 }
 
 /** The ten colours, and what they mean. */

@@ -8,8 +8,8 @@ import { strings } from "./strings.en.js";
 const SPEEDS = [60, 300, 900, 1800, 3600];
 const ASKED_EVERY = 5000;
 
-/** Add the bar to `place`; `changed` is called when the day may have jumped. */
-export function playback(place, site, changed) {
+/** Put the bar before `place`; `siteHere()` is the site whose clock it shows, `changed()` is called when the day may have jumped. */
+export function playback(place, siteHere, changed) {
   const words = strings.playback;
   const id = uid("speed");
   const time = h("span", { class: "soft" });
@@ -23,6 +23,7 @@ export function playback(place, site, changed) {
     if (![...speed.options].some((option) => Number(option.value) === state.speed)) speed.append(h("option", { value: state.speed }, words.times(state.speed)));
     speed.value = String(state.speed);
     const at = state.at ? Date.parse(state.at) : null;
+    const site = siteHere();
     say(time, at ? words.at(`${moment(at, site.timezone)} ${zoneName(at, site.timezone)}`) : "");
   };
   const change = async (wanted) => {
@@ -34,6 +35,6 @@ export function playback(place, site, changed) {
   const refresh = () => ask("playback").then(shown, () => {});
   refresh();
   setInterval(refresh, ASKED_EVERY);
-  place.append(h("div", { class: "playback", role: "group", "aria-label": words.title },
+  place.before(h("div", { class: "playback", role: "group", "aria-label": words.title },
     h("strong", {}, words.title), toggle, h("label", { class: "unseen", for: id }, words.speed), speed, time));
 }

@@ -8,6 +8,8 @@ import { playback } from "./playback.js";
 import { signIn } from "./sign.js";
 import { strings } from "./strings.en.js";
 
+/** Milliseconds for which a page that nobody sees keeps its line. */
+const UNSEEN = 120_000;
 const THEMES = ["auto", "light", "dark"];
 const element = (id) => document.getElementById(id);
 
@@ -63,14 +65,34 @@ export function startShell(known) {
     };
     await mounted(found, context, show);
   };
+  const rest = () => {
+    followed.stop();
+    followed = { audience: null, stop: () => {} };
+    lineState(line, "lost", listeners);
+  };
   addEventListener("hashchange", show);
+  whileHidden(rest, followHere);
   element("footer").append(h("p", {}, strings.shell.footer(known.session.version)));
-  if (known.session.playback) playback(element("footer"), siteHere(), () => listeners.forEach((listener) => listener(null)));
+  if (known.session.playback) playback(element("footer"), siteHere, () => listeners.forEach((listener) => listener(null)));
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     element("main").focus();
   });
   show();
+}
+
+/** Call `rest` when nobody has looked for a while, and `wake` when somebody does: a browser has few lines to a place at a time. */
+function whileHidden(rest, wake) {
+  let timer = null;
+  let resting = false;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(() => { resting = true; rest(); }, UNSEEN);
+    else if (resting) {
+      resting = false;
+      wake();
+    }
+  });
 }
 
 /** Draw a page into the main element; what fails says so, with a way to try again. */

@@ -96,6 +96,8 @@ export const strings = {
     busier: "Furthest from usual",
     busierNone: "Nowhere is clearly away from its usual.",
     busierHidden: "Shown once it is known what is usual.",
+    fullest: "Fullest now",
+    fullestNone: "Nowhere is anybody for certain.",
     floors: "Floors",
     colourBy: "Colour by",
     byUsual: "usual",

@@ -222,6 +222,35 @@ def test_a_session_that_is_gone_when_the_line_comes_back_asks_for_a_token(browse
         page.context.close()
 
 
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_page_that_nobody_sees_gives_its_line_up_and_asks_anew_when_it_is_seen(seen: Watched, scene: Scene) -> None:
+    """A browser has six lines to a place: six forgotten tabs would leave none for the seventh."""
+    seen.page.clock.install()
+    page = seen.go()
+    expect(page.locator(".line")).to_have_text("Following")
+    page.evaluate(HIDE, True)
+    page.clock.fast_forward(130_000)
+    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    scene.now += timedelta(minutes=5)
+    page.evaluate(HIDE, False)
+    expect(page.locator(".line")).to_have_text("Following")
+    page.clock.fast_forward(1000)
+    expect(page.locator(".now")).to_contain_text("at 14:40 (PST)")
+
+
+def test_until_usual_is_known_the_fullest_places_are_named(seen: Watched, scene: Scene) -> None:
+    scene.usual = False
+    scene.rows["zone:2003"] = {"value": 59, "low": 56, "high": 62}
+    page = seen.go()
+    expect(page.locator(".away h2")).to_have_text("Fullest now")
+    expect(page.locator(".away li").first).to_have_text(re.compile(r"2003\s*59 ±3\.2\s*98 % of 60"))
+
+
 def plan() -> dict[str, Any]:
     rooms = {f"2{i:03}": f"M{i * 100},0L{i * 100 + 90},0L{i * 100 + 90},90L{i * 100},90Z" for i in range(1, 9)}
     return {"viewbox": [90, -10, 900, 110], "zones": rooms, "outline": ["M90,-5L990,-5"]}

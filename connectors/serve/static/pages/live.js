@@ -6,14 +6,14 @@ import { h, put, throttled } from "../dom.js";
 import { clock, dayStart, rfc3339, withBand } from "../format.js";
 import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
-import { byNode, countReleases, countedZones, objects, publishedNodes } from "../records.js";
+import { byNode, capacityOf, countReleases, countedZones, objects, publishedNodes } from "../records.js";
 import { remember } from "../router.js";
 import { enough } from "../scale.js";
 import { dayChart, spark, usualThrough } from "../spark.js";
 import { strings } from "../strings.en.js";
 
 const AGAIN = 700;
-const TODAY_AGAIN = 15_000;
+const TODAY_AGAIN = 2500;
 const AGE_EVERY = 5000;
 const POLL = 60_000;
 const DAY = 86_400_000;
@@ -78,7 +78,7 @@ function drawn(place, context, state, choices) {
     cards.now.paint(rows.get("building"), latest.feed, site);
     cards.feed.paint(latest.feed, rows.get("building"), site);
     cards.empty.paint(rows, zones);
-    cards.away.paint(rows, zones);
+    cards.away.paint(rows, zones, by, (node) => capacityOf(node, state.release, site));
     floors.paint(rows, state.release, by);
     controls.querySelector(`[value="${by}"]`).checked = true;
     put(legendPlace, legend(by));
