@@ -13,16 +13,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing
 from pathlib import Path
-from typing import NotRequired, TypedDict, Unpack
+from typing import Any, NotRequired, Required, TypedDict, Unpack
 
 from connectors.subscribing.cursor import Cursor
 from connectors.subscribing.order import CAUGHT_UP, Release
 from connectors.subscribing.outbox import behind, from_outbox
 from connectors.subscribing.service import from_service
+from connectors.subscribing.sites import read_metadata
 from connectors.subscribing.topics import from_topics
 from stream.errors import UsageError
 
-__all__ = ["From", "Origin", "Release", "releases", "subscribe"]
+__all__ = ["From", "Home", "Origin", "Release", "read_metadata", "releases", "sites", "subscribe"]
 
 
 async def subscribe(
@@ -88,14 +89,19 @@ async def subscribe(
                 return
 
 
-class Origin(TypedDict):
+class Home(TypedDict, total=False):
+    """From where something is read: options of ``subscribe``, by the same names."""
+
+    store: Path | None
+    kafka: str | None
+    url: str | None
+    token: str | None
+
+
+class Origin(Home):
     """Whose releases, and where they are read from: options of ``subscribe``, by the same names."""
 
-    audience: str
-    store: NotRequired[Path | None]
-    kafka: NotRequired[str | None]
-    url: NotRequired[str | None]
-    token: NotRequired[str | None]
+    audience: Required[str]
     release: NotRequired[str | None]
 
 
@@ -113,11 +119,22 @@ def releases(**source: Unpack[From]) -> Generator[Release, None, None]:
 
     Left before its end, it is to be closed (``contextlib.closing``). UsageError when called within an event loop.
     """
+    _refuse_loop("releases", "async for … in subscribe(…)")
+    return _one_by_one(subscribe(**source))
+
+
+def sites(**home: Unpack[Home]) -> dict[str, dict[str, Any]]:
+    """Return what there is to know of each site, by its name (see ``read_metadata``); UsageError in an event loop."""
+    _refuse_loop("sites", "await read_metadata(…)")
+    return asyncio.run(read_metadata(**home))
+
+
+def _refuse_loop(name: str, instead: str) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _one_by_one(subscribe(**source))
-    msg = "releases: must be called outside of an event loop; within one there is 'async for … in subscribe(…)'"
+        return
+    msg = f"{name}: must be called outside of an event loop; within one there is '{instead}'"
     raise UsageError(msg)
 
 

@@ -24,6 +24,7 @@ LEAKAGE = "tacet.leakage.v1"
 AUDIT = "tacet.audit.v1"
 QUARANTINE = "tacet.quarantine.v1"
 CONTROL = "tacet.control.v1"
+METADATA = "tacet.metadata.v1"
 
 
 def private_topic(audience: str, release: str) -> str:

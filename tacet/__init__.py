@@ -12,7 +12,7 @@ may be moved from one version to the next, what is listed here stays.
 
 from __future__ import annotations
 
-from connectors.subscriber import releases, subscribe
+from connectors.subscriber import read_metadata, releases, sites, subscribe
 from connectors.subscribing.cursor import Cursor
 from connectors.subscribing.order import Release
 from stream.errors import DataError, FinalityError, TacetError, UsageError
@@ -31,7 +31,9 @@ __all__ = [
     "TacetError",
     "UsageError",
     "frame",
+    "read_metadata",
     "releases",
+    "sites",
     "subscribe",
     "typed",
 ]

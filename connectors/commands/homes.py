@@ -8,7 +8,7 @@ import click
 
 from connectors.commands.options import FILE, FOLDER, F, bootstrap
 from connectors.embedded.readings import given_releases, has_outbox
-from connectors.subscriber import Origin
+from connectors.subscriber import Home, Origin
 from stream.errors import KeyFileError, UsageError
 from stream.settings import Settings
 
@@ -57,6 +57,12 @@ def source_of(
     return {
         "audience": audience, "release": release, "store": store, "kafka": servers, "url": url, "token": token,
     }  # fmt: skip
+
+
+def home_of(origin: Origin) -> Home:
+    """Return where a source is read from, without what is read there."""
+    return {"store": origin.get("store"), "kafka": origin.get("kafka"), "url": origin.get("url"),
+            "token": origin.get("token")}  # fmt: skip
 
 
 def read_secret(path: Path) -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from connectors.commands.homes import read_secret, source_of, source_options
+from connectors.commands.homes import home_of, read_secret, source_of, source_options
 from connectors.commands.options import FILE, Address, F, run_async
 from connectors.signals import first_to_end, stop_signals
 from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Kind, Occasion
-from connectors.subscriber import Origin, subscribe
+from connectors.subscriber import Origin, read_metadata, subscribe
 from connectors.subscribing.cursor import Cursor
 from stream.errors import UsageError
 from stream.settings import Settings
@@ -76,11 +76,15 @@ def mqtt(
     password = None if password_file is None else read_secret(password_file)
     secure = broker[0] not in OWN_MACHINE if tls is None else tls
     cursor, origin = Cursor(cursor_file), source_of(settings, **source)
-    hold = MqttSink(
-        Broker(*broker, secure, username, password, ca_file), f"{prefix.strip('/')}/{source['audience']}",
-        cursor.notes, home_assistant=home_assistant,
-    )  # fmt: skip
-    run_async(_until_stopped(feed(origin, cursor, hold.deliver, hold.deliver, until_end=until_end), hold.run()))
+    held = f"{prefix.strip('/')}/{source['audience']}"
+
+    async def hold() -> None:
+        sites = await read_metadata(**home_of(origin))
+        kept = MqttSink(Broker(*broker, secure, username, password, ca_file), held, cursor.notes, sites,
+                        home_assistant=home_assistant)  # fmt: skip
+        await _until_stopped(feed(origin, cursor, kept.deliver, kept.deliver, until_end=until_end), kept.run())
+
+    run_async(hold())
 
 
 @sink.command()

@@ -18,6 +18,7 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
+from connectors.kafka import metadata
 from connectors.kafka.bounded import topic_names
 from connectors.kafka.client import partition_of
 from connectors.kafka.control import checked, read
@@ -27,6 +28,7 @@ from connectors.kafka.topics import refuse_missing, refuse_producers_time, resul
 from connectors.kafka.worker import WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
 from connectors.logs import report_shut
+from connectors.site_metadata import site_metadata
 from stream.errors import UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
@@ -84,6 +86,7 @@ def worker(
     if not keys.laboratory:
         keyfile.serve(key_file, str(run_async(checked(servers)).id))
     control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy, again=again))
+    run_async(metadata.publish(servers, site_metadata(policy)))
     assert control.partitions is not None  # noqa: S101
     partitions = control.partitions
     results = result_topics(existing, (policy, *control.accepted()))

@@ -11,9 +11,11 @@ from pathlib import Path
 from connectors import keyfile
 from connectors.audit_chains import audit_of, heads_of, parse_entries
 from connectors.embedded.rollback_mark import MarkFile
+from connectors.embedded.sites_file import write_sites
 from connectors.embedded.store import SqliteStore
 from connectors.logs import report_shut
 from connectors.sink import Message
+from connectors.site_metadata import site_metadata
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options
 from stream.policy.document import Policy, audiences_of
@@ -53,6 +55,7 @@ def opened(
         runner.published = store.operator_box.note
         runner.start()
         store.outboxes.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
+        write_sites(folder / "private", site_metadata(policy))
         yield runner, store
         runner.stop()
     finally:

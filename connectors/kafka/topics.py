@@ -19,6 +19,7 @@ from stream.schemas import (
     AUDIT,
     CONTROL,
     LEAKAGE,
+    METADATA,
     OBSERVATIONS,
     OCCUPANCY,
     PRESENCE,
@@ -62,16 +63,20 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
             "max.compaction.lag.ms": str(10 * MINUTE_MS),
             "max.message.bytes": str(MAX_MESSAGE),
         },
+        METADATA: {"cleanup.policy": "compact"},
         AUDIT: {"retention.ms": str(FOR_EVER)},
         LEAKAGE: {"retention.ms": str(private_retention_ms)},
         QUARANTINE: {"retention.ms": str(7 * DAY_MS)},
     }
     config = {"cleanup.policy": "delete"} | engine.get(name, {"retention.ms": str(private_retention_ms)})
-    return config if name in (OBSERVATIONS, SNAPSHOT, CONTROL) else config | _ANY_TIME
+    return config if name in (OBSERVATIONS, SNAPSHOT, CONTROL, METADATA) else config | _ANY_TIME
 
 
 def topic_names(policy: Policy) -> list[str]:
-    """Return every topic that a policy's sites, releases, queries and revisions need."""
+    """Return every topic that a policy's sites, releases, queries and revisions need.
+
+    ``METADATA`` is made along with them, but nothing stops where it is missing.
+    """
     private = [
         private_topic(reader, name) for r in policy.release for name in _published(r) for reader in audiences_of(r)
     ]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiomqtt
+import orjson
 import structlog
 
 from connectors.signals import first_to_end
 from connectors.sinks.feed import is_latest_count, note_latest
-from connectors.sinks.topics import discovery, messages, status_topic
+from connectors.sinks.topics import discovery, messages, site_topic, status_topic
 from connectors.subscriber import Release
 
 log = structlog.get_logger("tacet.sink")
@@ -49,9 +50,16 @@ class Broker:
 class MqttSink:
     """Delivers the latest counts to a broker; what it cannot deliver waits until the broker is there."""
 
-    def __init__(self, broker: Broker, prefix: str, notes: dict[str, Any], *, home_assistant: str | None) -> None:
-        """Take the topics' common beginning, the cursor's notes, and where Home Assistant looks for sensors, if so."""
-        self._broker, self._prefix, self._notes, self._base = broker, prefix, notes, home_assistant
+    def __init__(
+        self, broker: Broker, prefix: str, notes: dict[str, Any], sites: Mapping[str, dict[str, Any]], *,
+        home_assistant: str | None,
+    ) -> None:  # fmt: skip
+        """Take the topics' common beginning, the cursor's notes, and what is known of sites.
+
+        ``home_assistant`` is the topic below which it looks for sensors; None where it is not to find any.
+        """
+        self._broker, self._prefix, self._notes, self._sites = broker, prefix, notes, sites
+        self._base = home_assistant
         self._queue: asyncio.Queue[Mapping[str, str]] = asyncio.Queue(1)
         self._held: Mapping[str, str] | None = None
 
@@ -61,17 +69,20 @@ class MqttSink:
             return
         retained: dict[str, str] = self._notes.setdefault("retained", {})
         fresh = messages(self._prefix, record, retained)
-        await self._queue.put(self._with_sensors(fresh, retained))
+        await self._queue.put(self._described([topic for topic in fresh if topic not in retained]) | fresh)
         await self._queue.join()
         retained |= fresh
         note_latest(record, self._notes)
 
-    def _with_sensors(self, fresh: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-        new = {topic: body for topic, body in fresh.items() if topic not in known}
-        return self._sensors(new) | dict(fresh)
-
-    def _sensors(self, topics: Mapping[str, str]) -> dict[str, str]:
-        return {} if self._base is None else discovery(self._base, self._prefix, topics)
+    def _described(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return what goes before the first values of some topics: their sites' metadata, and their sensors."""
+        topics = list(topics)
+        names = {topic.removeprefix(f"{self._prefix}/").partition("/")[0] for topic in topics}
+        sites = {
+            site_topic(self._prefix, name): orjson.dumps(self._sites[name]).decode()
+            for name in sorted(names) if name in self._sites
+        }  # fmt: skip
+        return sites | ({} if self._base is None else discovery(self._base, self._prefix, topics, self._sites))
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
@@ -90,7 +101,7 @@ class MqttSink:
     async def _serve(self, client: aiomqtt.Client) -> None:
         try:
             held: dict[str, str] = self._notes.get("retained", {})
-            await _publish(client, self._sensors(held) | held)  # a broker may have lost what it retained
+            await _publish(client, self._described(held) | held)  # a broker may have lost what it retained
             await _publish(client, {status_topic(self._prefix): ONLINE})
             await first_to_end(self._hand_on(client), _watch(client))
         except asyncio.CancelledError:

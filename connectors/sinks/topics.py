@@ -48,16 +48,25 @@ def _is_of(topic: str, prefix: str, record: Release) -> bool:
     return topic.startswith(f"{prefix}/{record['site']}/") and topic.endswith(f"/{record['release']}")
 
 
-def discovery(base: str, prefix: str, topics: Iterable[str]) -> dict[str, str]:
-    """Return the retained messages that make a sensor of each topic in Home Assistant, below ``base``."""
-    return dict(_sensor(base, prefix, topic) for topic in topics)
+def site_topic(prefix: str, site: str) -> str:
+    """Return where a site's metadata is."""
+    return f"{prefix}/{site}/metadata"
 
 
-def _sensor(base: str, prefix: str, topic: str) -> tuple[str, str]:
+def discovery(base: str, prefix: str, topics: Iterable[str], sites: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the retained messages that make a sensor of each topic in Home Assistant, below ``base``.
+
+    ``sites`` are the sites' metadata, of which sensors get their names.
+    """
+    return dict(_sensor(base, prefix, topic, sites) for topic in topics)
+
+
+def _sensor(base: str, prefix: str, topic: str, sites: Mapping[str, dict[str, Any]]) -> tuple[str, str]:
     site, *node, release = topic.removeprefix(f"{prefix}/").split("/")
     name, device = topic.translate(_ESCAPED), f"{prefix}/{site}".translate(_ESCAPED)
+    known = sites.get(site, {})
     body: dict[str, Any] = {
-        "name": " ".join((*node, release)),
+        "name": f"{_title(node, known)} {release}",
         "unique_id": name,
         "state_topic": topic,
         "value_template": "{{ value_json.value }}",
@@ -66,7 +75,13 @@ def _sensor(base: str, prefix: str, topic: str) -> tuple[str, str]:
         "state_class": "measurement",
         "icon": "mdi:account-group",
         "availability_topic": status_topic(prefix),
-        "device": {"identifiers": [device], "name": site, "manufacturer": "Tacet"},
+        "device": {"identifiers": [device], "name": known.get("name", site), "manufacturer": "Tacet"},
         "origin": {"name": "Tacet"},
     }
     return f"{base}/sensor/{name}/config", orjson.dumps(body).decode()
+
+
+def _title(node: list[str], site: dict[str, Any]) -> str:
+    """Return what people call a node: a zone's name, where it has one."""
+    names = {zone["zone"]: zone["metadata"].get("name") for zone in site.get("zones", ())}
+    return (names.get(node[-1]) if node[0] == "zone" else None) or " ".join(node)

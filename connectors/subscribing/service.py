@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from connectors.subscribing.cursor import Cursor
@@ -63,6 +63,16 @@ async def from_service(
                 cursor.pass_by(audience, event.id)
             if event.id == end:
                 yield CAUGHT_UP
+
+
+async def read_json(url: str, token: str | None, path: str) -> Any:
+    """Return what a service answers under a path; UsageError where it does not let the token in."""
+    async with _client(url, token) as client:
+        answer = await client.get(path)
+        if answer.status_code != 200:
+            msg = f"url: must be a service that answers, got {await _reason(answer)}"
+            raise UsageError(msg)
+        return answer.json()
 
 
 async def _patiently(client: httpx.AsyncClient, audience: str) -> str:

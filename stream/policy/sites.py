@@ -24,6 +24,7 @@ from stream.policy.fields import (
     refuse_repeats,
 )
 from stream.policy.privacy_day import EARLY, PrivacyDays, date_off_tick, privacy_days
+from stream.policy.zone_metadata import ZoneMetadata
 from stream.records import DAY, MINUTE, SECOND
 
 
@@ -45,6 +46,8 @@ class Zone(Frozen):
 
     They are compared without case.
     """
+    metadata: ZoneMetadata = Field(default={}, exclude=True)
+    """What building systems call it. No part of the policy's meaning: left out of its version and its document."""
 
     @model_validator(mode="after")
     def _somewhere(self) -> Zone:

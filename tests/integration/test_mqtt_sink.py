@@ -23,6 +23,10 @@ from tests.released_store import count, give
 
 PREFIX = "tacet/public"
 STATUS = f"{PREFIX}/status"
+SITES = {
+    "dbh": {"v": 1, "site": "dbh", "name": "Bren Hall", "zones": [{"zone": "a", "metadata": {"name": "Aula"}}]},
+    "elsewhere": {"v": 1, "site": "elsewhere"},
+}
 
 
 @pytest.fixture
@@ -38,7 +42,9 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]
 async def sinking(broker: Running, folder: Path, home_assistant: str | None = None) -> AsyncIterator[None]:
     """A sink at work, which is killed at the end."""
     cursor = Cursor(folder / "cursor")
-    sink = MqttSink(Broker("127.0.0.1", broker.port, tls=False), PREFIX, cursor.notes, home_assistant=home_assistant)
+    sink = MqttSink(
+        Broker("127.0.0.1", broker.port, tls=False), PREFIX, cursor.notes, SITES, home_assistant=home_assistant
+    )
     source: Any = {"store": folder / "store", "audience": "public"}
     works = [asyncio.create_task(w) for w in (sink.run(), feed(source, cursor, sink.deliver, sink.deliver))]
     try:
@@ -151,8 +157,21 @@ async def test_home_assistant_finds_a_sensor_for_each_zone_when_it_is_asked_for(
     give(tmp_path / "store", [count(0, {"a": 1, "b": 2})])
     async with sinking(broker, tmp_path, home_assistant="homeassistant"):
         await until_retained(broker, {topic("a"): 1, topic("b"): 2})
-        sensors = await retained(broker, "homeassistant/#")
-    assert {json.loads(body)["state_topic"] for body in sensors.values()} == {topic("a"), topic("b")}
+        sensors = [json.loads(body) for body in (await retained(broker, "homeassistant/#")).values()]
+    assert {sensor["state_topic"]: sensor["name"] for sensor in sensors} == {
+        topic("a"): "Aula occupancy", topic("b"): "zone b occupancy",
+    }  # fmt: skip
+    assert {sensor["device"]["name"] for sensor in sensors} == {"Bren Hall"}
+
+
+async def test_what_is_known_of_a_site_lies_beside_its_values_and_of_other_sites_nothing(
+    broker: Running, tmp_path: Path
+) -> None:
+    give(tmp_path / "store", [count(0, {"a": 1})])
+    async with sinking(broker, tmp_path):
+        await until_retained(broker, {topic("a"): 1})
+        found = {t: json.loads(body) for t, body in (await retained(broker)).items() if t.endswith("/metadata")}
+    assert found == {f"{PREFIX}/dbh/metadata": SITES["dbh"]}
 
 
 async def test_a_broker_that_asks_for_a_password_gets_it_from_a_file_and_no_log_shows_it(tmp_path: Path) -> None:

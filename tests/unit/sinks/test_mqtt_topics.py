@@ -36,7 +36,7 @@ def test_a_denied_window_takes_the_value_from_every_node_of_its_release_and_of_n
 
 
 def test_home_assistant_is_told_where_a_sensor_reads_value_band_and_availability() -> None:
-    ((topic, text),) = discovery("homeassistant", "tacet/public", ["tacet/public/dbh/zone/2.1/occupancy"]).items()
+    ((topic, text),) = discovery("homeassistant", "tacet/public", ["tacet/public/dbh/zone/2.1/occupancy"], {}).items()
     assert topic == "homeassistant/sensor/tacet-public-dbh-zone-2_d1-occupancy/config"
     body = json.loads(text)
     assert body["state_topic"] == body["json_attributes_topic"] == "tacet/public/dbh/zone/2.1/occupancy"
@@ -46,6 +46,6 @@ def test_home_assistant_is_told_where_a_sensor_reads_value_band_and_availability
 
 def test_names_that_differ_give_sensors_that_differ() -> None:
     ends = ("a.b/r", "a_b/r", "a-b/r", "a__b/r", "a_.b/r", "a._b/r", "a/b-r", "a/b.r", "a_/hb-r", "a_h/b-r")
-    found = discovery("h", "t", [f"t/dbh/zone/{end}" for end in ends])
+    found = discovery("h", "t", [f"t/dbh/zone/{end}" for end in ends], {})
     assert len(found) == len(ends)
     assert all(set(topic.split("/")[2]) <= set("abdhtrzone-_") for topic in found)

@@ -1,0 +1,39 @@
+"""The metadata topic: one message for each site, the newest counts; anybody may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from connectors.kafka.bounded import partition_counts, read_keyed
+from connectors.kafka.client import connect, partition_of, producer_of
+from stream.schemas import METADATA, parse_record
+
+
+async def publish(bootstrap: str, sites: Mapping[str, dict[str, Any]]) -> None:
+    """Write the messages that differ from what is there; nothing where the cluster has no such topic."""
+    present = await read(bootstrap)
+    partitions = (await partition_counts(bootstrap)).get(METADATA, 0)
+    changed = {site: body for site, body in sites.items() if present.get(site) != body}
+    if not changed or not partitions:
+        return
+    producer = producer_of(bootstrap)
+    try:
+        await connect(producer, bootstrap)
+        for site, body in changed.items():
+            value, place = orjson.dumps(body), partition_of(site, partitions)
+            await producer.send_and_wait(METADATA, value, key=site.encode(), partition=place)
+    finally:
+        await producer.stop()
+
+
+async def read(bootstrap: str) -> dict[str, dict[str, Any]]:
+    """Return the newest message of each site; none where the cluster has no such topic."""
+    found: dict[str, dict[str, Any]] = {}
+    for partition in range((await partition_counts(bootstrap)).get(METADATA, 0)):
+        for key, value, _ in await read_keyed(bootstrap, METADATA, partition):
+            if value is not None:
+                found[key.decode(errors="replace")] = parse_record(value)
+    return found

@@ -1,0 +1,23 @@
+"""What there is to know of a site besides its releases: zones, floors and what building systems call them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stream.policy.document import Policy
+from stream.policy.sites import Site
+from stream.records import SECOND
+
+
+def site_metadata(policy: Policy) -> dict[str, dict[str, Any]]:
+    """Return each site's metadata message by its name; no address, no source, and nothing that changes a guarantee."""
+    return {name: _described(name, site) for name, site in policy.site.items()}
+
+
+def _described(name: str, site: Site) -> dict[str, Any]:
+    zones = [
+        {"zone": zone.id, "floor": zone.floor, "kind": zone.kind, "capacity": zone.capacity, "metadata": zone.metadata}
+        for zone in site.zones
+    ]
+    head = {"v": 1, "site": name, "name": site.name or name}
+    return head | {"timezone": site.timezone, "tick_seconds": site.tick // SECOND, "zones": zones}
