@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
@@ -47,17 +48,21 @@ class Index:
     """An open database. Readers have cursors of their own; one writer at a time."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open a file, which is made with its folder where it is missing; None: in memory.
+        """Open a file, which is made with its folder where it is missing.
+
+        None: in memory, and what does not fit there, in a folder of its own until it is closed.
 
         Raises:
             UsageError: others can enter its folder.
             HistoryError: another process has it open, or it is no database.
         """
         self._name = "history" if path is None else str(path)
+        self._scratch = TemporaryDirectory(prefix="tacet-history-")  # its owner's alone
         if path is not None:
             private_folder(path.parent)
         with self.naming_errors():
-            self._db = duckdb.connect(":memory:" if path is None else str(path), config=CONFIGURATION)
+            own = CONFIGURATION | {"temp_directory": self._scratch.name}
+            self._db = duckdb.connect(":memory:" if path is None else str(path), config=own)
             self._writing = threading.Lock()
             if self._format() != FORMAT:
                 self._begin_anew()
@@ -101,8 +106,9 @@ class Index:
             raise HistoryError(msg) from None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; what did not fit into memory meanwhile is gone."""
         self._db.close()
+        self._scratch.cleanup()
 
 
 CONFIGURATION: dict[str, Any] = {

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -10,10 +14,11 @@ import pytest
 
 from connectors.serve.contract import START, ReleasedHistory
 from connectors.serve.history import History
-from connectors.serve.index import HistoryError
+from connectors.serve.index import CONFIGURATION, HistoryError
 from stream.errors import DataError, FinalityError, UsageError
 from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
 
+OLD_STORE = Path(__file__).parents[2] / "fixtures" / "store_1.json"
 RECORDS = [window(MONDAY + n * TICK, {"2011": n}) for n in range(1, 9)]
 
 
@@ -128,6 +133,44 @@ def test_a_folder_that_others_enter_and_a_file_that_is_no_index_are_refused(tmp_
     (folder / "history.duckdb").write_bytes(b"something else" * 1000)
     with pytest.raises(HistoryError, match=r"history\.duckdb: must be a history"):
         History(folder / "history.duckdb", CLOCKS)
+
+
+def test_what_memory_does_not_hold_lies_in_a_folder_of_its_owner_until_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(CONFIGURATION, "memory_limit", "12MB")
+    kept, names = history(), [str(number) for number in range(400)]
+    for start in range(1, 289, 24):
+        values = [{name: (n * 37 + int(name) * 101) % 9973 for name in names} for n in range(start, start + 24)]
+        kept.add([window(MONDAY + n * TICK, own) for n, own in enumerate(values, start)], {})
+    (folder,) = (tmp_path / "scratch").iterdir()
+    assert folder.stat().st_mode & 0o077 == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["scratch"], "nothing is left where the service runs"
+    assert len(kept.rows(asked(nodes=("zone:7",))).rows) == 288
+    kept.close()
+    assert not folder.exists()
+
+
+def test_records_of_0_1_0_are_taken_as_they_are() -> None:
+    """Without noisy values, means of what was smoothed are as unsure as their windows."""
+    kept, old = history(), list(old_records())
+    kept.add(old, {})
+    given = [value for name in ("facilities", "board", "public") for _, value in kept.since(name, START)]
+    assert sorted(given) == sorted(old)
+    rows = kept.rows(asked("1d", audience="facilities", release="grouped")).rows
+    assert {row[7] for row in rows} == {"at most"}
+
+
+def old_records() -> Iterator[bytes]:
+    """Yield the private records that 0.1.0 has put into a store."""
+    for name, statements in json.loads(OLD_STORE.read_text())["files"].items():
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.executescript("\n".join(statements))
+            if name.startswith("private/"):
+                yield from (bytes(value) for (value,) in connection.execute("SELECT value FROM records"))
 
 
 def test_an_index_of_another_format_is_begun_anew(tmp_path: Path) -> None:
