@@ -81,8 +81,9 @@ def simulate(
     """Simulate a building: people with phones, classrooms, offices, and 64 access points.
 
     The model is calibrated to published figures of a real building (36,000 devices and 3.9 million events
-    in 89 days). Machines that are always on, as the printers of most buildings are, come on top: --scale 0.45
-    --always-on 75 is the demo's building. Write its observations to a file, send them as SNMP traps, or both.
+    in 89 days). With --always-on so many of its machines are heard every few minutes, as printers are
+    in most buildings: --scale 0.45 --always-on 75 is the demo's. Write its observations to a file, send
+    them as SNMP traps, or both.
 
     \b
     tacet simulate --scale 0.45 --always-on 75 --out observations.csv --policy-out policy.toml

@@ -177,7 +177,7 @@ def _machines(config: SimulatorConfig, visits: Visits) -> Visits:
     """Return the stays of the static devices that are always on."""
     static = np.flatnonzero(visits.manner == Manner.STATIC)
     if config.always_on > len(static):
-        raise UsageError(f"always_on: must be at most {len(static)}, the static devices there are: {config.always_on}")
+        raise UsageError(f"always_on: must be at most {len(static)}, all static devices, not {config.always_on}")
     return visits.take(static[: config.always_on])
 
 

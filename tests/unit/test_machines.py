@@ -105,7 +105,9 @@ def test_of_the_day_shown_about_half_are_machines() -> None:
     assert everybody - bounded >= DAY_SHOWN.always_on
 
 
-@pytest.mark.parametrize(("wrong", "named"), [(-1, "must not be negative"), (82, "must be at most 81, the static")])
+@pytest.mark.parametrize(
+    ("wrong", "named"), [(-1, "must not be negative"), (82, "must be at most 81, all static devices, not 82")]
+)
 def test_more_machines_than_static_devices_are_refused(wrong: int, named: str) -> None:
     with pytest.raises(UsageError, match=f"^always_on: {named}"):
         simulate(SimulatorConfig(seed=1, scale=0.45, always_on=wrong))
