@@ -10,6 +10,8 @@ const STYLE = "static/vendor/uplot-1.6.32/uPlot.min.css";
 const COLOURS = 6;
 const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 4]];
 const DAY = 86_400;
+/** Pixels for the names at the end of lines. */
+const NAMES = 132;
 let loading = null;
 
 /** uPlot, fetched when a chart is first drawn. It is a script of its own, from this origin. */
@@ -45,15 +47,15 @@ export async function chart(place, series, { timezone, at, label }) {
   draw();
   moving(frame, held);
   reading(frame, held, data, read);
-  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const media = ["(prefers-color-scheme: dark)", "print"].map((query) => matchMedia(query));
   const sizes = new ResizeObserver(() => held.plot.setSize(sizeOf(frame)));
   sizes.observe(frame);
   addEventListener("themechange", draw);
-  dark.addEventListener("change", draw);
+  media.forEach((each) => each.addEventListener("change", draw));
   return { stop() {
     sizes.disconnect();
     removeEventListener("themechange", draw);
-    dark.removeEventListener("change", draw);
+    media.forEach((each) => each.removeEventListener("change", draw));
     held.plot.destroy();
   } };
 }
@@ -89,14 +91,15 @@ function options(Plot, frame, series, data, held, timezone, read) {
   }));
   const [low, high] = extent(data);
   return {
-    ...sizeOf(frame), legend: { show: false }, series: [{}, ...lines],
+    ...sizeOf(frame), padding: [null, named(frame, series) ? NAMES : null, null, null], legend: { show: false }, series: [{}, ...lines],
     tzDate: (seconds) => shown(seconds, timezone),
     scales: { x: { time: true }, y: { range: [Math.min(0, low), Math.max(5, high) * 1.04] } },
     axes: [{ ...axis, values: (_, splits, __, ___, step) => splits.map((seconds) => tick(seconds, step, timezone)), space: 70 }, { ...axis, size: 44, values: (_, splits) => splits.map(number) }],
     cursor: { drag: { x: false, y: false }, y: false, points: { show: !many, size: 7 }, focus: { prox: many ? 24 : -1 } },
     focus: { alpha: many ? 0.25 : 1 },
     hooks: {
-      drawAxes: [(plot) => bands(plot, data, many ? [held.focused].filter((i) => i !== null) : series.keys(), series, shades)],
+      drawAxes: [(plot) => bands(plot, data, many ? [held.focused ?? 0] : series.keys(), series, shades)],
+      draw: [(plot) => { if (named(frame, series)) names(plot, data, series, shades); }],
       setSeries: [(plot, i) => { if (many && i !== null && i - 1 !== held.focused) { held.focused = i - 1; plot.redraw(false); } }],
       setCursor: [(plot) => { if (typeof plot.cursor.idx === "number") read(plot.cursor.idx); }],
     },
@@ -145,6 +148,28 @@ function bands(plot, { x, columns }, which, series, shades) {
   ctx.restore();
 }
 
+/** Whether each line has its name at its end: a colour alone is not enough for every eye. */
+const named = (frame, series) => series.length > 1 && series.length <= BANDED && frame.clientWidth >= 560;
+
+/** Write each series' name beside its last point that can be seen, moved apart where they would cover each other. */
+function names(plot, { columns }, series, shades) {
+  const { ctx } = plot;
+  const last = plot.series[0].idxs?.[1] ?? 0;
+  const ratio = window.devicePixelRatio;
+  const ends = series.map((each, k) => ({ each, value: columns[k].value.findLast((value, i) => i <= last && value !== null) }));
+  let above = -Infinity;
+  ctx.save();
+  ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+  ctx.textBaseline = "middle";
+  ctx.textAlign = "left";
+  for (const { each, value } of ends.filter((end) => end.value !== undefined).sort((a, b) => b.value - a.value)) {
+    above = Math.max(plot.valToPos(value, "y", true), above + 14 * ratio);
+    ctx.fillStyle = shades[each.colour];
+    ctx.fillText(each.name, plot.bbox.left + plot.bbox.width + 6 * ratio, above, (NAMES - 8) * ratio);
+  }
+  ctx.restore();
+}
+
 /** The stretches of an array without null, as [first, last]. */
 function runs(values, first, last) {
   const found = [];
@@ -161,7 +186,7 @@ function runs(values, first, last) {
 
 /** "Thu 1 Feb 14:30 to 14:35 PST: Building 143 ±25 · Floor 2 34 ±11" */
 function spoken(series, { x, columns }, i, focused, timezone) {
-  const named = series.length > BANDED ? (focused === null ? [] : [focused]) : [...series.keys()];
+  const named = series.length > BANDED ? [focused ?? 0] : [...series.keys()];
   const figures = named.filter((k) => columns[k].row[i]).map((k) => `${series[k].name} ${withBand(columns[k].row[i])}`);
   const row = columns.map((column) => column.row[i]).find(Boolean);
   return `${strings.history.at(stretch(row.from, row.to, timezone))} ${figures.join(" · ")}`;

@@ -47,12 +47,12 @@ function oneFloor(floor, site, plan) {
     plan ? planOf(plan, drawn, floor) : null, listed.length ? list : null, hidden);
   return { element, paint: (rows, release, by) => {
     const row = rows.get(node);
-    say(total, row ? withBand(row) : "");
     compare.hidden = !row?.usual || row.value === null;
     compare.className = `floor-compared chip ${row ? usualStep(row) ?? "" : ""}`;
     say(compare, compare.hidden ? "" : `${MARKS[direction(row)]} ${compared(row)}`);
     const counted = zones.filter(({ zone }) => rows.has(`zone:${zone.zone}`));
     element.classList.toggle("without-rooms", counted.length === 0);
+    say(total, row ? withBand(row) : counted.length ? "" : strings.number.notReleased);
     const missing = zones.length - counted.length;
     hidden.hidden = counted.length > 0;
     say(hidden, strings.live.unreleased(missing));

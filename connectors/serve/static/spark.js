@@ -66,7 +66,7 @@ export function dayChart(rows, usual, start, end, timezone) {
   const levels = niceLevels(top);
   const plot = h("div", { class: "plot" }, spark(rows, usual, start, end, top),
     levels.map((level) => label(number(level), { bottom: `${(level / top) * 100}%` }, "level")),
-    hours.map((at) => label(clock(at, timezone), { left: `${((at - start) / (end - start)) * 100}%` }, "hour")));
+    hours.map((at, i) => label(clock(at, timezone), { left: `${((at - start) / (end - start)) * 100}%` }, ["hour", i % 2 ? "minor" : "", i ? "" : "first"].join(" "))));
   return h("figure", { class: "today" }, h("figcaption", {}, described(rows, timezone)), plot, hourTable(rows, timezone));
 }
 

@@ -87,6 +87,12 @@ def test_the_week_before_is_laid_over(seen: Watched) -> None:
     expect(page.locator(".readout")).to_contain_text("Building, week before")
 
 
+def test_the_week_before_leaves_every_line_its_band(seen: Watched) -> None:
+    page = drawn(seen, "#/history?span=8h&before=1&nodes=floor:1,floor:2,floor:3,floor:4,floor:5")
+    expect(page.locator(".readout")).to_have_text(re.compile(r"Floor 5 \d+ ±7\.9 · Floor 1, week before \d+ ±7\.9$"))
+    expect(page.locator(".part-notes")).to_contain_text("as many places as make 6 lines")
+
+
 def test_arrow_keys_read_the_chart_point_by_point(seen: Watched) -> None:
     page = drawn(seen, "#/history?span=8h")
     chart = page.locator(".chart")

@@ -110,10 +110,38 @@ def test_the_first_visit_loads_little_and_only_from_here(browser: Browser, origi
 def test_on_paper_there_is_nothing_to_press_and_every_figure(seen: Watched, scene: Scene) -> None:
     page = seen.go()
     page.emulate_media(media="print")
-    for gone in ("#nav", "#tools", ".controls fieldset"):
+    for gone in ("#nav", "#tools button", ".controls fieldset"):
         expect(page.locator(gone).first).to_be_hidden()
+    expect(page.get_by_text("Donald Bren Hall")).to_be_visible()
     expect(page.locator(".tile b").first).to_be_visible()
     expect(page.locator(".big-band")).to_be_visible()
+
+
+def pixels(page: Page) -> int:
+    """Return how light a chart is on the whole: the mean of its canvas, over white, in [0, 255]."""
+    return int(
+        page.evaluate("""() => {
+          const canvas = document.querySelector(".chart canvas");
+          const held = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+          held.fillStyle = "white";
+          held.fillRect(0, 0, canvas.width, canvas.height);
+          held.drawImage(canvas, 0, 0);
+          const { data } = held.getImageData(0, 0, canvas.width, canvas.height);
+          let sum = 0;
+          for (let i = 0; i < data.length; i += 4) sum += data[i];
+          return (4 * sum) / data.length;
+        }""")
+    )
+
+
+def test_a_chart_of_the_dark_theme_is_drawn_anew_for_paper(browser: Browser, origin: str) -> None:
+    seen = shown(browser, origin, "#/history?span=7d&nodes=building", 1440, "dark")
+    page = seen.page
+    on_screen = pixels(page)
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(200)
+    assert pixels(page) > on_screen, "grid lines for a dark card are dark; on paper they are light"
+    page.context.close()
 
 
 def test_a_service_that_fails_is_said_to_and_tried_again(browser: Browser, origin: str) -> None:

@@ -126,7 +126,10 @@ async function drawAll(parts, context, state) {
   parts.series.setAttribute("aria-busy", "true");
   if (!parts.drawn) put(parts.series, h("p", { class: "soft" }, words.asking));
   const shifted = (ms) => daysEarlier(ms, 7, site.timezone);
-  const [now, week] = await Promise.all([rowsOf({}), state.before ? rowsOf({ from: rfc3339(shifted(from)), to: rfc3339(shifted(to)), nodes: state.nodes.slice(0, BANDED / 2).join(",") }) : null]);
+  const earlier = state.before ? state.nodes.slice(0, Math.max(0, BANDED - state.nodes.length)) : [];
+  const [now, week] = await Promise.all([
+    rowsOf({}), earlier.length ? rowsOf({ from: rfc3339(shifted(from)), to: rfc3339(shifted(to)), nodes: earlier.join(",") }) : null,
+  ]);
   if (signal.aborted) return;
   const rows = byNode(now.rows);
   await drawSeries(parts, context, state, { rows, before: week ? byNode(week.rows) : null, step, from, to, shift: from - shifted(from) });
@@ -166,7 +169,7 @@ function noteLines(rows, state, whole) {
   const denied = rows.reduce((sum, row) => sum + (row.node === state.nodes[0] ? Number(row.denied) : 0), 0);
   const revised = rows.filter((row) => row.revised).length;
   return [
-    state.nodes.length > BANDED ? words.bandsOf(BANDED) : "", whole ? "" : words.cut, denied ? words.denied(denied) : "",
+    state.nodes.length > BANDED ? words.bandsOf(BANDED) : "", state.before && 2 * state.nodes.length > BANDED ? words.beforeFew(BANDED) : "", whole ? "" : words.cut, denied ? words.denied(denied) : "",
     revised ? words.revised(portion(revised / rows.length)) : "", rows.some((row) => row.value < 0) ? strings.number.negative : "",
   ].filter(Boolean);
 }
