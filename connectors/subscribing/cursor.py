@@ -6,12 +6,12 @@ been given altogether is *settled*: a reader that goes on begins there, and not 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Literal
 
 import orjson
 
+from connectors.private_file import replace
 from stream.errors import UsageError
 
 Home = Literal["store", "kafka", "url"]
@@ -27,6 +27,7 @@ class Cursor:
     def __init__(self, path: Path) -> None:
         """Read the file, if it is there; UsageError when it is no cursor."""
         self._path = path
+        self._saved = b""
         self._home: Home | None = None
         self._next: dict[str, dict[str, int]] = {}
         self._settled: dict[str, dict[str, int]] = {}
@@ -93,12 +94,13 @@ class Cursor:
             raise UsageError(msg)
 
     def save(self) -> None:
-        """Write the file at once, whole or not at all."""
-        new = self._path.with_name(f".{self._path.name}.new")
-        body = {"v": 2, "home": self._home, "next": self._next, "settled": self._settled, "last": self._last}
-        body |= {"notes": self.notes} if self.notes else {}
-        new.write_bytes(orjson.dumps(body))
-        os.replace(new, self._path)  # noqa: PTH105 - one atomic step
+        """Write the file at once, whole or not at all, for its owner alone; nothing where nothing has changed."""
+        body: dict[str, Any] = {"v": 2, "home": self._home, "next": self._next, "settled": self._settled}
+        body |= {"last": self._last} | ({"notes": self.notes} if self.notes else {})
+        text = orjson.dumps(body)
+        if text != self._saved:
+            replace(self._path, body)
+            self._saved = text
 
 
 def _positions(body: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import stat
 from collections.abc import Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
@@ -125,6 +126,22 @@ async def test_a_cursor_ahead_of_a_store_that_was_made_anew_is_refused(tmp_path:
     await read(tmp_path / "old", cursor=cursor)
     with pytest.raises(UsageError, match="made anew"):
         await read(tmp_path / "new", cursor=cursor)
+
+
+def test_a_cursor_is_its_owners_alone_and_is_written_only_when_something_is_new(tmp_path: Path) -> None:
+    """A sink keeps what it has published in it."""
+    cursor = Cursor(tmp_path / "cursor")
+    cursor.notes["retained"] = {"topic": "42"}
+    cursor.save()
+    first = (tmp_path / "cursor").stat()
+    assert stat.S_IMODE(first.st_mode) == 0o600
+    cursor.save()
+    assert (tmp_path / "cursor").stat().st_ino == first.st_ino
+    cursor.advance("topic", "east", 7)
+    cursor.save()
+    assert (tmp_path / "cursor").stat().st_ino != first.st_ino
+    again = Cursor(tmp_path / "cursor")
+    assert (again.notes, again.is_behind("topic", 0, "east", 7)) == ({"retained": {"topic": "42"}}, False)
 
 
 def test_a_cursor_of_the_version_before_goes_on_from_where_it_stood(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""Without the libraries of sinks and frames the project works, and says what to install where one is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT
+from tests.released_store import count, give
+
+MISSING = ("pandas", "httpx", "aiomqtt", "paho", "standardwebhooks", "prometheus_client")
+WITHOUT = f"import sys; sys.modules.update(dict.fromkeys({MISSING}, None)); "
+MAIN = WITHOUT + "from connectors.cli import main; main()"
+VERBS = [
+    ("sink mqtt", ["--cursor", "c", "--broker", "127.0.0.1:1"]),
+    ("sink webhook", ["--cursor", "c", "--to", "https://example.org", "--secret-file", "secret"]),
+    ("export prometheus", ["--listen", "127.0.0.1:0"]),
+]
+
+
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(("verb", "options"), VERBS)
+def test_a_verb_says_what_to_install(verb: str, options: list[str], tmp_path: Path) -> None:
+    give(tmp_path / "store", [count(1, {"a": 1})])
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "secret").chmod(0o600)
+    done = python(tmp_path, "-c", MAIN, *verb.split(), "--store", "store", "--audience", "public", *options)
+    assert done.returncode == 2
+    assert done.stderr == f"tacet: {verb}: needs the libraries of sinks; install 'tacet-occupancy[sinks]'\n"
+
+
+def test_what_needs_none_of_them_works(tmp_path: Path) -> None:
+    give(tmp_path / "store", [count(1, {"a": 1})])
+    read = ["--store", "store", "--audience", "public", "--from-start", "--until-end", "--json"]
+    assert python(tmp_path, "-c", MAIN, "subscribe", *read).stdout.count("\n") == 1
+    assert python(tmp_path, "-c", WITHOUT + "import tacet; print(tacet.frame)").returncode == 0
