@@ -16,10 +16,9 @@ from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Kind, Occasion
 from connectors.subscriber import Origin, read_metadata, subscribe
 from connectors.subscribing.cursor import Cursor
+from connectors.subscribing.service import OWN_MACHINE
 from stream.errors import UsageError
 from stream.settings import Settings
-
-OWN_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 @contextmanager

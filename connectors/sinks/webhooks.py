@@ -16,6 +16,7 @@ from standardwebhooks import Webhook
 
 from connectors.sinks.occasions import Event, Occasion
 from connectors.subscriber import Release
+from connectors.subscribing.service import OWN_MACHINE
 from stream.errors import UsageError
 
 PREFIX = "whsec_"
@@ -25,7 +26,6 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 300.0
 """Seconds before a receiver that is away is tried again: doubled each time, and some of them left to chance."""
 _LATER = frozenset({408, 425, 429})
 """Refusals that say: not now. Like errors of the receiver's own (5xx) they are tried again."""
-_OWN_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class _NotNowError(Exception):
@@ -40,7 +40,7 @@ class WebhookSink:
     ) -> None:
         """Take the receiver and its secret (``whsec_…``); UsageError where one of them is none."""
         parts = urlsplit(url)
-        if not parts.hostname or (parts.scheme != "https" and parts.hostname not in _OWN_MACHINE):
+        if not parts.hostname or (parts.scheme != "https" and parts.hostname not in OWN_MACHINE):
             msg = "--to: must be an address that begins with https, or one of this machine"
             raise UsageError(msg)
         self._url, self._signer = url, _signer(secret)

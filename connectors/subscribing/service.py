@@ -24,7 +24,8 @@ SILENCE = 60.0
 """Seconds without even a heartbeat, of which there is one every 15 s, after which a connection is given up."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds before a stream that broke is begun again: doubled each time that it gives nothing in between."""
-_OWN_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
+OWN_MACHINE = frozenset({"127.0.0.1", "::1", "localhost"})
+"""Hosts to which nothing that is sent leaves the machine."""
 _FOR_NOW = frozenset({429, 502, 503, 504})
 """Answers that say: not now."""
 
@@ -122,7 +123,7 @@ def _refuse_open_way(url: str, token: str | None) -> None:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         msg = "url: must be an address such as https://occupancy.example.org"
         raise UsageError(msg)
-    if token is not None and parts.scheme == "http" and parts.hostname not in _OWN_MACHINE:
+    if token is not None and parts.scheme == "http" and parts.hostname not in OWN_MACHINE:
         msg = "url: must begin with https where a token is sent to another machine"
         raise UsageError(msg)
 

@@ -196,3 +196,39 @@ async def test_a_broker_that_asks_for_a_password_gets_it_from_a_file_and_no_log_
         "dbh/occupancy": count(0, {})["window_end"]
     }
     assert "pass-of-a-test" not in done.stdout + done.stderr + (tmp_path / "cursor").read_text()
+
+
+def certified(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate of 127.0.0.1 that vouches for itself; return it and its key."""
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    words = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    words += ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(
+        ["openssl", "req", *words, "-out", certificate, "-keyout", key], check=True, capture_output=True
+    )  # fmt: skip
+    return certificate, key
+
+
+@pytest.mark.parametrize("authority", ["broker", "another"])
+def test_a_broker_is_spoken_to_over_tls_only_if_an_authority_vouches_for_it(tmp_path: Path, authority: str) -> None:
+    certificate, key = certified(tmp_path, "broker")
+    certified(tmp_path, "another")
+    broker = mosquitto(tmp_path, "allow_anonymous true", f"certfile {certificate}", f"keyfile {key}")
+    broker.start()
+    give(tmp_path / "store", [count(0, {"a": 1})])
+    words: list[str | Path] = ["sink", "mqtt", "--store", tmp_path / "store", "--audience", "public", "--tls"]
+    words += ["--cursor", tmp_path / "cursor", "--broker", f"127.0.0.1:{broker.port}", "--until-end",
+              "--ca-file", tmp_path / f"{authority}.pem"]  # fmt: skip
+    sink = subprocess.Popen(command(words), stderr=subprocess.PIPE, text=True)
+    try:
+        assert sink.stderr is not None
+        if authority == "broker":
+            assert sink.wait(timeout=120) == 0
+        else:
+            assert "MQTT broker is away" in sink.stderr.readline()
+            assert sink.poll() is None, "it tries again"
+    finally:
+        sink.kill()
+        sink.communicate()
+        broker.kill()
+    assert (tmp_path / "cursor").exists() == (authority == "broker")
