@@ -3,7 +3,7 @@
 Of the counts 0 … C that a zone may have, a noisy value leaves a few dozen; the cells of all others are 0. A posterior
 holds, zone after zone, the cells between the least and the largest count that is left, and a tick of the filter works
 on those and on what they can reach (``windows``). Zones whose windows are of like width are worked on together, side
-by side, and filled up with cells that are 0 and stay so: no zone's result depends on which others are beside it.
+by side, and filled up with cells that weigh nothing: no zone's result depends on which others are beside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TAKE: Literal["wrap"] = "wrap"
 """How NumPy takes numbers fastest; no place is ever beyond an end."""
 MARGIN = 4
 """Counts by which a window is wider than the cells it comes from, on both sides."""
-SIDE_BY_SIDE = 1 << 14
+SIDE_BY_SIDE = 1 << 15
 """Counts, over all its zones, that a chunk has at most: what is worked on together should stay near the processor."""
 
 
@@ -159,12 +159,13 @@ class Chunk(NamedTuple):
 
 
 def chunks(asked: Windows) -> Iterator[Chunk]:
-    """Yield all zones, those with narrow windows first."""
-    order = np.argsort(asked.width, kind="stable")
+    """Yield all zones: first those whose windows begin at 0, and of either those with narrow windows first."""
+    order = np.lexsort((asked.width, asked.low > 0))
     widths, begin = asked.width[order], 0
     while begin < len(order):
         fits = widths[begin:] * np.arange(1, len(order) - begin + 1) <= SIDE_BY_SIDE
-        end = begin + max(1, int(np.count_nonzero(fits)))
+        alike = (asked.low[order[begin:]] > 0) == (asked.low[order[begin]] > 0)
+        end = begin + max(1, int(np.argmin(np.append(fits & alike, [False]))))
         zones = order[begin:end]
         low, width = asked.low[zones], asked.width[zones]
         places = np.arange(width.max())[:, None]

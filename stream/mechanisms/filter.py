@@ -81,6 +81,15 @@ class _Expected(NamedTuple):
     """What lies below and above each window, where 1 lies at its ends; shape [15, zones] each."""
 
 
+class _Free(NamedTuple):
+    """What copy 0 says after a tick."""
+
+    posterior: Floats
+    """The share of every count of every zone, as the grids lie."""
+    median: Floats
+    """Of each zone."""
+
+
 @dataclass(frozen=True)
 class RegimeFilter:
     """The filter of one noise over all zones of a site, a stage of the stream."""
@@ -131,11 +140,12 @@ class RegimeFilter:
         estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
         asked = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
         expected = self._expected(state, item.slot, asked)
-        free, parts = self.grids.zeros(np.float64), list[tuple[Ints, Posterior]]()
+        free, parts = _Free(self.grids.zeros(np.float64), np.zeros(zones)), list[tuple[Ints, Posterior]]()
         for chunk in chunks(asked):
             p = self._predicted(chunk, state, expected)
             weights = observe(p, self._likelihood(chunk, item.noisy))
-            free[self.grids.places(chunk)] = weights[0]
+            free.posterior[self.grids.places(chunk)] = own = _shares(weights[0])
+            free.median[chunk.zones] = chunk.low + quantiles(own, 0.5)[0]
             low, median, high = quantiles(_sum_of_copies(weights), 0.01, 0.5, 0.99)
             estimate.median[chunk.zones] = chunk.low + median
             estimate.half_width[chunk.zones] = np.maximum(high - median, median - low)
@@ -181,7 +191,10 @@ class RegimeFilter:
         return np.repeat(each, self._copies, axis=1)
 
     def _likelihood(self, chunk: Chunk, noisy: Ints) -> Cells:
-        return likelihood_at(self.noise, self.grids.capacities[chunk.zones], noisy[chunk.zones], chunk.counts)
+        """Return how likely each count makes the noisy value; 0 beyond the windows, where counts have moved on to."""
+        seen = likelihood_at(self.noise, self.grids.capacities[chunk.zones], noisy[chunk.zones], chunk.counts)
+        seen *= chunk.is_inside
+        return seen
 
     def _kept(self, chunk: Chunk, p: Cells) -> Posterior:
         """Return what is held of a chunk until the next tick."""
@@ -190,15 +203,15 @@ class RegimeFilter:
         p *= is_kept
         return kept(chunk, p, np.logical_or.reduce(is_kept, axis=(0, 1)))
 
-    def _learnt(self, state: FilterState, slot: Slot, expected: _Expected | None, free: Floats) -> tuple[Calendar, ...]:
+    def _learnt(self, state: FilterState, slot: Slot, expected: _Expected | None, free: _Free) -> tuple[Calendar, ...]:
         """Let the calendar learn from copy 0."""
         if not expected:
             return ()
-        learnt = []
-        for memory, what, weight in zip(state.calendars, expected.of_families, self.grids.parts(free), strict=True):
-            posterior = weight / ordered_sum(weight)
-            (median,) = quantiles(posterior, 0.5)
-            learnt.append(filter_calendar.learn(memory, slot, what, posterior, median.astype(np.float64)))
+        learnt, posteriors = [], self.grids.parts(free.posterior)
+        for memory, what, posterior, (_, zones) in zip(
+            state.calendars, expected.of_families, posteriors, self.families, strict=True
+        ):
+            learnt.append(filter_calendar.learn(memory, slot, what, posterior, free.median[zones]))
         return tuple(learnt)
 
     def encode(self, state: FilterState) -> bytes:
@@ -253,6 +266,12 @@ def observe(p: Cells, seen: Cells) -> Cells:
     p *= share
     weights *= share
     return weights
+
+
+def _shares(weights: Cells) -> Floats:
+    shares = weights.astype(np.float64)
+    shares /= running_sum(shares)
+    return shares
 
 
 def _sum_of_copies(weights: Cells) -> Cells:

@@ -60,8 +60,7 @@ class Grids:
     @cached_property
     def _factors(self) -> tuple[Cells, Cells]:
         kernel = kernels(int(self.capacities.max()))
-        up, down = (np.pad(as_factors(each), ((0, 0), (0, 1))) for each in (kernel.up, kernel.down))
-        return up, down
+        return as_factors(kernel.up), as_factors(kernel.down)
 
     @cached_property
     def _norms(self) -> tuple[Cells, Ints]:
@@ -74,12 +73,15 @@ class Grids:
         return np.concatenate([*norms, np.zeros((REGIMES, 1), np.float32)], axis=1), first
 
     def kernels(self, chunk: Chunk) -> tuple[Cells, Cells, Cells]:
-        """Return v, u and d of a chunk's counts, 0 beyond its windows; shape [16, 1, widest, zones] each."""
+        """Return v, u and d of a chunk's counts, shape [16, 1, widest, zones]; v is 0 beyond its windows.
+
+        Where all windows begin at 0, u and d are those of one zone for all.
+        """
         norms, first = self._norms
-        up, down = self._factors
-        at = np.where(chunk.is_inside, chunk.counts, up.shape[1] - 1)
         norm_at = np.where(chunk.is_inside, first[chunk.zones] + chunk.counts, norms.shape[1] - 1)
-        return tuple(_at(table, place) for table, place in ((norms, norm_at), (up, at), (down, at)))  # type: ignore[return-value]
+        counts = chunk.counts if chunk.low.any() else chunk.counts[:, :1]
+        up, down = (_at(table, np.minimum(counts, table.shape[1] - 1)) for table in self._factors)
+        return _at(norms, norm_at), up, down
 
 
 def _at(table: Cells, places: Ints) -> Cells:

@@ -1,8 +1,8 @@
 """The steps of a tick of the filter, each on cells side by side: shape [16, copies, counts, zones].
 
-By regime first, since regimes are what is mixed most. Counts are those of windows: what a step hands on beyond the
-end of a window is 0, or reckoned apart (``filter_tails``). Sums over counts are running ones, so that zeros behind a
-window change nothing.
+By regime first, since regimes are what is mixed most. Counts are those of windows: nothing comes from beyond their
+ends, and what moves there is dropped when counts are weighed, or reckoned apart (``filter_tails``). Sums over counts
+are such that zeros behind a window change nothing.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stream.mechanisms.active import MARGIN, Posterior, Windows, chunks, joined, nothing, trimmed, windows
+from stream.mechanisms.active import MARGIN, SIDE_BY_SIDE, Posterior, Windows, chunks, joined, nothing, trimmed, windows
 from stream.mechanisms.filter import FilterItem, RegimeFilter
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.noise import Ints, discrete_laplace
@@ -130,11 +130,14 @@ def test_parts_of_a_posterior_are_put_together_again_wherever_they_lie() -> None
     assert again.of(np.arange(6)).values.tobytes() == whole.values.tobytes()
 
 
-def test_every_zone_is_in_one_chunk_beside_zones_of_like_width() -> None:
-    low = np.zeros(3_000, np.int64)
-    width = np.random.default_rng(2).integers(1, 2_000, 3_000)
+def test_every_zone_is_in_one_chunk_beside_zones_of_like_width_and_apart_from_those_that_begin_at_0() -> None:
+    rng = np.random.default_rng(2)
+    low, width = 7 * rng.integers(0, 2, 3_000), rng.integers(1, 2_000, 3_000)
     made = list(chunks(Windows(low, width)))
     assert sorted(np.concatenate([each.zones for each in made]).tolist()) == list(range(3_000))
-    widest = [int(each.width.max()) for each in made]
-    assert widest == sorted(widest)
-    assert all(each.counts.size <= 1 << 14 or len(each.zones) == 1 for each in made)
+    assert all(each.counts.size <= SIDE_BY_SIDE or len(each.zones) == 1 for each in made)
+    for begin in (0, 7):
+        some = [each for each in made if (each.low == begin).all()]
+        widest = [int(each.width.max()) for each in some]
+        assert widest == sorted(widest)
+        assert sum(len(each.zones) for each in some) == np.count_nonzero(low == begin)
