@@ -165,9 +165,10 @@ def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
     boxes = [(ACCOUNT_BOX, wanted.account, service.account.take)]
     boxes += [(OPERATOR_BOX, wanted.operator, service.operator.take)]
     feed.refuse_absent(store, [*wanted.audiences, *(box for box, asked, _ in boxes if asked)])
-    books = [feed.follow_book(store, box, take) for box, asked, take in boxes if asked]
     if wanted.play is not None:
         service.playback = feed.played(store, wanted.audiences, wanted.play)
+    books = [feed.follow_book(store, box, take) for box, asked, take in boxes if asked]
+    if service.playback is not None:
         return [feed.follow_play(service.playback, intake), *books]
     return [*(feed.follow_outbox(store, audience, intake) for audience in wanted.audiences), *books]
 
@@ -190,8 +191,8 @@ async def serve(wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event
         scheme = "https" if wanted.tls is not None or wanted.behind_proxy else "http"
         names = Names.of(wanted.names, bound.getsockname()[1], scheme, behind_proxy=wanted.behind_proxy)
         with made(wanted, clock, names) as service:
-            following = feeds(wanted, service)
             server = server_of(application(service), wanted.tls)
+            following = feeds(wanted, service)
             _invite(wanted, service, bound, say)
             await first_to_end(_served(server, bound, service, stop), _sweep(service), *following)
     finally:

@@ -68,7 +68,7 @@ def test_with_a_certificate_it_speaks_tls_and_nothing_else(folder: Path, tmp_pat
     token = new_token(tmp_path / "tokens", "ann", "audience:public")
     trusting = ssl.create_default_context(cafile=str(certificate.certificate))
     asked = wanted(folder, tokens=tmp_path / "tokens", tls=certificate, listen=("0.0.0.0", 0))
-    with served(asked, reached=False) as running:
+    with served(asked) as running:
         address = f"https://127.0.0.1:{running.port}"
         with httpx.Client(base_url=address, verify=trusting) as client:
             answer = client.post("/api/v1/session", json={"token": token})
