@@ -110,7 +110,7 @@ async def latest(request: Request) -> Response:
     service, asked = service_of(request), parsed(request, OfSite)
     role(request, audience_role(asked.audience))
     release_of(service, asked.audience, asked.site)
-    known = await service.reading(service.history.latest, asked.audience, asked.site)
+    known = await service.remembered(service.history.latest, asked.audience, asked.site)
     feed = _feed(service, asked.site, known["feed"])
     return answer({"now": rfc3339(service.now()), "rows": known["rows"], "feed": [feed]})
 
@@ -132,7 +132,7 @@ async def usual(request: Request) -> Response:
     service, asked = service_of(request), parsed(request, OfRelease)
     role(request, audience_role(asked.audience))
     release_of(service, asked.audience, asked.site, asked.release)
-    return answer(await service.reading(service.history.usual, asked.audience, asked.release, asked.site))
+    return answer(await service.remembered(service.history.usual, asked.audience, asked.release, asked.site))
 
 
 async def attributes(request: Request) -> Response:

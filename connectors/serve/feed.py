@@ -35,6 +35,7 @@ class Intake:
         async with service.turn:
             new = await anyio.to_thread.run_sync(service.history.add, records, positions)
             service.laboratory = service.laboratory or any(orjson.loads(value)["laboratory"] for value in records[-1:])
+            service.forget()
             for audience, given in by_audience(new).items():
                 service.streams.publish(audience, given)
 

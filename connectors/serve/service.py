@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -58,6 +58,10 @@ class Service:
     """By audience, what is promised: worked out when it is first asked for."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by who adds to the history, or takes another."""
+    memory: dict[Hashable, object] = field(default_factory=dict)
+    """Answers that hold until the next record comes."""
+    came: int = 0
+    """How many times records have come."""
     link_used: Callable[[], None] = lambda: None
     wrong: Rates = field(default_factory=lambda: Rates(burst=10, each_second=0.2))
     """How many wrong secrets a client may show."""
@@ -75,7 +79,23 @@ class Service:
         assert self.begin_anew is not None  # noqa: S101
         async with self.turn:
             self.history = self.begin_anew()  # who is still reading the other one keeps it alive
+            self.forget()
             self.streams.restart(self.history)
+
+    async def remembered(self, question: Callable[..., T], *given: Hashable) -> T:
+        """Ask the history what does not change before the next record comes, once for all who ask it meanwhile."""
+        key, came = (question.__name__, *given), self.came
+        if key not in self.memory:
+            found = await self.reading(question, *given)
+            if came != self.came:
+                return found
+            self.memory[key] = found
+        return cast(T, self.memory[key])
+
+    def forget(self) -> None:
+        """Note that records have come."""
+        self.came += 1
+        self.memory.clear()
 
     async def promised_to(self, audience: str) -> dict[str, object]:
         """Return what an audience's releases promise."""

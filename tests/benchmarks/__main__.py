@@ -79,6 +79,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
     "filter": ("A tick of the filter against its plain form (CPU)", figures),
     "scaling": ("Cost against size (CPU)", figures),
     "snapshot": ("Snapshot of 1,000 zones", figures),
+    "serve": ("200 event streams and 50 history queries a second (wall clock)", figures),
     "memory": ("Memory over a simulated week", figures),
     "history": ("A month of the service's history (CPU)", figures),
 }

@@ -13,11 +13,12 @@ import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
-from stream.records import SECOND
-from stream.schemas import parse_record, parse_time
+from stream.records import HOUR, SECOND
+from stream.schemas import parse_record, parse_time, rfc3339
 from tests.acceptance.serve.ground import (
     ACCESS_POINTS,
     DEVICES,
+    FIRST,
     LAST,
     Served,
     eventually,
@@ -163,6 +164,17 @@ def test_how_fresh_a_site_is_follows_from_its_newest_window_and_the_clock(folder
 def feed_of(client: httpx.Client) -> dict[str, Any]:
     (feed,) = client.get("/api/v1/latest", params={"audience": "public", "site": "east"}).json()["feed"]
     return dict(feed)
+
+
+def test_an_answer_is_remembered_only_until_the_next_record_comes(tmp_path: Path) -> None:
+    make_store(tmp_path, last=FIRST + HOUR)
+    with served(wanted(tmp_path)) as running, running.browser() as client:
+        for hours in (1, 2, 3):
+            make_store(tmp_path, last=FIRST + hours * HOUR)
+            wanted_end = rfc3339(FIRST + hours * HOUR)
+            eventually(lambda: feed_of(client)["window_end"] == wanted_end)  # noqa: B023 - called in its own round
+            told = client.get("/api/v1/latest", params={"audience": "public", "site": "east"}).json()
+            assert {row["end"] for row in told["rows"]} == {wanted_end}
 
 
 # --- what is never told -----------------------------------------------------------------------------------------
