@@ -29,5 +29,6 @@ async function start() {
   }
 }
 
+document.documentElement.lang = strings.locale;
 if (!here().name && !location.hash.startsWith("#link=")) history.replaceState(null, "", "#/live");
 start();

@@ -2,7 +2,7 @@
 
 import { strings } from "./strings.en.js";
 
-const LOCALE = "en";
+const LOCALE = strings.locale;
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
 const kept = new Map();

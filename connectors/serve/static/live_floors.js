@@ -83,7 +83,7 @@ function shape(zone, plan) {
   const anchor = s("a", { class: "room", href: link("history", { nodes: `zone:${zone.zone}` }), "data-node": `zone:${zone.zone}`, tabindex: "-1" }, path, text);
   return { path, link: anchor, paint(row, by) {
     step(path, "shape", row, by, zone.capacity);
-    const size = Math.max(plan.viewbox[2], plan.viewbox[3]) / 45;
+    const size = Math.max(plan.viewbox[2], plan.viewbox[3]) / 55;
     const box = path.isConnected ? path.getBBox() : { x: 0, y: 0, width: 0, height: 0 };
     const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
     text.setAttribute("font-size", size);

@@ -1,5 +1,7 @@
 // Rows of records as objects, whichever way they came; and which release shows which places of a site.
 
+import { strings } from "./strings.en.js";
+
 /** Rows (arrays beside their columns, or objects) as objects, with `from` and `to` in milliseconds. */
 export function objects(columns, rows) {
   return rows.map((row) => {
@@ -55,7 +57,7 @@ export function capacityOf(node, release, site) {
 
 /** Floors as one sees them from outside: the highest first. */
 export function fromTheTop(site) {
-  return site.floors.toSorted((a, b) => b.floor.localeCompare(a.floor, "en", { numeric: true }));
+  return site.floors.toSorted((a, b) => b.floor.localeCompare(a.floor, strings.locale, { numeric: true }));
 }
 
 /** What a zone is called: its name of the policy's metadata, or its id. */

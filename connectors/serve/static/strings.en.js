@@ -3,6 +3,7 @@
 const many = (n, one, more) => (n === 1 ? one : more);
 
 export const strings = {
+  locale: "en",
   pages: { live: "Live", history: "History", day: "Day", privacy: "Privacy", learn: "Learn", ops: "Ops" },
   shell: {
     title: (page, site) => `${page} · ${site} · Tacet`,

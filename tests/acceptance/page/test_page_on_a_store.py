@@ -136,5 +136,23 @@ def test_a_day_that_is_played_moves_on_the_page(browser: Browser, folder: Path) 
         assert not seen.said
 
 
+PLAN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 100"><script>alert(1)</script>
+<path id="loft" d="M0 0h250v100h-250z" onclick="alert(2)"/><rect id="den" x="260" width="130" height="100"/></svg>"""
+
+
+def test_a_floor_is_drawn_by_the_plan_that_was_given(browser: Browser, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "east").mkdir()
+    (tmp_path / "east" / "1.svg").write_text(PLAN)
+    with served(wanted(folder, plans=tmp_path)) as service:
+        seen = watched(browser, service.address)
+        page = seen.go(f"#link={service.link()}")
+        value = str(newest(folder, "facilities", "east")["values"]["loft"]).replace("-", "−")
+        expect(page.locator(".room[data-node='zone:loft'] .line-1")).to_have_text(value)
+        expect(page.locator(".room[data-node='zone:den'] .shape")).to_have_class(re.compile("hatched"))
+        expect(page.locator("[data-node='zone:hall']")).to_have_class(re.compile("tile"))
+        page.context.close()
+        assert not seen.said
+
+
 def test_a_store_of_one_day_says_that_usual_is_not_known_yet(visitor: Watched, service: Served) -> None:
     expect(entered(visitor, service).locator(".now")).to_contain_text("usual not known yet")
