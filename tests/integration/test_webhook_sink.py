@@ -11,21 +11,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import uvicorn
+from aiokafka import AIOKafkaProducer
 from standardwebhooks import Webhook, WebhookVerificationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from connectors.kafka.client import partition_of
+from connectors.kafka.topics import create_topics
 from connectors.sinks import webhooks
 from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Occasion
 from connectors.sinks.webhooks import WebhookSink
 from connectors.subscribing.cursor import Cursor
 from stream.errors import UsageError
+from stream.schemas import private_topic
 from tests.acceptance.command_line import command
+from tests.integration.kafka_ground import Broker
 from tests.released_store import count, give
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of a test, 24 bytes or more").decode()
@@ -181,6 +187,32 @@ async def test_the_side_of_a_threshold_is_remembered_over_a_restart(receiver: Re
         give(store, [count(number, {"a": value})])
     await report(receiver, tmp_path, Occasion("crossing", 20.0), from_start=False)
     assert [event["data"]["side"] for _, event in receiver.taken] == ["above", "below"]
+
+
+@pytest.mark.kafka
+async def test_from_kafka_a_sink_goes_on_where_it_was_and_a_new_one_begins_at_the_present(
+    receiver: Receiver, tmp_path: Path, kafka: Broker, prefix: str
+) -> None:
+    topic = private_topic(prefix, "occupancy")
+    await create_topics(kafka.bootstrap, [topic], partitions=2)
+    records = [count(n, {"a": n}, site=site) for n in range(12) for site in ("east", "west")]
+    source: Any = {"kafka": kafka.bootstrap, "audience": prefix}
+    for first, last in ((0, 8), (8, 16), (16, 24)):
+        await produce(kafka, topic, records[first:last])
+        cursor = Cursor(tmp_path / "cursor")
+        sink = WebhookSink(receiver.url, SECRET, Occasion("release"), cursor.notes)
+        await feed(source, cursor, sink.deliver, sink.begin, until_end=True)
+        await sink.close()
+    assert receiver.ids == [record["release_id"] for record in records[8:]]
+
+
+async def produce(kafka: Broker, topic: str, records: list[dict[str, Any]]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for record in records:
+        key = record["site"].encode()
+        await producer.send_and_wait(topic, orjson.dumps(record), key=key, partition=partition_of(record["site"], 2))
+    await producer.stop()
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1/hook", "ftp://127.0.0.2/", "example.org", ""])
