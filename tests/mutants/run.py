@@ -19,7 +19,18 @@ from .catalogue import CatalogueError, Mutant, locate, mutated
 KILLED, SURVIVED, BROKEN = "killed", "SURVIVED", "BROKEN"
 TIMEOUT = 180.0
 """Seconds for the nearest tests of one mutant; whoever needs more is not a near test."""
-COPIED = ("stream", "connectors", "tacet", "tests", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md", "LICENSE")
+COPIED = (
+    "stream",
+    "connectors",
+    "tacet",
+    "tests",
+    "docs",
+    "deploy",
+    "pyproject.toml",
+    "README.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+)
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info")
 
 
