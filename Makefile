@@ -13,9 +13,9 @@ LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
 
-demo: $(READY)  ## One simulated day, from SNMP traps to private counts and their account (about a minute)
-	@$(PYTHON) -m connectors demo
+demo: $(READY)  ## One simulated day, from SNMP traps to private counts and their account (about a minute), then as a page
 	@echo "  ('. $(VENV)/bin/activate' puts tacet on your path)"
+	@$(PYTHON) -m connectors demo
 
 test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
 	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile --no-loadscope-reorder

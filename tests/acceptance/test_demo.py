@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import signal
 import stat
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from connectors.commands.demo import is_served, shown
+from connectors.commands.options import read_policy
 from connectors.reports.units import unit_rows
-from tests.acceptance.command_line import tacet
+from tests.acceptance.command_line import command, tacet
+from tests.acceptance.serve.ground import eventually, served
 from tests.documents import DOCUMENTS
 
 SPEED = 4000
@@ -133,3 +141,47 @@ def test_the_account_of_the_public_is_that_of_days(demo: Shown) -> None:
 def test_what_it_leaves_is_for_its_owner_only(demo: Shown) -> None:
     assert stat.S_IMODE(demo.folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((demo.folder / "key").stat().st_mode) == 0o600
+
+
+# --- and then as a page -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "terminal", "as_json", "serves"),
+    [
+        (None, True, False, True), (None, False, False, False), (None, True, True, False), (True, False, False, True),
+        (True, False, True, True), (False, True, False, False),
+    ],
+)  # fmt: skip
+def test_a_demo_ends_by_serving_its_day_at_a_terminal_or_when_asked_to(
+    asked: bool | None, terminal: bool, as_json: bool, serves: bool
+) -> None:
+    assert is_served(asked, terminal=terminal, as_json=as_json) is serves
+
+
+def test_the_day_of_a_demo_plays_into_its_page(demo: Shown) -> None:
+    asked = replace(shown(demo.folder, read_policy(demo.folder / "policy.toml")), listen=("127.0.0.1", 0))
+    with served(asked) as running, running.browser() as client:
+        assert client.get("/").status_code == 200
+        told = client.get("/api/v1/session").json()
+        assert told["roles"] == ["account", "audience:facilities", "audience:public", "operator"]
+        assert (told["playback"], told["laboratory"]) == (True, True)
+        for audience in ("facilities", "public"):
+            asked_for = {"audience": audience, "site": "dbh"}
+            eventually(lambda asked_for=asked_for: client.get("/api/v1/latest", params=asked_for).json()["rows"])
+        eventually(lambda: client.get("/api/v1/operator").json()["sites"][0]["counters"] is not None)
+
+
+@pytest.mark.long
+def test_at_a_terminal_a_demo_says_where_its_page_is_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    terminal, side = pty.openpty()
+    arguments = command(["demo", "--speed", str(SPEED), "--dir", tmp_path / "kept"])
+    started = subprocess.Popen(arguments, stdin=side, stdout=side, stderr=side, start_new_session=True)
+    os.close(side)
+    text = ""
+    while "#link=" not in text:
+        text += os.read(terminal, 4096).decode()
+    assert "Ctrl-C ends it" in text
+    started.send_signal(signal.SIGINT)
+    assert started.wait(60) == 0
+    os.close(terminal)
