@@ -216,9 +216,10 @@ class Attributes(BaseModel):
 
 
 class OperatorPart(BaseModel):
-    """What the services say of themselves, a site a row."""
+    """What the services say of themselves, a site a row, and the MiB that the store's disk has free."""
 
     sites: list[dict[str, Any]]
+    free_mib: int | None
 
 
 class PlayState(BaseModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -9,6 +11,8 @@ from connectors.serve.answers import RefusalError, answer
 from connectors.serve.questions import OfCoalition, OfSiteDay
 from connectors.serve.service import parsed, role, service_of
 from connectors.serve.tokens import ACCOUNT, OPERATOR
+from stream.records import SECOND, Micros
+from stream.schemas import parse_time
 
 
 async def account(request: Request) -> Response:
@@ -44,4 +48,11 @@ async def operator(request: Request) -> Response:
     """Return what the services say of themselves, site by site."""
     service = service_of(request)
     role(request, OPERATOR)
-    return answer({"sites": list(service.operator.newest().values())})
+    rows = [row | {"lag_seconds": _lag(service.now(), row["window_end"])} for row in service.operator.newest().values()]
+    free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
+    return answer({"sites": rows, "free_mib": free})
+
+
+def _lag(now: Micros, window_end: str | None) -> float | None:
+    """Return for how many seconds no window has been released; None before the first."""
+    return None if window_end is None else max(0, now - parse_time(window_end)) / SECOND

@@ -147,7 +147,7 @@ def made(wanted: Wanted, clock: Callable[[], Micros], names: Names) -> Iterator[
     plans = plans_of(wanted)
     history = anew()
     streams = Streams(access, history)
-    service = Service(wanted.policy, access, history, streams, names, clock, plans=plans, begin_anew=anew)
+    service = Service(wanted.policy, access, history, streams, names, clock, wanted.store, plans, begin_anew=anew)
     try:
         yield service
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -42,6 +43,8 @@ class Service:
     streams: Streams
     names: Names
     clock: Callable[[], Micros]
+    store: Path | None = None
+    """Folder of the store, of which the space on its disk is told to operators; nothing in it is opened."""
     plans: Plans = field(default_factory=dict)
     account: AccountBook = field(default_factory=AccountBook)
     coalition: Callable[[frozenset[str]], dict[str, dict[str, Any]]] | None = None

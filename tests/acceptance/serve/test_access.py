@@ -18,9 +18,10 @@ from connectors.serve.server import Tls
 from connectors.serve.tokens import digest_of
 from connectors.snmp.clock import wall_clock
 from stream.errors import UsageError
-from stream.records import HOUR, Micros
+from stream.records import HOUR, SECOND, Micros
+from stream.schemas import rfc3339
 from tests.acceptance.command_line import run
-from tests.acceptance.serve.ground import Served, events, eventually, new_token, records, served, wanted
+from tests.acceptance.serve.ground import LAST, Served, events, eventually, new_token, records, served, wanted
 
 LATEST = "/api/v1/latest"
 
@@ -141,11 +142,15 @@ def newest(client: httpx.Client, site: str) -> str:
 def test_the_operator_sees_how_sites_stand_and_no_sum_over_few_access_points(folder: Path) -> None:
     with served(wanted(folder, operator=True)) as running, running.browser() as client:
         eventually(lambda: len(client.get("/api/v1/operator").json()["sites"]) == 2)
-        rows = {row["site"]: row for row in client.get("/api/v1/operator").json()["sites"]}
+        told = client.get("/api/v1/operator").json()
+        rows = {row["site"]: row for row in told["sites"]}
     assert {row["counters"] for row in rows.values()} == {None}, (
         "three access points and one: sums would tell of people"
     )
     assert not any(row["closed"] for row in rows.values())
+    assert rows["east"]["window_end"] == rfc3339(LAST)
+    assert rows["east"]["lag_seconds"] > (wall_clock() - LAST) / SECOND - 3600
+    assert told["free_mib"] > 0
     assert rows["east"]["ledger_entries"] > rows["west"]["ledger_entries"] > 0
 
 
