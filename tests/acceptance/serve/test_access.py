@@ -265,6 +265,7 @@ def test_a_session_is_of_no_use_to_the_page_of_another_origin(service: Served) -
 def test_an_open_audience_is_read_by_anyone_and_nothing_else_is(folder: Path) -> None:
     asked = wanted(folder, opened="public", account=True, operator=True)
     with served(asked) as running, running.client() as client:
+        eventually(lambda: client.get("/api/v1/session").json()["laboratory"])  # known from the first record on
         assert client.get("/api/v1/session").json() | {"version": ""} == {
             "roles": ["audience:public"], "audiences": ["public"], "open": True, "laboratory": True, "version": "",
             "playback": False,

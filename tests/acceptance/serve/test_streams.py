@@ -149,7 +149,8 @@ def test_streams_end_when_the_service_stops_and_say_so(folder: Path) -> None:
             answer = reading.enter_context(client.stream("GET", "/api/v1/stream?audience=public"))
             lines = parsed(answer.iter_lines())
             assert next(lines)[0] == "ready"
-        assert [(name, data) for name, _, data in lines] == [("end", '{"why":"stopping"}')]
+        *_, (name, _, data) = lines
+        assert (name, data) == ("end", '{"why":"stopping"}')
 
 
 def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
