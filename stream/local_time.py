@@ -7,6 +7,7 @@ from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from stream.mechanisms.filter_calendar import Slot
+from stream.policy.privacy_day import privacy_days
 from stream.records import EPOCH, Micros
 from stream.schemas import parse_time
 
@@ -34,7 +35,11 @@ def span_of_day(local_day: str, timezone: ZoneInfo) -> tuple[Micros, Micros]:
     return start, end
 
 
-def slot_of(instant: Micros, timezone: ZoneInfo) -> Slot:
-    """Return an instant's place in the site-local week."""
-    local = (EPOCH + timedelta(microseconds=instant)).astimezone(timezone)
-    return Slot(2 * local.hour + local.minute // 30, local.hour, local.weekday() >= 5)
+MIDNIGHT = "00:00"
+
+
+def slot_of(end: Micros, timezone: str, day_starts: str = MIDNIGHT) -> Slot:
+    """Return a window's place in the site-local week, and its day, which begins at ``day_starts``."""
+    local = (EPOCH + timedelta(microseconds=end)).astimezone(ZoneInfo(timezone))
+    day = privacy_days(day_starts, timezone).at(end).number
+    return Slot(2 * local.hour + local.minute // 30, local.hour, local.weekday() >= 5, day)

@@ -5,15 +5,16 @@ What the filter of the project must equal within its tolerance: it works on wind
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stream.mechanisms import filter_calendar
-from stream.mechanisms.exact import Floats
-from stream.mechanisms.filter import FilterItem, quantiles
+from stream.mechanisms.exact import Floats, ordered_sum, quantiles
+from stream.mechanisms.filter import Estimate, FilterItem, FilterState, Learnt, RegimeFilter
 from stream.mechanisms.filter_calendar import Calendar
-from stream.mechanisms.filter_model import kernels, stationary, transitions
+from stream.mechanisms.filter_model import Cells, kernels, stationary, transitions
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter
 
@@ -39,15 +40,14 @@ class PlainFilter:
         p = self.p
         if self._started:
             p = moved(np.einsum("kjzn,kl->ljzn", mixed(p), np.array(transitions(), dtype=float)), self.capacity)
-        expected, weight = filter_calendar.expect(self.memory, self.capacity, item.slot, self.noise.steepest)
+        weight = filter_calendar.expect(self.memory, self.capacity, item.slot, self.noise.steepest)
         if self._started and self.calendar:
             p = leaning(p, weight)
         p = p * self._likelihood(item.noisy)
         self.p, self._started = p / p.sum(axis=(0, 1, 2)), True
         if self.calendar:
             free = self.p[:, 0].sum(axis=0) / self.p[:, 0].sum(axis=(0, 1))
-            (median,) = quantiles(free, 0.5)
-            self.memory = filter_calendar.learn(self.memory, item.slot, expected, free, median.astype(float))
+            filter_calendar.take_in(self.memory, item.slot, free)
         low, middle, high = quantiles(self.p.sum(axis=(0, 1)), 0.01, 0.5, 0.99)
         return middle, np.maximum(high - middle, middle - low)
 
@@ -87,3 +87,23 @@ def leaning(p: Floats, weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]]
     leaned = p.copy()
     leaned[1:, 1] = after * (before.sum(axis=1) / after.sum(axis=1))[:, None]
     return leaned
+
+
+def by_tick(stage: RegimeFilter, stream: Iterable[FilterItem]) -> Iterator[tuple[FilterState, Estimate]]:
+    """Yield state and estimate of each tick, the calendar fed with each by the filter itself, as published."""
+    state = stage.initial()
+    for item in stream:
+        state, [estimate] = stage.step(state, item)
+        fed = [fed_with(*each, item) for each in zip(state.learnt, stage.dense(state), strict=True)]
+        state = replace(state, learnt=tuple(fed))
+        yield state, estimate
+
+
+def fed_with(learnt: Learnt, cells: Cells, item: FilterItem) -> Learnt:
+    """Return what was learnt with a tick of copy 0 on top."""
+    if learnt.calendar is None:
+        return learnt
+    calendar = Calendar(learnt.calendar.history.copy(), learnt.calendar.sums.copy())
+    free = ordered_sum(cells[:, :, 0]).astype(np.float64)
+    filter_calendar.take_in(calendar, item.slot, free / ordered_sum(free))
+    return learnt._replace(calendar=calendar)

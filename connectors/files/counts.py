@@ -20,7 +20,6 @@ from connectors.files.text_rows import Tally, csv_rows, instants, lines_of, name
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of
-from stream.mechanisms.blocks import BlockOf, block_of_hour, blocks_of_days
 from stream.mechanisms.contract import Parameters
 from stream.mechanisms.counts import Naming, mechanism_of, release_counts, revised_counts
 from stream.mechanisms.filter import LARGEST_CAPACITY
@@ -28,7 +27,6 @@ from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter
 from stream.policy.count_release import Span
 from stream.policy.mechanisms import mechanism_named
-from stream.policy.privacy_day import PrivacyDays
 from stream.records import MINUTE, Micros
 from stream.schemas import rfc3339
 
@@ -98,7 +96,7 @@ def release_file(
     naming = Naming(
         site="table", release=mechanism, zones=table.zones,
         day_key=lambda key_day: subkey(keys.noise_key(key_day), "noise"),
-        slot=lambda instant: slot_of(instant, zone), window=window,
+        slot=lambda instant: slot_of(instant, zone.key), window=window,
     )  # fmt: skip
     if how.max_count is None and mechanism_named(mechanism).largest_count is not None:
         largest = _largest(naming, table, how.noise)
@@ -108,16 +106,9 @@ def release_file(
     if how.revise is None:
         values, widths = release_counts(stage, naming, table.times, table.counts, progress)
     else:
-        values, widths = revised_counts(
-            stage, naming, table.times, table.counts, _block_of(how.revise, how.timezone), progress
-        )
+        values, widths = revised_counts(stage, naming, table.times, table.counts, how.revise, progress)
     _write(out, table, values, widths)
     return Made(table.counts.size, len(table.zones), len(table.times), table.tally.bad, table.left_out, _problem(table))
-
-
-def _block_of(span: Span, timezone: str) -> BlockOf:
-    """Return which times are revised together: those of an hour, or of a local day."""
-    return block_of_hour if span == "1h" else blocks_of_days(PrivacyDays("00:00", timezone))
 
 
 def _largest(naming: Naming, table: Table, noise: NoiseParameter) -> list[int]:

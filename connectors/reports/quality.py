@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from connectors.reports.tried_days import Windows, plan_keys, simulated_windows
 from stream.keys import key_day_of, subkey
-from stream.local_time import slot_of
+from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.contract import CountMechanism, TickInput
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context, counts_digest
@@ -99,13 +98,14 @@ def _quality(truth: Ints, told: Ints) -> Quality:
 def _told(policy: Policy, plan: CountPlan, epsilon: Fraction, windows: Sequence[OccupancyWindow]) -> Iterator[ByLevel]:
     """Yield what records would tell of each window: with one audience, those of a replay under the same keys."""
     site, mechanism = policy.site[plan.site], plan.mechanisms[epsilon]
-    timezone, state, today = ZoneInfo(site.timezone), mechanism.initial(), None
+    state, today = mechanism.initial(), None
     for window in windows:
         key_day = key_day_of(window.window_end - site.tick)
         if key_day != today:
             state, today = mechanism.pause(state), key_day
         key = subkey(plan_keys().noise_key(key_day), "noise")
-        item = _input(plan, mechanism, window, key, slot_of(window.window_end, timezone))
+        slot = slot_of(window.window_end, site.timezone, site.day_starts or MIDNIGHT)
+        item = _input(plan, mechanism, window, key, slot)
         state, [made] = mechanism.step(state, item)
         yield plan.told(mechanism, made)
 

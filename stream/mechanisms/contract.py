@@ -10,10 +10,11 @@ from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from stream.errors import UsageError
-from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter import FilterItem, FilterState
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.grouper import Groups
 from stream.mechanisms.labels import Context
+from stream.mechanisms.nightly import History, NightlyFilter
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter
 from stream.mechanisms.smoothers import Ratio
@@ -49,6 +50,8 @@ class Values(NamedTuple):
     """The law of the noise in these values, where that is not the mechanism's in every window."""
     noisy: Ints | None = None
     """Counts with noise, of filters and groups, shape of ``values``: what these are made of."""
+    histories: Sequence[History] = ()
+    """What of days that are over is told with this window, of a mechanism whose values may be revised; by its nodes."""
 
 
 def noisy_of(values: Values) -> Ints:
@@ -78,11 +81,17 @@ class Revisable(CountMechanism, Protocol):
     """A mechanism of filters, which can say of a window more when those behind it are known."""
 
     @property
-    def filters(self) -> tuple[RegimeFilter, ...]:
+    def nightly(self) -> tuple[NightlyFilter, ...]:
         """Its filters."""
 
     def states(self, state: Any) -> tuple[FilterState, ...]:
         """Return the state of each filter."""
+
+    def rest(self, state: Any) -> list[History]:
+        """Return what of days is not told yet, of the day at hand too, where no window comes any more."""
+
+    def values_of(self, median: Ints, half_width: Ints) -> Values:
+        """Return what may be published of a window, of which this is known of each node."""
 
     def smooth(
         self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int

@@ -11,13 +11,15 @@ from typing import Any, cast
 import numpy as np
 
 from stream.errors import UsageError
-from stream.mechanisms.blocks import BlockOf, Passed, Revised, Revision, window_of
+from stream.mechanisms.blocks import Passed, Revised, Revision, window_of
 from stream.mechanisms.contract import CountMechanism, Parameters, Revisable, TickInput, Values, noisy_of
+from stream.mechanisms.day_history import DayHistory
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import laplace_noise, noise_chain
 from stream.mechanisms.smoothers import SMOOTHERS
+from stream.policy.count_release import Span
 from stream.policy.mechanisms import mechanism_named, names_where
 from stream.records import DAY, MINUTE, Micros
 
@@ -103,7 +105,7 @@ def release_counts(
         UsageError: shapes do not fit, times do not ascend, or a count is negative.
     """
     values, widths = np.zeros_like(counts), np.zeros_like(counts)
-    for row, (_, made) in enumerate(_windows(mechanism, naming, times, counts)):
+    for row, (_, _, made) in enumerate(_windows(mechanism, naming, times, counts)):
         values[row], widths[row] = made.values, made.half_width
         if progress is not None:
             progress(row + 1)
@@ -115,7 +117,7 @@ def revised_counts(
     naming: Naming,
     times: Ints,
     counts: Ints,
-    block_of: BlockOf,
+    span: Span,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Ints, Ints]:
     """Return (values, half widths) of a table as the stream form gives them once they have been revised.
@@ -127,7 +129,7 @@ def revised_counts(
         naming: likewise.
         times: likewise.
         counts: likewise.
-        block_of: which windows are revised together, and when.
+        span: when they are revised: an hour after their hour, or when their day is over.
         progress: called with how many windows are done.
 
     Raises:
@@ -135,21 +137,22 @@ def revised_counts(
     """
     if not isinstance(mechanism, Revisable):
         raise UsageError(f"revise must go with {' or '.join(names_where('revisable'))}")
-    stage = Revision(mechanism, block_of)
-    held, made = stage.initial(), list[Revised]()
-    for row, (before, fresh) in enumerate(_windows(mechanism, naming, times, counts)):
+    stage: Revision | DayHistory = Revision(mechanism) if span == "1h" else DayHistory(mechanism)
+    held: Any = stage.initial()
+    made, after = list[Revised](), mechanism.initial()
+    for row, (before, after, fresh) in enumerate(_windows(mechanism, naming, times, counts)):  # noqa: B007
         end = int(times[row])
         window = window_of(end, Fraction(1), noisy_of(fresh), naming.slot(end))
-        held, due = stage.step(held, Passed(end, window, before))
+        held, due = stage.step(held, Passed(end, window, before, fresh))
         made += due
         if progress is not None:
             progress(row + 1)
-    revised = [each.values for each in (*made, *stage.finish(held))]
+    revised = [each.values for each in (*made, *stage.finish(held, after))]
     return np.array([v.values for v in revised]), np.array([v.half_width for v in revised])
 
 
-def _windows(mechanism: CountMechanism, naming: Naming, times: Ints, counts: Ints) -> Iterator[tuple[Any, Values]]:
-    """Yield of each window the mechanism's state before it, and what may be published of it."""
+def _windows(mechanism: CountMechanism, naming: Naming, times: Ints, counts: Ints) -> Iterator[tuple[Any, Any, Values]]:
+    """Yield of each window the mechanism's states before and after it, and what may be published of it."""
     _check(naming, times, counts)
     state, key_day = mechanism.initial(), None
     for end, row in zip((int(time) for time in times), counts, strict=True):
@@ -157,7 +160,7 @@ def _windows(mechanism: CountMechanism, naming: Naming, times: Ints, counts: Int
             state, key_day = mechanism.pause(state), naming.key_day(end)
         before = state
         state, [made] = mechanism.step(before, naming.input_of(mechanism, end, row))
-        yield before, made
+        yield before, state, made
 
 
 def _check(naming: Naming, times: Ints, counts: Ints) -> None:

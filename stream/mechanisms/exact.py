@@ -8,7 +8,7 @@ about 2**-50, which is plenty for weights; what matters is that two machines agr
 from __future__ import annotations
 
 from math import isqrt
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,3 +77,19 @@ def ordered_sum(values: NDArray[Real]) -> NDArray[Real]:
         np.add(values[:rest], values[half:], out=total[:rest])
         values = total = total[:half]
     return np.asarray(values[0])
+
+
+_TOLERANCE = 1e-6
+
+
+def quantiles(weights: NDArray[Any], *levels: float) -> list[NDArray[np.int64]]:
+    """Return, per level, the smallest count whose cumulated share reaches it, up to a tolerance of 1e-6.
+
+    Args:
+        weights: of the counts 0, 1, …, shape [counts, zones].
+        levels: each in 0 … 1.
+    """
+    running = np.cumsum(weights, axis=0, dtype=np.float64)
+    share = running / running[-1]
+    last = len(weights) - 1
+    return [np.minimum((share < level - _TOLERANCE).sum(axis=0), last) for level in levels]

@@ -20,27 +20,26 @@ only where a cumulated share is as near to its level.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stream.errors import DataError, UsageError
 from stream.mechanisms import filter_calendar, filter_tails
 from stream.mechanisms.active import TAKE, Chunk, Posterior, Windows, chunks, joined, kept, nothing, windows
-from stream.mechanisms.exact import Floats, ordered_sum
-from stream.mechanisms.filter_calendar import Calendar, Expectation, Slot
+from stream.mechanisms.exact import Floats, ordered_sum, quantiles
+from stream.mechanisms.filter_calendar import Calendar, Slot
 from stream.mechanisms.filter_grids import Grids
 from stream.mechanisms.filter_model import LEAST_CELL, REGIMES, Cells, likelihood_at, stationary
-from stream.mechanisms.filter_steps import lean, mix, move, running_sum, switch
+from stream.mechanisms.filter_moves import none_counted, rates, switched
+from stream.mechanisms.filter_steps import lean, mix, move, running_sum
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.packed import pack, unpack
 from stream.mechanisms.parameter import NoiseParameter
 
-_TOLERANCE = 1e-6
 _NEGLIGIBLE = 1e-9
 LARGEST_CAPACITY = 1 << 20
 
@@ -62,32 +61,31 @@ class Estimate(NamedTuple):
     """The larger distance from the median to the posterior's 1 % and 99 % quantiles."""
 
 
+class Learnt(NamedTuple):
+    """What has been learnt of the zones of one capacity; no tick changes it (``nightly``)."""
+
+    counted: Cells
+    """N, shape [76, zones]: see ``filter_moves``."""
+    calendar: Calendar | None
+    """None where the calendar is off."""
+
+
 @dataclass(frozen=True)
 class FilterState:
-    """The posterior and, with the calendar on, what was learnt, one entry per distinct capacity."""
+    """The posterior, and what the filter goes by, one entry per distinct capacity."""
 
     started: bool
     posterior: Posterior
-    calendars: tuple[Calendar, ...]
+    learnt: tuple[Learnt, ...]
 
 
 class _Expected(NamedTuple):
     """What the calendar says of a tick."""
 
-    of_families: list[Expectation]
     weight: Cells
     """h of every count of every zone, as the grids lie."""
     beyond: tuple[Floats, Floats]
     """What lies below and above each window, where 1 lies at its ends; shape [15, zones] each."""
-
-
-class _Free(NamedTuple):
-    """What copy 0 says after a tick."""
-
-    posterior: Floats
-    """The share of every count of every zone, as the grids lie."""
-    median: Floats
-    """Of each zone."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +116,14 @@ class RegimeFilter:
 
     def initial(self) -> FilterState:
         """Return the state that knows nothing: all counts alike, regimes as often as in the long run."""
-        memories = [filter_calendar.empty(capacity, len(zones)) for capacity, zones in self.families]
-        none = nothing(len(self.capacities), self._copies)
-        return FilterState(False, none, tuple(memories) if self.calendar else ())
+        return FilterState(False, nothing(len(self.capacities), self._copies), self.nothing_learnt())
+
+    def nothing_learnt(self) -> tuple[Learnt, ...]:
+        """Return what the filter goes by before it has learnt anything."""
+        return tuple(
+            Learnt(none_counted(len(zones)), filter_calendar.empty(capacity, len(zones)) if self.calendar else None)
+            for capacity, zones in self.families
+        )
 
     @property
     def _copies(self) -> int:
@@ -140,40 +143,45 @@ class RegimeFilter:
         estimate = Estimate(np.zeros(zones, np.int64), np.zeros(zones, np.int64))
         asked = windows(state.posterior, self.grids.capacities, item.noisy, self.noise)
         expected = self._expected(state, item.slot, asked)
-        free, parts = _Free(self.grids.zeros(np.float64), np.zeros(zones)), list[tuple[Ints, Posterior]]()
+        rate, parts = self._rates(state), list[tuple[Ints, Posterior]]()
         for chunk in chunks(asked):
-            p = self._predicted(chunk, state, expected)
+            p = self._predicted(chunk, state, rate, expected)
             weights = observe(p, self._likelihood(chunk, item.noisy))
-            free.posterior[self.grids.places(chunk)] = own = _shares(weights[0])
-            free.median[chunk.zones] = chunk.low + quantiles(own, 0.5)[0]
             low, median, high = quantiles(_sum_of_copies(weights), 0.01, 0.5, 0.99)
             estimate.median[chunk.zones] = chunk.low + median
             estimate.half_width[chunk.zones] = np.maximum(high - median, median - low)
             parts.append((chunk.zones, self._kept(chunk, p)))
-        return FilterState(True, joined(parts), self._learnt(state, item.slot, expected, free)), [estimate]
+        return FilterState(True, joined(parts), state.learnt), [estimate]
+
+    def _rates(self, state: FilterState) -> Cells:
+        """Return how regimes change, of all zones: shape [76, zones]."""
+        rate = none_counted(len(self.capacities))
+        for (_, zones), learnt in zip(self.families, state.learnt, strict=True):
+            rate[:, zones] = rates(learnt.counted)
+        return rate
 
     def _expected(self, state: FilterState, slot: Slot, asked: Windows) -> _Expected | None:
         """Return what the calendar says, of its copy's moving regimes; None where it is off."""
         if not self.calendar:
             return None
-        of_families, weight = list[Expectation](), self.grids.zeros(np.float32)
+        weight = self.grids.zeros(np.float32)
         shape = (REGIMES - 1, len(self.capacities))
         below, above = np.zeros(shape), np.zeros(shape)
-        for memory, (capacity, zones), h in zip(state.calendars, self.families, self.grids.parts(weight), strict=True):
-            expected, h[:] = filter_calendar.expect(memory, capacity, slot, self.noise.steepest)
-            of_families.append(expected)
+        calendars = [each.calendar for each in state.learnt if each.calendar]
+        for calendar, (capacity, zones), h in zip(calendars, self.families, self.grids.parts(weight), strict=True):
+            h[:] = filter_calendar.expect(calendar, capacity, slot, self.noise.steepest)
             below[:, zones] = filter_tails.below(h, asked.low[zones])
             above[:, zones] = filter_tails.above(h, (asked.low + asked.width)[zones])
-        return _Expected(of_families, weight, (below, above))
+        return _Expected(weight, (below, above))
 
-    def _predicted(self, chunk: Chunk, state: FilterState, expected: _Expected | None) -> Cells:
+    def _predicted(self, chunk: Chunk, state: FilterState, rate: Cells, expected: _Expected | None) -> Cells:
         """Return P of a chunk before anything is seen: copies mix, regimes switch, counts move, one copy leans."""
         if not state.started:
             return self._ignorant(chunk)
         columns = state.posterior.columns(chunk.zones, chunk.counts)
         p = np.take(state.posterior.values, columns, axis=1, mode=TAKE).reshape(REGIMES, self._copies, *columns.shape)
         mix(p)
-        p = switch(p)
+        p = switched(p, rate[:, chunk.zones])
         norm, up, down = self.grids.kernels(chunk)
         before = running_sum(p[1:, -1].swapaxes(0, 1))
         p *= norm
@@ -203,23 +211,12 @@ class RegimeFilter:
         p *= is_kept
         return kept(chunk, p, np.logical_or.reduce(is_kept, axis=(0, 1)))
 
-    def _learnt(self, state: FilterState, slot: Slot, expected: _Expected | None, free: _Free) -> tuple[Calendar, ...]:
-        """Let the calendar learn from copy 0."""
-        if not expected:
-            return ()
-        learnt, posteriors = [], self.grids.parts(free.posterior)
-        for memory, what, posterior, (_, zones) in zip(
-            state.calendars, expected.of_families, posteriors, self.families, strict=True
-        ):
-            learnt.append(filter_calendar.learn(memory, slot, what, posterior, free.median[zones]))
-        return tuple(learnt)
-
     def encode(self, state: FilterState) -> bytes:
         """Return the stable byte form: a head, where the posterior's windows are, its cells, and what was learnt."""
         head = _HEAD.pack(_MAGIC, len(self.capacities), self.calendar, state.started)
         held = state.posterior.of(np.arange(len(self.capacities)))
         places = np.concatenate((held.low, held.width)).astype("<i4").tobytes()
-        return b"".join((head, places, pack(held.values), *map(pack, _learnt_arrays(state.calendars))))
+        return b"".join((head, places, pack(held.values), *map(pack, arrays_of(state.learnt))))
 
     def decode(self, data: bytes) -> FilterState:
         """Return the state of a byte form; DataError where it is not one of this filter."""
@@ -230,20 +227,30 @@ class RegimeFilter:
         low, width = np.frombuffer(data[_HEAD.size : begin], "<i4").astype(np.int64).reshape(2, zones)
         self.grids.refuse_windows(low, width)
         values, place = unpack(data, begin, (REGIMES * self._copies, int(width.sum()) + 1))
-        arrays = []
-        for template in _learnt_arrays(self.initial().calendars):
-            array, place = unpack(data, place, template.shape)
-            arrays.append(array)
+        learnt, place = self.learnt_from(data, place)
         if place != len(data):
             raise DataError("filter state: length does not fit the configuration")
-        memories = tuple(Calendar(*pair) for pair in zip(arrays[::2], arrays[1::2], strict=True))
-        return FilterState(bool(_HEAD.unpack_from(data)[3]), Posterior(low, width, np.arange(zones), values), memories)
+        return FilterState(bool(_HEAD.unpack_from(data)[3]), Posterior(low, width, np.arange(zones), values), learnt)
+
+    def learnt_from(self, data: bytes, place: int) -> tuple[tuple[Learnt, ...], int]:
+        """Return what has been learnt, packed from ``place`` on, and where it ends."""
+        read: list[Learnt] = []
+        for template in self.nothing_learnt():
+            arrays = []
+            for shape in (array.shape for array in arrays_of((template,))):
+                array, place = unpack(data, place, shape)
+                arrays.append(array)
+            read.append(Learnt(arrays[0], Calendar(*arrays[1:]) if self.calendar else None))
+        return tuple(read), place
 
 
-def _learnt_arrays(calendars: tuple[Calendar, ...]) -> Iterator[Cells]:
-    for memory in calendars:
-        yield memory.history
-        yield memory.sums
+def arrays_of(learnt: Sequence[Learnt]) -> Iterator[Cells]:
+    """Yield the arrays of which that consists, in the order in which they are kept."""
+    for counted, calendar in learnt:
+        yield counted
+        if calendar is not None:
+            yield calendar.history
+            yield calendar.sums
 
 
 _HEAD = struct.Struct("<4sI??")
@@ -268,12 +275,6 @@ def observe(p: Cells, seen: Cells) -> Cells:
     return weights
 
 
-def _shares(weights: Cells) -> Floats:
-    shares = weights.astype(np.float64)
-    shares /= running_sum(shares)
-    return shares
-
-
 def _sum_of_copies(weights: Cells) -> Cells:
     return ordered_sum(weights)
 
@@ -281,11 +282,3 @@ def _sum_of_copies(weights: Cells) -> Cells:
 def marginal(p: Cells) -> Cells:
     """Return the weight of each count of P in the form of ``RegimeFilter.dense``, shape [C+1, zones]."""
     return ordered_sum(ordered_sum(p).swapaxes(0, 1))
-
-
-def quantiles(weights: NDArray[Any], *levels: float) -> list[Ints]:
-    """Return, per level, the smallest count whose cumulated share reaches it, up to a tolerance of 1e-6."""
-    running = np.cumsum(weights, axis=0, dtype=np.float64)
-    share = running / running[-1]
-    last = len(weights) - 1
-    return [np.minimum((share < level - _TOLERANCE).sum(axis=0), last) for level in levels]

@@ -1,6 +1,7 @@
 """The calendar of the regime-switching filter: what past days at this hour say about the next tick.
 
-It learns from the filter's own posterior, so it is post-processing like the rest. Per zone it holds
+It learns at night, from a day's counts as they are known when the day is over (``learning``), so it is post-processing
+like the rest. Per zone it holds
 
     symbol               here        meaning
     H_g[r, b], H_all     history     decayed posterior by hour and bin of counts; g weekday or weekend
@@ -10,13 +11,14 @@ It learns from the filter's own posterior, so it is post-processing like the res
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stream.mechanisms.exact import Floats, exp, ln, ordered_sum
+from stream.mechanisms.exact import Floats, exp, ln, ordered_sum, quantiles
 from stream.mechanisms.filter_model import bin_edges
 
 Weights = NDArray[np.float32]
@@ -40,6 +42,8 @@ class Slot(NamedTuple):
     hour: int
     """0 … 23."""
     weekend: bool
+    day: int = 0
+    """Number of the day that it is in: what is learnt is learnt of whole days."""
 
 
 @dataclass(frozen=True)
@@ -52,38 +56,33 @@ class Calendar:
     """num, den, bn, bd: shape [4, 2 (weekday, weekend), 48, zones]."""
 
 
-class Expectation(NamedTuple):
-    """What the calendar expects of one tick; each of shape [zones]."""
-
-    known: NDArray[np.bool_]
-    """Whether there is history enough."""
-    level: Floats
-    """m, the usual estimate at this half hour, 0 where none."""
-
-
 def empty(capacity: int, zones: int) -> Calendar:
     """Return the calendar that has seen nothing."""
     bins = len(bin_edges(capacity)) - 1
     return Calendar(np.zeros((3, 24, bins, zones), np.float32), np.zeros((4, 2, 48, zones), np.float32))
 
 
-def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> tuple[Expectation, Weights]:
-    """Return what is expected at ``slot``, and the weight h(z) of each count, shape [C+1, zones].
+def expect(calendar: Calendar, capacity: int, slot: Slot, epsilon: float) -> Weights:
+    """Return the weight h(z) that the calendar gives each count at ``slot``, shape [C+1, zones].
 
     The weight is 1 throughout for a zone without enough history.
     """
-    usual = _usual(calendar, slot)
+    usual, level = _usual(calendar, slot), _level(calendar, slot)
     mass = ordered_sum(usual)
-    known = mass > _LEAST_MASS
-    num, den = calendar.sums[:2, int(slot.weekend), slot.half_hour].astype(np.float64)
-    level = np.where(den > 0, num / np.where(den > 0, den, 1.0), 0.0)
-    pull = np.where(den > _LEAST_DAYS, np.minimum(0.2 / _usual_error(calendar, slot, level), epsilon), 0.0)
+    is_usual = calendar.sums[1, int(slot.weekend), slot.half_hour] > _LEAST_DAYS
+    pull = np.where(is_usual, np.minimum(0.2 / _usual_error(calendar, slot, level), epsilon), 0.0)
     weight = _near(level, pull, capacity)
     of_bins = exp(_log_density(usual, mass, capacity)).astype(np.float32)
     weight *= np.repeat(of_bins, np.diff(bin_edges(capacity)), axis=0)
     np.maximum(weight, _LEAST_WEIGHT, out=weight)
-    weight[:, ~known] = 1
-    return Expectation(known, level), weight
+    weight[:, mass <= _LEAST_MASS] = 1
+    return weight
+
+
+def _level(calendar: Calendar, slot: Slot) -> Floats:
+    """Return m, the usual estimate at this half hour, 0 where there is none; [zones]."""
+    num, den = calendar.sums[:2, int(slot.weekend), slot.half_hour].astype(np.float64)
+    return np.asarray(np.where(den > 0, num / np.where(den > 0, den, 1.0), 0.0))
 
 
 def _usual(calendar: Calendar, slot: Slot) -> Floats:
@@ -132,37 +131,44 @@ def _usual_error(calendar: Calendar, slot: Slot, level: Floats) -> Floats:
     return np.asarray(np.maximum(0.5, (numerator + 0.5 * (1 + np.sqrt(level))) / (denominator + 0.5)))
 
 
-def learn(calendar: Calendar, slot: Slot, expected: Expectation, posterior: Floats, median: Floats) -> Calendar:
-    """Return the calendar after a tick.
+def learnt(calendar: Calendar, slots: Sequence[Slot], history: Iterable[Floats]) -> Calendar:
+    """Return the calendar after some ticks, in order; what it keeps of its history has eleven binary digits.
 
     Args:
         calendar: what was known before.
-        slot: the tick's place in the week.
-        expected: what :func:`expect` said for the same tick.
-        posterior: copy 0's distribution, [C+1, zones].
-        median: its median, [zones].
+        slots: the ticks' places in the week.
+        history: how likely each count is at each tick, shape [counts, zones]: from 0 on, up to the capacity at most.
     """
-    binned = _binned(posterior)
-    history, sums = calendar.history.copy(), calendar.sums.copy()
+    after = Calendar(calendar.history.copy(), calendar.sums.copy())
+    for slot, weights in zip(slots, history, strict=True):
+        take_in(after, slot, weights)
+    return Calendar(after.history.astype(np.float16).astype(np.float32), after.sums)
+
+
+def take_in(calendar: Calendar, slot: Slot, weights: Floats) -> None:
+    """Take one tick into the calendar, which changes; arguments as for :func:`learnt`."""
+    (median,) = quantiles(weights, 0.5)
+    known = ordered_sum(_usual(calendar, slot)) > _LEAST_MASS
+    error = np.abs(median - _level(calendar, slot))
+    binned = _binned(weights / ordered_sum(weights))
     for days in (int(slot.weekend), ALL_DAYS):
-        mixed = 0.95 * history[days, slot.hour].astype(np.float64) + 0.05 * binned
-        history[days, slot.hour] = np.where(mixed < _LEAST_SHARE, 0.0, mixed)
-    num, den, bn, bd = sums[:, int(slot.weekend), slot.half_hour].astype(np.float64)
-    error = np.abs(median - expected.level)
-    sums[:, int(slot.weekend), slot.half_hour] = (
+        mixed = 0.95 * calendar.history[days, slot.hour].astype(np.float64)
+        mixed[: len(binned)] += 0.05 * binned
+        calendar.history[days, slot.hour] = np.where(mixed < _LEAST_SHARE, 0.0, mixed)
+    num, den, bn, bd = calendar.sums[:, int(slot.weekend), slot.half_hour].astype(np.float64)
+    calendar.sums[:, int(slot.weekend), slot.half_hour] = (
         0.942 * num + 0.058 * median,
         0.942 * den + 0.058,
-        np.where(expected.known, 0.942 * bn + 0.058 * error, bn),
-        np.where(expected.known, 0.942 * bd + 0.058, bd),
+        np.where(known, 0.942 * bn + 0.058 * error, bn),
+        np.where(known, 0.942 * bd + 0.058, bd),
     )
-    return Calendar(history, sums)
 
 
-def _binned(posterior: Floats) -> Floats:
-    """Return the posterior by bin, [bins, zones]; narrow bins are filled up with zeros to sum all at once."""
-    edges = bin_edges(len(posterior) - 1)
+def _binned(weights: Floats) -> Floats:
+    """Return the weights by bin, [bins, zones]; narrow bins are filled up with zeros to sum all at once."""
+    edges = bin_edges(len(weights) - 1)
     widths = np.diff(edges)
-    spread = np.zeros((widths.max(), len(widths), posterior.shape[1]))
-    cell = np.arange(len(posterior))
-    spread[cell - np.repeat(edges[:-1], widths), np.repeat(np.arange(len(widths)), widths)] = posterior
+    spread = np.zeros((widths.max(), len(widths), weights.shape[1]))
+    cell = np.arange(len(weights))
+    spread[cell - np.repeat(edges[:-1], widths), np.repeat(np.arange(len(widths)), widths)] = weights
     return ordered_sum(spread)

@@ -2,7 +2,8 @@
 
 Sixteen regimes of movement, from frozen (0) to wild (15). In regime k a count z moves up by n with a weight
 that falls by a factor u_k per step and down likewise by d_k, and the steps widen with the square root of
-the count. Scales and transitions were learnt once, on public data; they are not learnt from what is released.
+the count. Scales and transitions were learnt once, on public data; what a zone's own released past says of its
+transitions comes on top (``filter_moves``).
 
     symbol        here                meaning
     C             capacity            largest count of the grid 0 … C; a policy's number, never the data's
@@ -63,7 +64,7 @@ _MOVES = """
 15 9:.002 10:.008 11:.001 12:.241 15:.747
 """
 """A regime, then the regimes it moves to and their weights."""
-_ANYWHERE = Fraction(1, 1000)
+ANYWHERE = Fraction(1, 1000)
 """Share of every row of A that goes to all regimes alike."""
 
 
@@ -81,29 +82,11 @@ def moves() -> dict[tuple[int, int], Fraction]:
 @lru_cache(maxsize=1)
 def transitions() -> list[list[Fraction]]:
     """Return A, exactly."""
-    learnt, even = moves(), _ANYWHERE / REGIMES
-    return [
-        [(1 - _ANYWHERE) * learnt.get((k, to), Fraction(0)) + even for to in range(REGIMES)] for k in range(REGIMES)
-    ]
+    learnt, even = moves(), ANYWHERE / REGIMES
+    return [[(1 - ANYWHERE) * learnt.get((k, to), Fraction(0)) + even for to in range(REGIMES)] for k in range(REGIMES)]
 
 
-@lru_cache(maxsize=1)
-def arrivals() -> list[list[tuple[int, float]]]:
-    """Return, for each regime, where the learnt part of A comes from: [(from, probability)], ascending."""
-    share = 1 - _ANYWHERE
-    return [[(k, float(share * p)) for (k, to), p in sorted(moves().items()) if to == end] for end in range(REGIMES)]
-
-
-@lru_cache(maxsize=1)
-def departures() -> list[list[tuple[int, float]]]:
-    """Return, for each regime, where the learnt part of A leads from it: [(to, probability)], ascending."""
-    share = 1 - _ANYWHERE
-    return [
-        [(to, float(share * p)) for (k, to), p in sorted(moves().items()) if k == start] for start in range(REGIMES)
-    ]
-
-
-EVEN_SHARE = float(_ANYWHERE / REGIMES)
+EVEN_SHARE = float(ANYWHERE / REGIMES)
 
 
 @lru_cache(maxsize=1)
@@ -164,6 +147,14 @@ class BackKernels(NamedTuple):
     """d(z-1) along the grid, u(z+1) against it, in blocks: shape [16, blocks, length, 2, 1, 1], 0 beyond the grid."""
     reach: Cells
     """Products of the factors from the start of each block on."""
+
+
+@lru_cache(maxsize=256)
+def onward_kernels(capacity: int) -> BackKernels:
+    """Return the kernels of the grid 0 … capacity in the same form: u(z) along the grid, d(z) against it."""
+    kernel = kernels(capacity)
+    factors = _blocks(kernel.up, kernel.down)
+    return BackKernels(as_factors(factors), as_factors(np.multiply.accumulate(factors, axis=2)))
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream.mechanisms.exact import Real, ordered_sum
-from stream.mechanisms.filter_model import EVEN_SHARE, Cells, arrivals
+from stream.mechanisms.filter_model import Cells
 
 CROSS = 0.001
 _LANES = 16
@@ -33,18 +33,6 @@ def mix(p: Cells) -> None:
         crossing *= CROSS
         p[:, 0] -= crossing
         p[:, 1] += crossing
-
-
-def switch(p: Cells) -> Cells:
-    """Return Q(·, z, j) = P(·, z, j) A."""
-    even = ordered_sum(p)
-    even *= EVEN_SHARE
-    switched, share = np.empty_like(p), np.empty_like(even)
-    for total, origins in zip(switched, arrivals(), strict=True):
-        before = even
-        for origin, probability in origins:
-            before = np.add(before, np.multiply(p[origin], probability, out=share), out=total)
-    return switched
 
 
 def move(x: Cells, up: Cells, down: Cells) -> None:

@@ -25,8 +25,9 @@ from stream.errors import DataError, UsageError
 from stream.mechanisms.consistency import Tree, gather, settle, whole_numbers
 from stream.mechanisms.contract import TickInput, Values
 from stream.mechanisms.exact import Floats
-from stream.mechanisms.filter import FilterItem, FilterState, RegimeFilter
+from stream.mechanisms.filter import FilterItem, FilterState
 from stream.mechanisms.labels import Context, counts_digest
+from stream.mechanisms.nightly import History, NightlyFilter, NightlyState
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter, noise_chain
 from stream.mechanisms.revision import smooth
@@ -54,11 +55,11 @@ class MeasuredTree:
     """Of each level, leaves first."""
     chains: tuple[tuple[NoiseParameter, ...], ...]
     """Of each level: the laws of all audiences of the release."""
-    filters: tuple[RegimeFilter, ...] = ()
-    """Of each level; none where the noisy values are published as they are."""
+    nightly: tuple[NightlyFilter, ...] = ()
+    """A filter of each level; none where the noisy values are published as they are."""
 
     def __post_init__(self) -> None:
-        levels = {len(self.laws), len(self.chains), len(self.filters) or self.tree.height}
+        levels = {len(self.laws), len(self.chains), len(self.nightly) or self.tree.height}
         if levels != {self.tree.height}:
             raise UsageError(f"laws, chains and filters must be {self.tree.height}, one a level, got {sorted(levels)}")
         for level, (law, shared) in enumerate(zip(self.laws, self.chains, strict=True)):
@@ -73,27 +74,49 @@ class MeasuredTree:
     @property
     def half_width_kind(self) -> HalfWidthKind:
         """Of the posterior where there are filters."""
-        return "posterior" if self.filters else "noise"
+        return "posterior" if self.nightly else "noise"
 
-    def initial(self) -> tuple[FilterState, ...]:
+    def initial(self) -> tuple[NightlyState, ...]:
         """Return the state of each level's filter."""
-        return tuple(each.initial() for each in self.filters)
+        return tuple(each.initial() for each in self.nightly)
 
-    def step(self, state: tuple[FilterState, ...], item: TickInput) -> tuple[tuple[FilterState, ...], list[Values]]:
+    def step(self, state: tuple[NightlyState, ...], item: TickInput) -> tuple[tuple[NightlyState, ...], list[Values]]:
         """Perturb and filter each level, and make the levels add up."""
-        noisy = self.noisy(item)
-        if not self.filters:
+        noisy = self._noisy(item)
+        if not self.nightly:
             return (), [self._plain(noisy)]
         after, medians, widths = [], np.zeros(self.tree.nodes, np.int64), np.zeros(self.tree.nodes, np.int64)
-        for filtered, held, here in zip(self.filters, state, self.tree.levels, strict=True):
-            level, [estimate] = filtered.step(held, FilterItem(noisy[here], item.slot))
+        histories: list[list[History]] = []
+        for filtered, held, here in zip(self.nightly, state, self.tree.levels, strict=True):
+            level, [told] = filtered.step(held, FilterItem(noisy[here], item.slot))
             after.append(level)
-            medians[here], widths[here] = estimate.median, estimate.half_width
-        return tuple(after), [self._adding_up(medians, widths)._replace(noisy=noisy)]
+            histories.append(told.histories)
+            medians[here], widths[here] = told.estimate
+        return tuple(after), [
+            self.values_of(medians, widths)._replace(noisy=noisy, histories=self._of_nodes(histories))
+        ]
 
-    def states(self, state: tuple[FilterState, ...]) -> tuple[FilterState, ...]:
+    def _of_nodes(self, histories: Sequence[Sequence[History]]) -> list[History]:
+        """Return what is told of each level's filter as told of the tree's nodes, part by part."""
+        nodes = np.arange(self.tree.nodes)
+        return [
+            History(
+                parts[0].day,
+                np.concatenate([nodes[here][part.zones] for here, part in zip(self.tree.levels, parts, strict=True)]),
+                np.concatenate([part.median for part in parts], axis=1),
+                np.concatenate([part.half_width for part in parts], axis=1),
+                parts[0].is_last,
+            )
+            for parts in zip(*histories, strict=True)
+        ]
+
+    def rest(self, state: tuple[NightlyState, ...]) -> list[History]:
+        """Return what of days is not told yet."""
+        return self._of_nodes([each.rest(held) for each, held in zip(self.nightly, state, strict=True)])
+
+    def states(self, state: tuple[NightlyState, ...]) -> tuple[FilterState, ...]:
         """Return the state of each level's filter."""
-        return state
+        return tuple(each.filter for each in state)
 
     def smooth(
         self, states: Sequence[FilterState], items: Sequence[FilterItem], final: int
@@ -101,14 +124,14 @@ class MeasuredTree:
         """Revise the first windows by all of them, each level for itself, and make the levels add up."""
         after, medians = [], np.zeros((final, self.tree.nodes), np.int64)
         widths = np.zeros_like(medians)
-        for filtered, held, here in zip(self.filters, states, self.tree.levels, strict=True):
-            level, estimates = smooth(filtered, held, [FilterItem(i.noisy[here], i.slot) for i in items], final)
+        for nightly, held, here in zip(self.nightly, states, self.tree.levels, strict=True):
+            level, estimates = smooth(nightly.filter, held, [FilterItem(i.noisy[here], i.slot) for i in items], final)
             after.append(level)
             medians[:, here] = [estimate.median for estimate in estimates]
             widths[:, here] = [estimate.half_width for estimate in estimates]
-        return tuple(after), [self._adding_up(*each) for each in zip(medians, widths, strict=True)]
+        return tuple(after), [self.values_of(*each) for each in zip(medians, widths, strict=True)]
 
-    def noisy(self, item: TickInput) -> Ints:
+    def _noisy(self, item: TickInput) -> Ints:
         """Return the counts of all nodes, each with the noise of its level's own chain."""
         counts = self.tree.sums(item.counts)
         for level, here in enumerate(self.tree.levels):
@@ -117,10 +140,11 @@ class MeasuredTree:
             counts[here] += drawn[self.laws[level]]
         return counts
 
-    def _adding_up(self, medians: Ints, widths: Ints) -> Values:
-        precision = 1 / np.maximum(widths, _SURE) ** 2
-        numbers = whole_numbers(self.tree, gather(self.tree, medians.astype(np.float64), precision), negative=False)
-        return Values(numbers, np.maximum(widths, np.abs(numbers - medians)), whole(numbers))
+    def values_of(self, median: Ints, half_width: Ints) -> Values:
+        """Return the filters' medians, made to add up."""
+        precision = 1 / np.maximum(half_width, _SURE) ** 2
+        numbers = whole_numbers(self.tree, gather(self.tree, median.astype(np.float64), precision), negative=False)
+        return Values(numbers, np.maximum(half_width, np.abs(numbers - median)), whole(numbers))
 
     def _plain(self, noisy: Ints) -> Values:
         gathered = gather(self.tree, noisy.astype(np.float64), self._precision)
@@ -144,19 +168,19 @@ class MeasuredTree:
         """Return the scale of each node's own noise, shape [nodes]."""
         return tuple(law.scale for law, names in zip(self.laws, self.tree.names, strict=True) for _ in names)
 
-    def pause(self, state: tuple[FilterState, ...]) -> tuple[FilterState, ...]:
+    def pause(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
         """Return the state as it is: it never read a true count."""
         return state
 
-    def encode(self, state: tuple[FilterState, ...]) -> bytes:
+    def encode(self, state: tuple[NightlyState, ...]) -> bytes:
         """Return the stable byte form: each level's filter, with its length."""
-        parts = [each.encode(held) for each, held in zip(self.filters, state, strict=True)]
+        parts = [each.encode(held) for each, held in zip(self.nightly, state, strict=True)]
         return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
-    def decode(self, data: bytes) -> tuple[FilterState, ...]:
+    def decode(self, data: bytes) -> tuple[NightlyState, ...]:
         """Return the state of a byte form; DataError where it is not one of this mechanism."""
         place, levels = 0, []
-        for each in self.filters:
+        for each in self.nightly:
             start = place + _LENGTH.size
             place = start + int.from_bytes(data[place:start], "little")
             levels.append(each.decode(data[start:place]))

@@ -43,12 +43,6 @@ def unpack(data: bytes, place: int, shape: tuple[int, ...]) -> tuple[Cells, int]
     return cells.reshape(shape), end
 
 
-def unpack_whole(data: bytes, place: int, shape: tuple[int, ...]) -> tuple[Cells, int]:
-    """Return the same of the form that nothing is left out of: four bytes a cell, the lowest first."""
-    end = place + _BYTES * prod(shape)
-    return _within(data, place, end).view("<f4").reshape(shape).astype(np.float32), end
-
-
 def _within(data: bytes, start: int, end: int) -> NDArray[np.uint8]:
     if end > len(data):
         msg = f"packed array: must have {end} bytes at least, got {len(data)}"

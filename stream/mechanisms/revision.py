@@ -25,10 +25,11 @@ from typing import NamedTuple
 import numpy as np
 
 from stream.mechanisms.active import joined
-from stream.mechanisms.exact import Floats, ordered_sum
-from stream.mechanisms.filter import Estimate, FilterItem, FilterState, RegimeFilter, quantiles
+from stream.mechanisms.exact import Floats, ordered_sum, quantiles
+from stream.mechanisms.filter import Estimate, FilterItem, FilterState, Learnt, RegimeFilter
 from stream.mechanisms.filter_calendar import Calendar
-from stream.mechanisms.filter_model import EVEN_SHARE, LEAST_CELL, Cells, back_kernels, departures, kernels, likelihood
+from stream.mechanisms.filter_model import LEAST_CELL, Cells, back_kernels, kernels, likelihood
+from stream.mechanisms.filter_moves import handed_back, rates
 from stream.mechanisms.filter_steps import spread
 from stream.mechanisms.noise import Ints
 
@@ -49,25 +50,24 @@ def smooth(
         room: bytes that may be held at once of ticks (of a single zone it may take more).
 
     Returns:
-        The filter's state after these ticks, and their estimates: median, and the larger distance from it to the 1 %
-        and 99 % quantiles, of each zone in registry order.
+        The filter's state after these ticks, and their estimates (``median_and_band``), of each zone in registry order.
     """
     shape = (final, len(filtered.capacities))
     median, half_width = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    families: list[list[tuple[Ints, FilterState]]] = []
-    for capacity, zones in filtered.families:
-        families.append([])
+    parts: list[tuple[Ints, FilterState]] = []
+    for family, (capacity, zones) in enumerate(filtered.families):
         for part in _parts(zones, _ticks_size(capacity, len(items)), room):
-            held = _take(filtered, state, len(families) - 1, part)
+            held = _take(filtered, state, family, part)
             few = RegimeFilter((capacity,) * (part.stop - part.start), filtered.noise, filtered.calendar)
             own = [FilterItem(item.noisy[zones[part]], item.slot) for item in items]
             after, marginals = smoothed_marginals(few, held, own, final)
-            families[-1].append((zones[part], after))
+            parts.append((zones[part], after))
             for tick, weights in enumerate(marginals):
-                low, middle, high = quantiles(weights, 0.01, 0.5, 0.99)
-                median[tick, zones[part]] = middle
-                half_width[tick, zones[part]] = np.maximum(high - middle, middle - low)
-    return _joined(families), [Estimate(*each) for each in zip(median, half_width, strict=True)]
+                median[tick, zones[part]], half_width[tick, zones[part]] = median_and_band(weights)
+    posterior = joined([(zones, after.posterior) for zones, after in parts])
+    return FilterState(True, posterior, state.learnt), [
+        Estimate(*each) for each in zip(median, half_width, strict=True)
+    ]
 
 
 def _ticks_size(capacity: int, ticks: int) -> int:
@@ -83,26 +83,26 @@ def _parts(zones: Ints, size: int, room: int) -> Iterator[slice]:
 
 def _take(filtered: RegimeFilter, state: FilterState, family: int, part: slice) -> FilterState:
     """Return the state of some zones of one capacity."""
-    calendars: tuple[Calendar, ...] = ()
-    if filtered.calendar:
-        held = state.calendars[family]
-        calendars = (Calendar(held.history[..., part], held.sums[..., part]),)
-    zones = filtered.families[family][1][part]
-    return FilterState(state.started, state.posterior.of(zones), calendars)
+    counted, calendar = state.learnt[family]
+    few = calendar and Calendar(calendar.history[..., part], calendar.sums[..., part])
+    posterior = state.posterior.of(filtered.families[family][1][part])
+    return FilterState(state.started, posterior, (Learnt(counted[:, part], few),))
 
 
-def _joined(families: Sequence[Sequence[tuple[Ints, FilterState]]]) -> FilterState:
-    """Return the state of all zones from those of a few, capacity by capacity."""
-    posterior = joined([(zones, part.posterior) for parts in families for zones, part in parts])
-    calendars = tuple(
-        Calendar(
-            np.concatenate([part.calendars[0].history for _, part in parts], axis=-1),
-            np.concatenate([part.calendars[0].sums for _, part in parts], axis=-1),
-        )
-        for parts in families
-        if parts[0][1].calendars
-    )
-    return FilterState(True, posterior, calendars)
+_BAND = 0.005, 0.995
+
+
+def median_and_band(weights: Floats) -> Estimate:
+    """Return the median, and the larger distance from it to the 0.5 % and 99.5 % quantiles.
+
+    A little more than of the filter's own: what is known afterwards is surer of itself, and it rests on what was learnt
+    from the same values.
+
+    Args:
+        weights: of each count, shape [counts, zones].
+    """
+    low, middle, high = quantiles(weights, _BAND[0], 0.5, _BAND[1])
+    return Estimate(middle, np.maximum(high - middle, middle - low))
 
 
 class _Ahead(NamedTuple):
@@ -129,13 +129,14 @@ def smoothed_marginals(
     """
     ((capacity, _),) = filtered.families
     ahead = _forward(filtered, state, items, final)
+    rate = rates(state.learnt[0].counted)
     behind = np.ones_like(ahead.ticks[-1])
     found: list[Floats] = []
     for tick in range(len(items) - 1, -1, -1):
         if tick < final:
             found.append(ordered_sum(ahead.ticks[tick] * behind).astype(np.float64))
         if tick:
-            behind = before(behind * likelihood(filtered.noise, capacity, items[tick].noisy))
+            behind = before(behind * likelihood(filtered.noise, capacity, items[tick].noisy), rate)
     return ahead.after, found[::-1]
 
 
@@ -149,22 +150,22 @@ def _forward(filtered: RegimeFilter, state: FilterState, items: Sequence[FilterI
     return _Ahead(ticks, after)
 
 
-def before(g: Cells) -> Cells:
+def before(g: Cells, rate: Cells) -> Cells:
     """Return T g, divided by its largest value: what a tick's weights say of counts and regimes one tick earlier.
 
     Args:
         g: by regime, count and zone, shape [16, C+1, zones].
+        rate: of the zones' regimes, from ``filter_moves.rates``.
     """
+    mixed = handed_back(moved_back(g), rate)
+    mixed /= mixed.max(axis=(0, 1))
+    return mixed
+
+
+def moved_back(g: Cells) -> Cells:
+    """Return what a tick's weights say of the counts one tick earlier, regimes as they are; arguments as above."""
     capacity = g.shape[1] - 1
     kernel = back_kernels(capacity)
     raised = np.maximum(g, LEAST_CELL)[:, :, None]
-    moved = spread(raised, kernel.factors, kernel.reach)[:, :, 0] * kernels(capacity).norm[:, :, None].astype(
-        np.float32
-    )
-    even = EVEN_SHARE * ordered_sum(moved)
-    mixed, share = np.empty_like(moved), np.empty_like(even)
-    for total, ends in zip(mixed, departures(), strict=True):
-        total[:] = even
-        for end, probability in ends:
-            np.add(total, np.multiply(moved[end], probability, out=share), out=total)
-    return np.asarray(mixed / mixed.max(axis=(0, 1)))
+    norm = kernels(capacity).norm[:, :, None].astype(np.float32)
+    return np.asarray(spread(raised, kernel.factors, kernel.reach)[:, :, 0] * norm)

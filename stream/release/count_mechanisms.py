@@ -15,6 +15,7 @@ from stream.mechanisms.filter import RegimeFilter
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.level_budget import Pruning
 from stream.mechanisms.measured_tree import MeasuredTree
+from stream.mechanisms.nightly import NightlyFilter
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.states import States, target_states
 from stream.policy.count_release import CountRelease
@@ -86,11 +87,11 @@ def _mechanism(release: CountRelease, what: Counted, laws: Laws, epsilon: Fracti
 
 
 def _measured_tree(release: CountRelease, what: Counted, tree: Tree, laws: Laws, epsilon: Fraction) -> MeasuredTree:
-    filters: tuple[RegimeFilter, ...] = ()
+    filters: tuple[NightlyFilter, ...] = ()
     if release.mechanism == "filter":
         largest = tree.sums(np.array(what.largest, dtype=np.int64))
         filters = tuple(
-            RegimeFilter(tuple(largest[here].tolist()), law, release.calendar)
+            NightlyFilter(RegimeFilter(tuple(largest[here].tolist()), law, release.calendar))
             for here, law in zip(tree.levels, laws[epsilon], strict=True)
         )
     return MeasuredTree(tree, laws[epsilon], tuple(zip(*laws.values(), strict=True)), filters)

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from stream.keys import key_day_of, subkey
-from stream.local_time import slot_of
+from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.contract import CountMechanism, TickInput, Values
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
@@ -44,13 +44,13 @@ class CountReleases:
 
     def __init__(self, policy: Policy, issuer: Issuer, plans: tuple[CountPlan, ...]) -> None:
         self._issuer = issuer
-        self._timezone = ZoneInfo(policy.site[issuer.site].timezone)
+        self._site = policy.site[issuer.site]
+        self._timezone = ZoneInfo(self._site.timezone)
         self._judge = Judge(policy, issuer)
         self._plans = plans
         self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in plans}
-        site = policy.site[issuer.site]
         self._revisions = {
-            plan.release.name: [RevisionPlan(plan, span, site, issuer) for span in plan.release.revise]
+            plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
             for plan in plans
         }
 
@@ -138,7 +138,7 @@ class CountReleases:
             noise = dict.fromkeys(laws.values(), np.zeros_like(counts))
         else:
             noise = noise_chain(key, context, counts_digest(counts), list(laws.values()), len(counts))
-        slot = slot_of(end, self._timezone)
+        slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
         made = {}
         for epsilon, law in laws.items():
             mechanism, name = plan.mechanisms[epsilon], plan.state_name(epsilon)

@@ -11,30 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from fractions import Fraction
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from stream.errors import PolicyError
-from stream.local_time import slot_of
-from stream.mechanisms.blocks import (
-    BlockOf,
-    Passed,
-    Revised,
-    Revision,
-    Window,
-    block_of_hour,
-    blocks_of_days,
-    window_of,
-)
+from stream.local_time import MIDNIGHT, slot_of
+from stream.mechanisms.blocks import Passed, Revised, Revision, Window, window_of
 from stream.mechanisms.contract import CountMechanism, Revisable, Values, noisy_of
+from stream.mechanisms.day_history import DayHistory
 from stream.policy.count_release import CountRelease, Span
 from stream.policy.document import Policy, Site, decimal_string
-from stream.policy.privacy_day import PrivacyDays
-from stream.records import DAY, HOUR, Micros, OccupancyWindow, Published, ReleaseId
+from stream.records import OccupancyWindow, Published, ReleaseId
 from stream.release.count_plan import CountPlan
 from stream.release.issuer import Issuer
 from stream.schemas import private_topic
-
-MIDNIGHT = "00:00"
 
 
 class RevisionPlan:
@@ -42,9 +30,8 @@ class RevisionPlan:
 
     def __init__(self, plan: CountPlan, span: Span, site: Site, issuer: Issuer) -> None:
         self._plan, self._span, self._issuer = plan, span, issuer
-        self._timezone = ZoneInfo(site.timezone)
-        block_of = block_of_span(span, site)
-        self._of = {epsilon: _stage(plan.release, each, block_of) for epsilon, each in plan.mechanisms.items()}
+        self._site = site
+        self._of = {epsilon: _stage(plan.release, each, span) for epsilon, each in plan.mechanisms.items()}
         self.stages = {self._state_name(epsilon): stage for epsilon, stage in self._of.items()}
         """What is held between windows belongs to these, by the name under which it is kept."""
 
@@ -64,33 +51,34 @@ class RevisionPlan:
             made: its values, for each epsilon that got any.
         """
         for epsilon, stage in self._of.items():
-            name, item = self._state_name(epsilon), Passed(window.window_end, None, None)
-            if epsilon in made:
-                start = before.get(self._plan.state_name(epsilon))
-                item = Passed(
-                    window.window_end, self._held(window, made[epsilon]),
-                    stage.mechanism.initial() if start is None else start,
-                )  # fmt: skip
+            name, values = self._state_name(epsilon), made.get(epsilon)
+            start = before.get(self._plan.state_name(epsilon))
+            item = Passed(
+                window.window_end, None if values is None else self._held(window, values),
+                stage.mechanism.initial() if start is None else start, values,
+            )  # fmt: skip
             held[name], revised = stage.step(held.get(name, stage.initial()), item)
             yield from self._records(epsilon, revised)
 
     def _held(self, window: OccupancyWindow, made: Values) -> Window:
         end = window.window_end
-        return window_of(end, window.coverage, noisy_of(made), slot_of(end, self._timezone))
+        slot = slot_of(end, self._site.timezone, self._site.day_starts or MIDNIGHT)
+        return window_of(end, window.coverage, noisy_of(made), slot)
 
     def finish(self, held: MutableMapping[str, Any]) -> Iterator[Published]:
         """Publish what has not been revised, by what there is."""
         for epsilon, stage in self._of.items():
-            revised = stage.finish(held.pop(self._state_name(epsilon), stage.initial()))
+            now = held.get(self._plan.state_name(epsilon), stage.mechanism.initial())
+            revised = stage.finish(held.pop(self._state_name(epsilon), stage.initial()), now)
             yield from self._records(epsilon, revised)
 
     def _records(self, epsilon: Fraction, revised: list[Revised]) -> Iterator[Published]:
         release, issuer = self._plan.release, self._issuer
         readers = [audience for audience, own in release.epsilon.items() if own == epsilon]
         for each in revised:
-            end = each.window.end
+            end = each.end
             head = issuer.head(end - issuer.tick_length, end)
-            window = OccupancyWindow(issuer.site, end, (), each.window.coverage)
+            window = OccupancyWindow(issuer.site, end, (), each.coverage)
             where, lag = f"{head.window_end}/{self._span}", (each.at - end) // issuer.tick_length
             for audience in readers:
                 name = ReleaseId(issuer.site, release.revised_name, audience, where, issuer.attempt)
@@ -101,28 +89,19 @@ class RevisionPlan:
                 yield Published(topic, issuer.site, record.to_bytes(), each.at, record.release_id)
 
 
-def block_of_span(span: Span, site: Site) -> BlockOf:
-    """Return which windows of a site are revised together: those of an hour, or of its privacy day or local day."""
-    if span == "1h":
-        return block_of_hour
-    return blocks_of_days(PrivacyDays(site.day_starts or MIDNIGHT, site.timezone))
-
-
 LARGEST_HELD = 16 << 20
 """Bytes, before they are compressed, that may be held of a site's windows to be revised: no snapshot is larger."""
-_MOST_HELD: Mapping[Span, Micros] = {"1h": 2 * HOUR, "1d": DAY + HOUR}
 
 
 def check_revisions(policy: Policy, file: str = "policy") -> None:
     """Raise PolicyError where what has to be held of a site's windows would not fit a snapshot."""
     for name, site in policy.site.items():
         size = sum(
-            stage.most_bytes(_MOST_HELD[span] // site.tick)
+            _stage(release, mechanism, span).most_bytes(site.tick)
             for release in policy.release
             if isinstance(release, CountRelease) and release.revise and policy.zones_of(release, name)
             for mechanism in CountPlan(policy, release, name).mechanisms.values()
             for span in release.revise
-            for stage in (_stage(release, mechanism, block_of_span(span, site)),)
         )
         if size > LARGEST_HELD:
             raise PolicyError(
@@ -131,7 +110,7 @@ def check_revisions(policy: Policy, file: str = "policy") -> None:
             )
 
 
-def _stage(release: CountRelease, mechanism: CountMechanism, block_of: BlockOf) -> Revision:
+def _stage(release: CountRelease, mechanism: CountMechanism, span: Span) -> Revision | DayHistory:
     if not isinstance(mechanism, Revisable):
         raise PolicyError(f"release '{release.name}': revise must go with a mechanism whose values can be revised")
-    return Revision(mechanism, block_of)
+    return Revision(mechanism) if span == "1h" else DayHistory(mechanism)

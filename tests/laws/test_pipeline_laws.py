@@ -8,7 +8,6 @@ from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -236,9 +235,7 @@ epsilon = {{ facilities = "0.3" }}
     windows = run_windows(policy, SEEN)
     made = [parse_record(out.value) for out in outputs_of(policy, SEEN) if ".private." in out.topic]
     zones = ("a", "b", "c")
-    naming = Naming(
-        SITE, "r", zones, _noise_key, lambda end: slot_of(end, ZoneInfo("America/Los_Angeles")), 15 * MINUTE
-    )
+    naming = Naming(SITE, "r", zones, _noise_key, lambda end: slot_of(end, "America/Los_Angeles"), 15 * MINUTE)
     counts = np.array([window.counts[:3] for window in windows], dtype=np.int64)
     times = np.array([window.window_end for window in windows], dtype=np.int64)
     form = count_mechanism(mechanism, epsilon=Fraction("0.3"), max_counts=[80] * 3, smoother=smoother)

@@ -139,7 +139,7 @@ def laplace_chi_square(observed: Ints, epsilon: Fraction) -> float:
 def test_every_level_of_a_tree_has_noise_of_its_own_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the levels are made to add up; of the day's price each takes its share of 1/σ²."""
     heard: dict[float, list[Ints]] = {}
-    noisy = MeasuredTree.noisy
+    noisy = MeasuredTree._noisy
 
     def listening(tree: MeasuredTree, item: TickInput) -> Ints:
         values = noisy(tree, item)
@@ -147,7 +147,7 @@ def test_every_level_of_a_tree_has_noise_of_its_own_share(monkeypatch: pytest.Mo
             heard.setdefault(law.scale, []).append((values - tree.tree.sums(item.counts))[here])
         return values
 
-    monkeypatch.setattr(MeasuredTree, "noisy", listening)
+    monkeypatch.setattr(MeasuredTree, "_noisy", listening)
     scales = {record["audience"]: record["noise_scale"] for record in records(TREE)}
     monkeypatch.undo()
     whole = {audience: scale for audience, (scale, _) in drawn(GAUSSIAN).items()}

@@ -26,7 +26,7 @@ pytestmark = [
 
 def slot(end: int) -> Slot:
     minute = end // MINUTE % 1440
-    return Slot(minute // 30, minute // 60, (end // DAY + 3) % 7 >= 5)
+    return Slot(minute // 30, minute // 60, (end // DAY + 3) % 7 >= 5, (end - 1) // DAY)
 
 
 NAMING = Naming("campus1", "counts", ("building",), lambda day: b"k" * 24 + day.to_bytes(8, "big"), slot)

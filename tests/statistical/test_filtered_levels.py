@@ -13,6 +13,7 @@ from stream.mechanisms.filter import RegimeFilter
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.labels import Context
 from stream.mechanisms.measured_tree import MeasuredTree
+from stream.mechanisms.nightly import NightlyFilter
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
 from stream.records import MINUTE
@@ -37,7 +38,9 @@ def streams(laws: tuple[NoiseParameter, ...], *, filtered: bool = True) -> tuple
     ends = simulation.start + 5 * MINUTE * np.arange(1, 2 * 288 + 1)
     building, zones = simulation.building, true_occupancy(simulation, ends)
     tree, leaves = site_tree(building.zones, building.floors, LEVELS), leaf_of_zone(building.floors, LEVELS)
-    filters = tuple(RegimeFilter((LARGEST,) * len(n), law) for n, law in zip(tree.names, laws, strict=True))
+    filters = tuple(
+        NightlyFilter(RegimeFilter((LARGEST,) * len(n), law)) for n, law in zip(tree.names, laws, strict=True)
+    )
     made = MeasuredTree(tree, laws, tuple((law,) for law in laws), filters if filtered else ())
     state, found, widths, truth = made.initial(), [], [], []
     for end, row in zip(ends.tolist(), zones, strict=True):

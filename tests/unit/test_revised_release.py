@@ -35,8 +35,11 @@ TICK = 5 * MINUTE
 NINE = 20_000 * DAY + 9 * HOUR
 """UTC, on a Friday in October."""
 PLAIN = 'mechanism = "filter"\nepsilon = { fine = "1", coarse = "0.2" }\n'
+ONLY_FINE = 'mechanism = "filter"\nepsilon = { fine = "1" }\n'
 HOURLY = PLAIN + 'revise = "1h"\n'
 TREE = 'levels = ["zone", "floor", "building"]\nshares = { zone = "0.2", floor = "0.3", building = "0.5" }\n'
+BOTH = PLAIN + 'revise = ["1h", "1d"]\n'
+HALF_HOUR = 6 * TICK
 HALF = '\ntick = "30min"\n'
 Body = dict[str, Any]
 
@@ -93,26 +96,41 @@ def test_an_hour_is_revised_an_hour_after_it() -> None:
     [("", 24), ('timezone = "Europe/Berlin"', 22), (day_site(), 28)],
     ids=["utc day", "local day", "privacy day"],
 )
-def test_a_day_is_revised_when_it_is_over(site: str, starts: int) -> None:
-    """In October the local day of Berlin begins at 22:00 UTC."""
+def test_a_day_is_revised_with_windows_of_the_next(site: str, starts: int) -> None:
+    """In October the local day of Berlin begins at 22:00 UTC.
+
+    Of the 4 windows of the day before, all is learnt with the first window; of a day of 48, with the eighth.
+    """
     start = 20_000 * DAY - DAY + starts * HOUR
     made = made_by(
         policy(PLAIN + 'revise = ["1d"]', site + HALF), windows(start - 2 * HOUR, start + 30 * HOUR, tick=6 * TICK)
     )
     came = [(parse_time(b["window_end"]), b["lag"]) for b in bodies(made) if b["audience"] == "coarse"]
-    assert came[:4] == [(start + (n - 4) * 6 * TICK, 4 - n) for n in range(1, 5)], "the day before, as far as seen"
-    assert came[4:] == [(start + n * 6 * TICK, 48 - n) for n in range(1, 49)]
+    assert came[:4] == [(start + (n - 4) * 6 * TICK, 5 - n) for n in range(1, 5)], "the day before, as far as seen"
+    assert came[4:] == [(start + n * 6 * TICK, 48 + 8 + (n - 1) // 6 - n) for n in range(1, 31)], (
+        "six windows of the day with each from the eighth to the twelfth of the next"
+    )
+
+
+def test_of_five_minutes_a_day_is_published_six_windows_at_a_time() -> None:
+    """With the 48th window of the next day its first six, and so on with each of the 47 behind that."""
+    midnight = 20_000 * DAY
+    made = made_by(policy(ONLY_FINE + 'revise = "1d"'), windows(midnight, midnight + DAY + 8 * HOUR))
+    came = [(parse_time(b["window_end"]), b["lag"]) for b in bodies(made)]
+    assert came == [(midnight + n * TICK, 288 + 48 + (n - 1) // 6 - n) for n in range(1, 289)]
+    times = [each.time for each in made if ".r-revised." in each.topic]
+    assert times == [end + lag * TICK for end, lag in came], "the time of a record is that of the window it comes with"
 
 
 def test_hour_and_day_have_records_of_their_own() -> None:
-    made = made_by(policy(PLAIN + 'revise = ["1h", "1d"]', HALF), windows(NINE, NINE + 16 * HOUR, tick=6 * TICK))
+    made = made_by(policy(PLAIN + 'revise = ["1h", "1d"]', HALF), windows(NINE, NINE + 23 * HOUR, tick=6 * TICK))
     names = [body["release_id"] for body in bodies(made)]
     assert len(set(names)) == len(names)
     assert {name.rpartition("/")[2] for name in names} == {"1h", "1d"}
     hourly = [body for body in bodies(made) if body["release_id"].endswith("/1h")]
     daily = [body for body in bodies(made) if body["release_id"].endswith("/1d")]
-    assert (len(hourly), len(daily)) == (2 * 15 * 2, 2 * 15 * 2)
-    assert [body["values"] for body in hourly] != [body["values"] for body in daily]
+    assert (len(hourly), len(daily)) == (2 * 22 * 2, 2 * 15 * 2)
+    assert [body["values"] for body in hourly[: len(daily)]] != [body["values"] for body in daily]
 
 
 # What
@@ -133,7 +151,7 @@ def test_a_revised_record_says_what_it_revises_and_costs_nothing() -> None:
 
 def test_revised_values_are_nearer_and_surer() -> None:
     """Over the rest of a day at ε .2 and 1: what is left of error and band, beside those of the first records."""
-    items = list(windows(NINE, NINE + 15 * HOUR))
+    items = list(windows(NINE, NINE + 23 * HOUR))
     truth = {item.window_end: item.counts for item in items}
     made = made_by(policy(PLAIN + 'revise = "1d"'), iter(items))
     off: dict[str, dict[str, int]] = {"r": {}, "r-revised": {}}
@@ -173,7 +191,7 @@ def test_a_day_that_is_paid_at_once_is_revised_under_its_own_terms() -> None:
     text = 'mechanism = "filter"\nunit = "device_day"\nnoise = "gaussian"\nepsilon = { fine = "2" }\nrevise = "1d"\n'
     site, days = day_site(), PrivacyDays("04:00", "UTC")
     start = days.at(NINE).start
-    made = made_by(policy(text, site + HALF), windows(start, start + DAY, days, tick=6 * TICK))
+    made = made_by(policy(text, site + HALF), windows(start, start + 2 * DAY, days, tick=6 * TICK))
     assert len(bodies(made)) == 48
     assert {(body["unit"], body["noise"], body["spend"], body["epsilon"]) for body in bodies(made)} == {
         ("device_day", "gaussian", "0", "2")
@@ -248,17 +266,20 @@ def test_a_site_that_was_away_for_hours_is_revised_with_its_next_window() -> Non
 # State
 
 
-@pytest.mark.parametrize("text", [HOURLY, PLAIN + 'revise = ["1h", "1d"]', HOURLY + TREE], ids=["hour", "both", "tree"])
+@pytest.mark.parametrize("text", [HOURLY, PLAIN + 'revise = ["1h", "1d"]', BOTH + TREE], ids=["hour", "both", "tree"])
 def test_revision_survives_a_restart_at_any_window(text: str) -> None:
-    stage = Releases(policy(text), "dbh", KEYS)
-    state, through = stage.initial(), stage.initial()
-    for number, window in enumerate(windows(NINE + 13 * HOUR, NINE + 15 * HOUR + 2 * TICK)):
+    """Of half hours, over the end of a day of 30 windows: with the sixth of the next it begins to be published."""
+    stage = Releases(policy(text, HALF), "dbh", KEYS)
+    state, through, revised = stage.initial(), stage.initial(), 0
+    for number, window in enumerate(windows(NINE, NINE + 15 * HOUR + 12 * HALF_HOUR, tick=HALF_HOUR)):
         state, expected = stage.step(state, window)
         if number % 5 < 2 or number > 20:
             through = stage.decode(stage.encode(through))
         through, outputs = stage.step(through, window)
         assert published(outputs) == published(expected)
+        revised += sum(body["release_id"].endswith("/1d") for body in bodies(published(outputs)))
     assert stage.encode(through) == stage.encode(state)
+    assert revised == (0 if text == HOURLY else 2 * 30)
 
 
 def test_what_is_held_of_an_hour_is_its_noisy_values_and_one_state() -> None:

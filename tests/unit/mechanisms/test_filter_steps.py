@@ -13,7 +13,8 @@ from stream.mechanisms.exact import Floats, ordered_sum
 from stream.mechanisms.filter_calendar import Weights
 from stream.mechanisms.filter_grids import Grids
 from stream.mechanisms.filter_model import Cells, kernels, likelihood, sight, transitions
-from stream.mechanisms.filter_steps import lean, mix, move, running_sum, switch
+from stream.mechanisms.filter_moves import none_counted, rates, switched
+from stream.mechanisms.filter_steps import lean, mix, move, running_sum
 from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
 from tests import plain_filter
 
@@ -39,7 +40,7 @@ def test_copies_and_regimes_mix_as_the_formulas_say(copies: int) -> None:
     mix(p)
     assert p == pytest.approx(expected, rel=1e-6)
     matrix = np.array(transitions(), dtype=float)
-    assert switch(p) == pytest.approx(np.einsum("kjzn,kl->ljzn", expected, matrix), rel=1e-6)
+    assert switched(p, rates(none_counted(3))) == pytest.approx(np.einsum("kjzn,kl->ljzn", expected, matrix), rel=1e-6)
 
 
 @pytest.mark.parametrize(("capacity", "zones"), [(1, 1), (2, 3), (15, 40), (63, 1), (440, 2)])

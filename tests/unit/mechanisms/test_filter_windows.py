@@ -15,7 +15,7 @@ from stream.mechanisms.filter import FilterItem, RegimeFilter
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.parameter import NoiseParameter, gaussian_noise, laplace_noise
-from tests.plain_filter import PlainFilter
+from tests.plain_filter import PlainFilter, by_tick
 
 F = Fraction
 TOLERANCE = 2e-6
@@ -27,10 +27,12 @@ def assert_equal(noise: NoiseParameter, capacity: int, stream: Iterable[Ints], *
     """Assert that every posterior, median and half-width of some zones is that of the formulas."""
     rows = list(stream)
     stage = RegimeFilter((capacity,) * len(rows[0]), noise, calendar)
-    state, plain = stage.initial(), PlainFilter(capacity, len(rows[0]), noise, calendar)
-    for tick, noisy in enumerate(rows):
-        item = FilterItem(noisy, Slot(tick // 6 % 48, tick // 12 % 24, tick // 288 % 7 >= 5))
-        state, [estimate] = stage.step(state, item)
+    plain = PlainFilter(capacity, len(rows[0]), noise, calendar)
+    items = [
+        FilterItem(noisy, Slot(tick // 6 % 48, tick // 12 % 24, tick // 288 % 7 >= 5))
+        for tick, noisy in enumerate(rows)
+    ]
+    for tick, (item, (state, estimate)) in enumerate(zip(items, by_tick(stage, items), strict=True)):
         median, half_width = plain.step(item)
         (found,) = stage.dense(state)
         assert np.abs(found - plain.dense()).sum(axis=(0, 1, 2)).max() / 2 <= TOLERANCE, tick

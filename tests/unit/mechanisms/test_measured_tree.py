@@ -16,6 +16,7 @@ from stream.mechanisms.gaussian import discrete_gaussian
 from stream.mechanisms.gaussian_chain import gaussian_chain
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.measured_tree import MeasuredTree
+from stream.mechanisms.nightly import History, NightlyFilter
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import gaussian_noise, laplace_noise
 from stream.records import MINUTE
@@ -27,7 +28,9 @@ TREE = site_tree(ZONES, FLOORS)
 FINE, COARSE = tuple(map(gaussian_noise, (F(100), F(64), F(36)))), tuple(map(gaussian_noise, (F(400), F(256), F(144))))
 PLAIN = MeasuredTree(TREE, COARSE, tuple(zip(FINE, COARSE, strict=True)))
 CAPACITIES = ((40, 40, 40, 40), (80, 80), (160,))
-FILTERED = replace(PLAIN, filters=tuple(RegimeFilter(c, law) for c, law in zip(CAPACITIES, COARSE, strict=True)))
+FILTERED = replace(
+    PLAIN, nightly=tuple(NightlyFilter(RegimeFilter(c, law)) for c, law in zip(CAPACITIES, COARSE, strict=True))
+)
 
 
 def tick(number: int, counts: list[int]) -> TickInput:
@@ -53,7 +56,7 @@ def test_floors_and_building_are_sums_of_what_is_below_them(made: MeasuredTree) 
 
 def test_each_level_has_a_chain_of_its_own_whose_labels_hold_the_level_and_the_day() -> None:
     item = tick(0, [5, 6, 7, 8])
-    noisy, counts = PLAIN.noisy(item), TREE.sums(item.counts)
+    noisy, counts = PLAIN._noisy(item), TREE.sums(item.counts)
     for level, here in enumerate(TREE.levels):
         context = replace(item.context, zones=(f"level {level} of 3", *TREE.names[level]))
         digest = counts_digest(counts[here])
@@ -62,25 +65,47 @@ def test_each_level_has_a_chain_of_its_own_whose_labels_hold_the_level_and_the_d
         assert context.label("gaussian", F(1), digest=digest) != replace(context, suffix="").label(
             "gaussian", F(1), digest=digest
         )
-    fine = replace(PLAIN, laws=FINE).noisy(item) - counts
+    fine = replace(PLAIN, laws=FINE)._noisy(item) - counts
     leaves = replace(item.context, zones=("level 0 of 3", *ZONES))
     name = leaves.label("gaussian", F(100), digest=counts_digest(counts[:4]))
     assert fine[:4].tolist() == discrete_gaussian(KEY, name, F(100), 4).tolist()
 
 
 def test_each_node_has_a_filter_of_its_own_that_reads_its_noisy_values_alone() -> None:
-    state, alone = FILTERED.initial(), [each.initial() for each in FILTERED.filters]
+    state, alone = FILTERED.initial(), [each.initial() for each in FILTERED.nightly]
     for number in range(12):
         item = tick(number, [9, 3, 12, 0])
-        noisy = FILTERED.noisy(item)
+        noisy = FILTERED._noisy(item)
         state, [values] = FILTERED.step(state, item)
         medians, widths = [], []
         for level, here in enumerate(TREE.levels):
-            alone[level], [estimate] = FILTERED.filters[level].step(alone[level], FilterItem(noisy[here], item.slot))
-            medians += estimate.median.tolist()
-            widths += estimate.half_width.tolist()
+            alone[level], [told] = FILTERED.nightly[level].step(alone[level], FilterItem(noisy[here], item.slot))
+            medians += told.estimate.median.tolist()
+            widths += told.estimate.half_width.tolist()
         assert FILTERED.encode(state) == FILTERED.encode(tuple(alone))
         assert values.half_width.tolist() == np.maximum(widths, np.abs(values.values - np.array(medians))).tolist()
+
+
+def test_what_is_told_of_a_day_is_told_of_each_node_once_and_of_whole_nodes() -> None:
+    """Days of a hundred windows: seven nodes, told of over the first 24 windows of the second day."""
+    state, told, noisy = FILTERED.initial(), list[History](), list[Ints]()
+    for number in range(130):
+        item = tick(number, [9, 3, 12, 0])
+        item = item._replace(slot=item.slot._replace(day=number // 100))
+        noisy.append(FILTERED._noisy(item))
+        state, [values] = FILTERED.step(state, item)
+        told += values.histories
+    assert sorted(node for each in told for node in each.zones.tolist()) == list(range(7))
+    median = np.concatenate([each.median for each in told], axis=1)
+    by_node: Ints = median[:, np.argsort(np.concatenate([each.zones for each in told]))]
+    for level, here in enumerate(TREE.levels):
+        alone, found = FILTERED.nightly[level].initial(), np.zeros((100, len(TREE.names[level])), np.int64)
+        for number, row in enumerate(noisy):
+            slot = tick(number, [0] * 4).slot._replace(day=number // 100)
+            alone, [own] = FILTERED.nightly[level].step(alone, FilterItem(row[here], slot))
+            for each in own.histories:
+                found[:, each.zones] = each.median
+        assert by_node.T[here].T.tolist() == found.tolist()
 
 
 def test_a_node_that_its_filter_knows_well_moves_less_than_one_it_does_not() -> None:
@@ -88,7 +113,7 @@ def test_a_node_that_its_filter_knows_well_moves_less_than_one_it_does_not() -> 
     tree = site_tree(["a", "b"], ["1", "2"], ["floor", "building"])
     laws = (gaussian_noise(F(100)), gaussian_noise(F(50)))
     made = MeasuredTree(tree, laws, tuple((law,) for law in laws))
-    values = made._adding_up(np.array([20, 0, 10]), np.array([4, 4, 1]))
+    values = made.values_of(np.array([20, 0, 10]), np.array([4, 4, 1]))
     assert values.values.tolist() == [10, 0, 10]
     assert values.half_width.tolist() == [10, 4, 1]
 
@@ -155,13 +180,11 @@ def test_state_and_values_are_the_same_bytes_on_every_machine() -> None:
     for number in range(60):
         state, [values] = FILTERED.step(state, tick(number, [number % 9, 3, 12, number // 5]))
         hashed.update(values.values.tobytes() + values.half_width.tobytes())
-    for each, held in zip(FILTERED.filters, state, strict=True):
-        cells = each.encode(held)
-        hashed.update(len(cells).to_bytes(4, "little") + cells)
+    hashed.update(FILTERED.encode(state))
     assert hashed.hexdigest() == PINNED
 
 
-PINNED = "2e0b8f7be667910b008218cf803bec40643308b4bfc7a6ed110809917b338edf"
+PINNED = "89e52631e8541a212a8c91891c3d37452fd2f7403d72cf2d17b085a05ad00535"
 
 
 @pytest.mark.parametrize("spoil", [lambda b: b[:-1], lambda b: b + b"\0", lambda _: b""])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from stream.errors import DataError
-from stream.mechanisms.packed import Cells, pack, unpack, unpack_whole
+from stream.mechanisms.packed import Cells, pack, unpack
 
 ANY = arrays(np.float32, array_shapes(max_dims=4, max_side=6), elements=st.sampled_from([0.0, 1.0, 0.3, 1e-20, 2e30]))
 
@@ -33,11 +33,3 @@ def test_bytes_that_end_too_early_are_refused(values: Cells) -> None:
     for length in range(len(data)):
         with pytest.raises(DataError, match="packed array"):
             unpack(data[:length], 0, values.shape)
-
-
-def test_the_form_of_before_has_four_bytes_a_cell() -> None:
-    values = np.array([[1, 0], [0, 2]], np.float32)
-    found, end = unpack_whole(b"x" + values.astype("<f4").tobytes(), 1, (2, 2))
-    assert (found.tolist(), end) == (values.tolist(), 17)
-    with pytest.raises(DataError, match="must have 17 bytes at least, got 16"):
-        unpack_whole(b"x" + values.astype("<f4").tobytes()[:-1], 1, (2, 2))
