@@ -6,6 +6,8 @@ import { strings } from "./strings.en.js";
 const STEPS = 10;
 /** Least deviation that counts, in devices: counts are whole, so a quieter place than this is never known. */
 const LEAST = 0.5;
+/** Half widths of a 95 % band in standard deviations. */
+const BAND = 1.96;
 
 /** Probability from which a place is marked as perhaps empty: a room at 0 ±4 may as well be empty as not. */
 export const PERHAPS = 0.4;
@@ -16,10 +18,15 @@ const SLOT = 900;
 /** Whether so many windows of a quarter of an hour are enough to call their mean usual. */
 export const enough = (n, site) => n >= DAYS * Math.max(1, SLOT / site.tick_seconds);
 
-/** How many deviations a value lies from its usual; null where either is not known. */
+/**
+ * How many deviations a value lies from its usual; null where either is not known.
+ *
+ * A deviation is that of the released figures of earlier days, but never less than the band of this one has: smoothed
+ * figures vary less than each is unsure, and a colour must not say more than the band can carry.
+ */
 export function deviations(row) {
   if (row.value === null || !row.usual) return null;
-  return (row.value - row.usual.mean) / Math.max(row.usual.deviation, LEAST);
+  return (row.value - row.usual.mean) / Math.max(row.usual.deviation, row.half_width / BAND, LEAST);
 }
 
 /** The step of ten between two deviations below usual and two above: class "d0" to "d9"; null where not known. */

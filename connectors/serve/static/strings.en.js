@@ -108,7 +108,7 @@ export const strings = {
     viewTable: "table",
     release: "Release",
     legendUsual: ["much less", "usual", "much more"],
-    legendUsualText: "Ten colours from two deviations below what is usual for the place, the kind of day and the time, to two above.",
+    legendUsualText: "Ten colours from two deviations below what is usual for the place, the kind of day and the time, to two above; a deviation is at least that of the noise.",
     legendCapacity: ["0 %", "of capacity", "100 %"],
     legendCapacityText: "Ten colours from none to all of the capacity, by devices; people may carry several.",
     hatched: "not released",

@@ -54,6 +54,15 @@ def test_a_tile_has_one_of_ten_colours_by_deviations_from_usual(
     expect(seen.go().locator("[data-node='zone:2003']")).to_have_attribute("data-step", step)
 
 
+def test_a_colour_says_no_more_than_the_band_can_carry(seen: Watched, scene: Scene) -> None:
+    """Smoothed figures vary less from day to day than each of them is unsure: 2 ±4 is no news where 0.5 is usual."""
+    usual = {"mean": 0.5, "deviation": 0.3, "class": "workday", "n": 60}
+    scene.rows["zone:2003"] = {"value": 2, "low": -2, "high": 6, "half_width": 4, "usual": usual}
+    tile = seen.go().locator("[data-node='zone:2003']")
+    expect(tile).to_have_attribute("data-step", "d6")
+    expect(tile).to_contain_text("≈ usual 0.5")
+
+
 def test_where_usual_is_not_known_colours_are_shares_of_capacity_and_it_is_said(seen: Watched, scene: Scene) -> None:
     scene.usual = False
     page = seen.go()

@@ -14,6 +14,8 @@ import { strings } from "../strings.en.js";
 
 const AGAIN = 700;
 const TODAY_AGAIN = 2500;
+/** What is usual changes from day to day, and a page may be left open for weeks. */
+const USUAL_AGAIN = 300_000;
 const AGE_EVERY = 5000;
 const POLL = 60_000;
 const DAY = 86_400_000;
@@ -125,7 +127,10 @@ async function drawToday(view, { site, audience, signal }, state) {
   const [start, release] = [dayStart(now - 1, site), state.release];
   const nodes = publishedNodes(release, site).filter((node) => !node.startsWith("zone:"));
   if (!nodes.length) return;
-  state.usual ??= await ask("usual", { audience, release: release.release, site: site.site }, signal);
+  if (state.usual === null || state.usual.release !== release || performance.now() - state.usual.asked > USUAL_AGAIN) {
+    const usual = await ask("usual", { audience, release: release.release, site: site.site }, signal);
+    state.usual = { ...usual, release, asked: performance.now() };
+  }
   const answer = await ask(`releases/${encodeURIComponent(release.release)}/records`,
     { audience, site: site.site, from: rfc3339(start), to: rfc3339(now), granularity: "15min", nodes: nodes.join(",") }, signal);
   const rows = byNode(objects(answer.columns, answer.rows));
