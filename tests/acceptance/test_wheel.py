@@ -49,6 +49,13 @@ def test_the_wheel_has_a_name_of_its_own_and_says_that_it_is_typed(wheel: Path) 
     assert tops == {"tacet", "connectors", "stream"}
 
 
+def test_the_wheel_has_every_file_of_the_page(wheel: Path) -> None:
+    folder = ROOT / "connectors" / "serve" / "static"
+    files = {path.relative_to(ROOT).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files
+    assert files <= set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_the_installed_wheel_is_imported_and_its_command_runs(wheel: Path, tmp_path: Path) -> None:
     home = tmp_path / "env"
     venv.create(home, with_pip=False)
