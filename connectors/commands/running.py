@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -29,12 +30,13 @@ from connectors.commands.summaries import Fed, report_run, report_traps
 from connectors.embedded.runner import (
     FileSink,
     LiveSink,
-    embedded,
     newest_session,
+    opened,
     refuse_clock_behind,
     refuse_older,
     sensing_counters,
 )
+from connectors.embedded.store import SqliteStore
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import NO_DROPS, shortfall
 from connectors.signals import stop_signals
@@ -48,7 +50,7 @@ from stream.records import Micros
 from stream.runners.embedded import Embedded
 from stream.settings import Settings
 
-Home = Callable[..., AbstractContextManager[Embedded]]
+Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 """Opens the store with its runner; takes ``clock``, which stamps live messages with their receive time."""
 
 
@@ -92,7 +94,7 @@ def run(
         if start is None:
             raise click.UsageError("--clock uptime needs --start")
     options = Options(first_window=windows[0], last_window=windows[1])
-    home = partial(embedded, policy, key_file, store, options, accept_policy=accept_policy)
+    home = partial(opened, policy, key_file, store, options, accept_policy=accept_policy)
     if isinstance(given, Path):
         _run_file(FileSource(given, speed, *windows), home, policy, keyfile.pseudonym_key(key_file), as_json=as_json)
     else:
@@ -104,7 +106,7 @@ def _run_file(source: FileSource, home: Home, policy: Policy, key: bytes, *, as_
     with progress("rows") as tick:
         file = source.opened(policy, key, tick)
         file.begin()  # a store that is opened binds its key; what cannot be read is refused before
-        with home() as runner:
+        with home() as (runner, _):
             fed = _feed(file, source, runner)
     report_run(fed, as_json=as_json)
     problem = shortfall(fed.tally, fed.dropped) if fed.whole else None
@@ -129,16 +131,17 @@ def _feed(file: ObservationFile, source: FileSource, runner: Embedded) -> Fed:
 def _run_live(source: UdpSource, home: Home, policy: Policy, key: bytes, *, as_json: bool) -> None:
     Port(source.address, 1, lambda: 0).close()
     simulated = source.start is not None  # simulated times have nothing to do with this machine's
-    with home(clock=None if simulated else wall_clock) as runner:
+    with home(clock=None if simulated else wall_clock) as (runner, store):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(_listen(source, policy, key, runner))
+        made = run_async(_listen(source, policy, key, runner, store))
     report_traps(made, as_json=as_json)
 
 
-async def _listen(source: UdpSource, policy: Policy, key: bytes, runner: Embedded) -> Receiver:
+async def _listen(source: UdpSource, policy: Policy, key: bytes, runner: Embedded, store: SqliteStore) -> Receiver:
     newest = newest_session(runner)
     async with stop_signals() as stop:
         async with receiver(source, policy, key, LiveSink(runner, stop), newest=newest) as made:
+            store.operator_box.hear(lambda: asdict(made.counters))
             await until_stopped(made, stop)
         return made

@@ -7,7 +7,7 @@ store nor its state. What is in them is a copy: it can be made again.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import orjson
 
 from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX
 from connectors.embedded.sqlite_file import connect, naming_errors, transaction
+from stream.policy.document import Site
 from stream.records import DAY, MINUTE, Micros
 from stream.runners.partition import Partition
 from stream.schemas import rfc3339
@@ -30,6 +31,10 @@ CREATE TABLE IF NOT EXISTS records (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, release TEXT NOT NULL,
     site TEXT NOT NULL, time INTEGER NOT NULL, value BLOB NOT NULL);
 """
+
+
+Traps = Callable[[], Mapping[str, object]]
+"""Sums over all of a receiver's datagrams since it began."""
 
 
 class Kept(NamedTuple):
@@ -78,6 +83,11 @@ class OperatorBox:
         self._path = folder / f"{OPERATOR_BOX}.sqlite"
         self._box = _opened(self._path)
         self._noted: dict[str, Micros] = {}
+        self._traps: Traps = dict
+
+    def hear(self, traps: Traps) -> None:
+        """Note with the figures what has become of the datagrams that came."""
+        self._traps = traps
 
     def note(self, partition: Partition) -> None:
         """Note the figures of each site that has come ``APART`` further."""
@@ -92,8 +102,9 @@ class OperatorBox:
 
     def _figures(self, partition: Partition, site: str) -> dict[str, Any]:
         state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
-        enough = place is not None and sum(len(zone.radios) for zone in place.zones) >= TOGETHER
+        enough = place is not None and _access_points(place) >= TOGETHER
         tick = 0 if place is None else place.tick
+        everywhere = sum(_access_points(site) for site in partition.policy.site.values())
         key_day = partition.sites.oldest_key_day_needed()
         return {
             "v": 1,
@@ -103,6 +114,7 @@ class OperatorBox:
             "closed": state.shut,
             "ledger_entries": partition.sites.chains()[site][0],
             "counters": dict(sorted(state.counters.items())) if enough else None,
+            "traps": dict(self._traps()) if everywhere >= TOGETHER else None,
             "rejected_messages": partition.counters.rejected,
             "oldest_key_day": None if key_day is None else rfc3339(key_day * DAY),
             "policy_version": partition.policy.version,
@@ -120,6 +132,10 @@ class OperatorBox:
     def close(self) -> None:
         """Close its file."""
         self._box.close()
+
+
+def _access_points(place: Site) -> int:
+    return sum(len(zone.radios) for zone in place.zones)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -1,0 +1,77 @@
+"""The boxes of account readers and operators: copies that can be made again, and no sum over few access points."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import orjson
+import pytest
+
+from connectors import keyfile
+from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, read_outbox, read_topic
+from connectors.embedded.runner import opened
+from stream.schemas import LEAKAGE, parse_record, parse_time
+from tests.core_ground import ACCESS_POINTS, building, messages, people
+
+POLICY = building()
+TRAPS = {"datagrams": 70, "dropped": {"malformed": 3}}
+
+
+def ran(folder: Path) -> Path:
+    """Run an evening's messages through a store."""
+    keyfile.create(folder / "key", laboratory=True)
+    with opened(POLICY, folder / "key", folder / "store") as (runner, store):
+        store.operator_box.hear(lambda: TRAPS)
+        for message in messages(people()[:60], POLICY):
+            runner.take(message)
+    return folder / "store"
+
+
+def account_in(store: Path) -> list[bytes]:
+    return [value for _, value in read_outbox(store, ACCOUNT_BOX, 0)]
+
+
+def test_the_accounts_box_holds_the_account_as_it_was_streamed(tmp_path: Path) -> None:
+    store = ran(tmp_path)
+    assert account_in(store) == read_topic(store, LEAKAGE) != []
+
+
+def test_a_box_that_is_gone_is_filled_anew(tmp_path: Path) -> None:
+    store = ran(tmp_path)
+    for path in (store / "private").glob(f"{ACCOUNT_BOX}.sqlite*"):
+        path.unlink()
+    with opened(POLICY, tmp_path / "key", store):
+        pass
+    assert account_in(store) == read_topic(store, LEAKAGE) != []
+
+
+def test_what_a_store_that_was_set_back_has_not_written_yet_leaves_the_box(tmp_path: Path) -> None:
+    whole = ran(tmp_path)
+    with opened(POLICY, tmp_path / "key", whole) as (_, store):
+        known = store.account_box.last()
+        store.account_box.forget_behind(known - 1)
+        assert store.account_box.last() < known
+    assert account_in(whole) != read_topic(whole, LEAKAGE)
+    with opened(POLICY, tmp_path / "key", whole):
+        pass
+    assert account_in(whole) == read_topic(whole, LEAKAGE)
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_sums_that_depend_on_people_are_told_of_enough_access_points_only(
+    tmp_path: Path, enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = len(ACCESS_POINTS)
+    monkeypatch.setattr("connectors.embedded.role_boxes.TOGETHER", 1 if enough else here + 1)
+    last = parse_record(read_outbox(ran(tmp_path), OPERATOR_BOX, 0)[-1][1])
+    assert (last["counters"] is not None) == (last["traps"] is not None) == enough
+    if enough:
+        assert last["traps"] == TRAPS
+        assert last["counters"]["rows"] >= last["counters"]["accepted"] > 0
+
+
+def test_figures_are_five_minutes_apart_at_least(tmp_path: Path) -> None:
+    ends = [parse_time(orjson.loads(v)["window_end"]) for _, v in read_outbox(ran(tmp_path), OPERATOR_BOX, 0)]
+    assert len(ends) > 3
+    assert all(after - before >= 5 * 60_000_000 for before, after in pairwise(ends))
