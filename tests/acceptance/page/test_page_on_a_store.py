@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,20 @@ def test_a_day_that_is_played_moves_on_the_page(browser: Browser, folder: Path) 
         expect(bar.get_by_role("button", name="Play")).to_be_visible()
         page.context.close()
         assert not seen.said
+
+
+def test_a_service_that_is_stopped_and_begun_again_is_followed_again(browser: Browser, folder: Path) -> None:
+    """What could not be reached stands in the browser's console, which is not watched here."""
+    asked = wanted(folder, opened="public")
+    with served(asked) as service:
+        page = watched(browser, service.address).go("#/live")
+        expect(page.locator(".line")).to_have_text("Following")
+        port = service.port
+    expect(page.locator(".line")).to_have_text("Line lost, taking it up again")
+    with served(replace(asked, listen=("127.0.0.1", port))):
+        expect(page.locator(".line")).to_have_text("Following", timeout=60_000)
+        expect(page.locator("[data-node='zone:hall'] b")).to_have_text(re.compile(r"\d"))
+        page.context.close()
 
 
 PLAN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 400 100"><script>alert(1)</script>
