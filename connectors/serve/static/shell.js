@@ -53,9 +53,10 @@ export function startShell(known) {
     const leaving = new AbortController();
     const site = siteHere();
     const audience = audienceHere();
-    const found = pagesFor(known.session).find((each) => each.name === here().name) ?? pagesFor(known.session)[0];
+    const mine = pagesFor(known.session);
+    const found = mine.find((each) => each.name === here().name) ?? mine.find((each) => each.needs.length) ?? mine[0];
     page = { name: found?.name, leave: () => leaving.abort() };
-    if (!found || !site) return put(element("main"), h("p", { class: "notice" }, strings.shell.nothing));
+    if (!found || (found.placed && !site)) return put(element("main"), h("p", { class: "notice" }, strings.shell.nothing));
     followHere();
     tools(found, site, audience);
     const context = {
@@ -73,7 +74,7 @@ export function startShell(known) {
   addEventListener("hashchange", show);
   whileHidden(rest, followHere);
   element("footer").append(h("p", {}, strings.shell.footer(known.session.version)));
-  if (known.session.playback) playback(element("footer"), siteHere, () => listeners.forEach((listener) => listener(null)));
+  if (known.session.playback && siteHere()) playback(element("footer"), siteHere, () => listeners.forEach((listener) => listener(null)));
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault();
     element("main").focus();
@@ -128,8 +129,8 @@ function toolbar(known, line) {
     known.session.open ? null : h("button", { class: "quiet", on: { click: leave } }, strings.shell.leave));
   if (known.session.laboratory) element("header").append(h("p", { class: "laboratory" }, strings.shell.laboratory));
   return (found, site, audience) => {
-    document.title = strings.shell.title(strings.pages[found.name], site.name);
-    say(name, site.name);
+    document.title = strings.shell.title(strings.pages[found.name], site?.name);
+    say(name, site?.name ?? "");
     if (sites) sites.select.value = site.site;
     if (audiences) audiences.select.value = audience;
     for (const [page, anchor] of pages) {

@@ -27,6 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import connectors.serve
+from tests.acceptance.page.books import attribute_releases, told
 
 STATIC = Path(connectors.serve.__file__).parent / "static"
 CSP = "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -65,6 +66,16 @@ class Scene:
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Fields of single nodes' newest rows."""
     audiences: tuple[str, ...] = ("facilities", "public")
+    more_roles: tuple[str, ...] = ()
+    """Roles that are no audience: account, operator."""
+    bare: bool = False
+    """Whether nothing has been told yet of attributes, spends, the account and to operators."""
+    denied: int = 0
+    """Windows denied today."""
+    closed: bool = False
+    """Whether the engine has shut the site."""
+    few: bool = False
+    """Whether the site has too few access points for figures that depend on people."""
     signed: bool = True
     plan: dict[str, Any] | None = None
     """The plan of floor 2."""
@@ -157,7 +168,7 @@ def nodes(scene: Scene, release: str) -> list[str]:
 
 def releases(scene: Scene) -> list[dict[str, Any]]:
     both = {"facilities": ("occupancy", ["zone", "floor", "building"]), "public": ("floors", ["floor", "building"])}
-    return [
+    counts = [
         {
             "audience": audience, "release": both[audience][0], "sites": ["dbh"],
             "query": "count", "mechanism": "laplace",
@@ -167,6 +178,7 @@ def releases(scene: Scene) -> list[dict[str, Any]]:
         }
         for audience in scene.audiences
     ]  # fmt: skip
+    return [*counts, *attribute_releases(scene)]
 
 
 def latest(scene: Scene, audience: str) -> dict[str, Any]:
@@ -239,7 +251,7 @@ def application(scene: Scene) -> Starlette:
             return Response(status_code=204)
         if not scene.signed:
             return refused()
-        roles = [f"audience:{name}" for name in scene.audiences]
+        roles = [*(f"audience:{name}" for name in scene.audiences), *scene.more_roles]
         return answer({
             "roles": roles, "audiences": list(scene.audiences), "open": False, "laboratory": True,
             "version": "0.1.0", "playback": False,
@@ -259,7 +271,7 @@ def application(scene: Scene) -> Starlette:
                  "zones": [zone for zone in scene.zones() if zone["floor"] == floor]}
                 for floor in floors
             ],
-        }]})  # fmt: skip
+        }] if scene.audiences else []})  # fmt: skip
 
     async def of_api(request: Request) -> Response:
         scene.asked.append(request.url.path)
@@ -277,6 +289,8 @@ def application(scene: Scene) -> Starlette:
                 found = {"nodes": {node: usual_slots(scene, node) for node in shown}, "slot_seconds": 900}
             case ["releases", release, "records"]:
                 return of_records(release, query)
+            case [*path]:
+                found = told("/".join(path), scene, query) or found
         return answer(found, 404 if "error" in found else 200)
 
     def of_records(release: str, query: Any) -> Response:
