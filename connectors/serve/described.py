@@ -50,7 +50,7 @@ def _floor(name: str, site: Site, floor: str, plans: Plans) -> dict[str, Any]:
 
 
 def _zone(zone: Zone) -> dict[str, Any]:
-    metadata = dict(getattr(zone, "metadata", {}))
+    metadata = dict(zone.metadata)
     return {"zone": zone.id, "floor": zone.floor, "kind": zone.kind, "capacity": zone.capacity, "metadata": metadata}
 
 
