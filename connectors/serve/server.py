@@ -100,8 +100,8 @@ def server_of(app: ASGIApp, tls: Tls | None) -> Server:
         options = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
     config = uvicorn.Config(
         app, http=_Prompt, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
-        server_header=False, proxy_headers=False, limit_concurrency=MOST_CONNECTIONS, h11_max_incomplete_event_size=LARGEST_HEAD,
-        timeout_keep_alive=15, timeout_graceful_shutdown=GRACE, **options,
+        server_header=False, proxy_headers=False, limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=LARGEST_HEAD, timeout_keep_alive=15, timeout_graceful_shutdown=GRACE, **options,
     )  # fmt: skip
     try:
         config.load()

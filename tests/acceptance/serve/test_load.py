@@ -1,4 +1,4 @@
-"""Many readers at once: nothing is lost, nothing comes twice, every question is answered."""
+"""Many readers at once: nothing is lost, nothing comes twice."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tests.benchmarks.bench_serve import SECONDS, STREAMS, measured
 async def run(folder: Path, streams: int, seconds: float) -> None:
     tacet("demo", "--json", "--dir", folder / "demo")
     figures = {figure.name: figure for figure in await measured(folder / "demo", streams, seconds)}
-    assert all(figures[name].met for name in ("releases lost", "releases twice", "queries not answered"))
+    assert all(figures[name].met for name in ("releases lost", "releases twice"))
 
 
 @pytest.mark.long
 async def test_two_hundred_streams_lose_nothing_beside_fifty_questions_a_second(tmp_path: Path) -> None:
-    """How long answers took is `make bench`'s to say: it depends on the machine, and what is lost does not."""
+    """How soon questions are answered, and so how many are told to come again, is `make bench`'s to say: that depends on
+    the machine, and what is lost does not."""
     await run(tmp_path, STREAMS, SECONDS)
