@@ -18,6 +18,6 @@ async def run(folder: Path, streams: int, seconds: float) -> None:
 
 @pytest.mark.long
 async def test_two_hundred_streams_lose_nothing_beside_fifty_questions_a_second(tmp_path: Path) -> None:
-    """How soon questions are answered, and so how many are told to come again, is `make bench`'s to say: that depends on
+    """How soon questions are answered, and how many are told to come again, is `make bench`'s to say: it depends on
     the machine, and what is lost does not."""
     await run(tmp_path, STREAMS, SECONDS)
