@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from connectors.serve import api, models, questions, reading_books, sessions
+from connectors.serve import api, learn, lesson_models, models, questions, reading_books, sessions
 from connectors.serve.answers import RefusalError, answer
 from connectors.serve.documents import PREFIX, Operation, document
 from connectors.serve.files import page, page_files
@@ -43,6 +43,10 @@ OPERATIONS = (
     Operation("GET", f"{PREFIX}/account/attributes", reading_books.account_attributes, models.Attributes,
               questions.OfSiteDay),
     Operation("GET", f"{PREFIX}/operator", reading_books.operator, models.OperatorPart),
+    Operation("GET", f"{PREFIX}/learn/day", learn.learn_day, lesson_models.Lesson, questions.OfLesson),
+    Operation("GET", f"{PREFIX}/learn/tasks", learn.learn_tasks, lesson_models.LessonRound, questions.OfRound),
+    Operation("POST", f"{PREFIX}/learn/answers", learn.learn_answer, lesson_models.LessonScore,
+              body=questions.Answered),
     Operation("GET", f"{PREFIX}/playback", sessions.playback, models.PlayState),
     Operation("POST", f"{PREFIX}/playback", sessions.play, models.PlayState, body=questions.Play),
 )  # fmt: skip

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from connectors.serve.contract import ExportFormat, Granularity
+from connectors.serve.detective import ROUNDS, Task
+from connectors.serve.lessons import Epsilon, Mechanism
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Day = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
@@ -97,3 +99,25 @@ class Play(Asked):
     speed: float | None = Field(default=None, ge=0.1, le=100_000, description="Times real time.")
     paused: bool | None = None
     at: Time | None = Field(default=None, description="Go to this time; back begins the day anew.")
+
+
+class OfLesson(Asked):
+    """A simulated day of a place, released."""
+
+    place: Name = "building"
+    mechanism: Mechanism = "laplace"
+    epsilon: Epsilon = "1"
+
+
+class OfRound(Asked):
+    """A round of the detective's game."""
+
+    round: int = Field(default=0, ge=0, lt=ROUNDS)
+    epsilon: Epsilon = "1"
+
+
+class Answered(OfRound):
+    """An answer to one of a round's questions."""
+
+    task: Task
+    answer: Annotated[str, StringConstraints(min_length=1, max_length=16)]

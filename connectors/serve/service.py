@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
+import orjson
 from pydantic import ValidationError
 from starlette.requests import Request
 
@@ -194,3 +195,14 @@ def release_of(service: Service, audience: str, site: str, release: str | None =
         if release in names and service.policy.zones_of(each, site):
             return
     raise RefusalError(404, "release", "must be one that the audience gets at this site")
+
+
+async def body_of(request: Request, model: type[M]) -> M:
+    """Return a JSON body as its model. Of another type nothing is read: forms come from pages of others."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RefusalError(400, "Content-Type", "must be application/json")
+    try:
+        given = orjson.loads(await request.body())
+    except orjson.JSONDecodeError:
+        raise RefusalError(400, "body", "must be JSON") from None
+    return validated(model, given)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,7 +11,7 @@ from connectors.serve.answers import RefusalError, answer
 from connectors.serve.api import instant
 from connectors.serve.playback import Playback
 from connectors.serve.questions import Login, Play
-from connectors.serve.service import M, Service, recognised, service_of, validated, who_asks
+from connectors.serve.service import Service, body_of, recognised, service_of, who_asks
 from stream.records import SECOND
 from stream.schemas import rfc3339
 
@@ -29,7 +28,7 @@ async def session(request: Request) -> Response:
 
 async def begin(request: Request) -> Response:
     """Begin a session for the secret of a link or a token."""
-    service, login = service_of(request), await _body(request, Login)
+    service, login = service_of(request), await body_of(request, Login)
     if (login.link is None) == (login.token is None):
         raise RefusalError(422, "session", "must be begun with either link or token")
     if login.link is not None:
@@ -70,7 +69,7 @@ async def play(request: Request) -> Response:
     """Play otherwise; who goes back begins anew, and open streams end."""
     service = service_of(request)
     who_asks(request)
-    playing, asked = _play_of(service), await _body(request, Play)
+    playing, asked = _play_of(service), await body_of(request, Play)
     if playing.change(speed=asked.speed, paused=asked.paused, at=instant("at", asked.at)):
         await service.rewound()
     return answer(_state(playing))
@@ -85,14 +84,3 @@ def _play_of(service: Service) -> Playback:
 def _state(playing: Playback) -> dict[str, object]:
     at, start, end = (rfc3339(each) for each in (playing.at(), playing.start, playing.end))
     return {"speed": playing.speed, "paused": playing.paused, "at": at, "start": start, "end": end}
-
-
-async def _body(request: Request, model: type[M]) -> M:
-    """Return a JSON body as its model. Of another type nothing is read: forms come from pages of others."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise RefusalError(400, "Content-Type", "must be application/json")
-    try:
-        given = orjson.loads(await request.body())
-    except orjson.JSONDecodeError:
-        raise RefusalError(400, "body", "must be JSON") from None
-    return validated(model, given)

@@ -10,6 +10,7 @@ export const PAGES = [
   { name: "history", needs: ["audience"], placed: true, load: () => import("./pages/history.js") },
   { name: "day", needs: ["audience"], placed: true, load: () => import("./pages/day.js") },
   { name: "privacy", needs: ["audience", "account"], placed: false, load: () => import("./pages/privacy.js") },
+  { name: "learn", needs: [], placed: false, load: () => import("./pages/learn.js") },
   { name: "ops", needs: ["operator"], placed: false, load: () => import("./pages/ops.js") },
 ];
 

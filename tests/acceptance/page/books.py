@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from connectors.serve import learn
+from connectors.serve.questions import OfLesson, OfRound
+
 if TYPE_CHECKING:
     from tests.acceptance.page.recorded import Scene
 
@@ -53,6 +56,10 @@ def told(path: str, scene: Scene, query: Any) -> dict[str, Any] | None:
         },
         "account/attributes": lambda: {"attributes": leakage() if query["day"] == "2018-01-31" else {}},
         "operator": lambda: {"free_mib": 51200, "sites": [] if scene.bare else [figures(scene)]},
+    }
+    answers |= {
+        "learn/day": lambda: learn.day_told(OfLesson.model_validate(dict(query))),
+        "learn/tasks": lambda: learn.round_told(OfRound.model_validate(dict(query))),
     }
     return answers[path]() if path in answers else None
 

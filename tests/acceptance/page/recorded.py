@@ -27,6 +27,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import connectors.serve
+from connectors.serve.learn import answer_told
+from connectors.serve.questions import Answered
 from tests.acceptance.page.books import attribute_releases, told
 
 STATIC = Path(connectors.serve.__file__).parent / "static"
@@ -304,6 +306,9 @@ def application(scene: Scene) -> Starlette:
             "columns": COLUMNS, "rows": [[each[name] for name in COLUMNS] for each in found], "next": None,
         })  # fmt: skip
 
+    async def learnt(request: Request) -> Response:
+        return answer(answer_told(Answered.model_validate(orjson.loads(await request.body()))))
+
     async def stream(request: Request) -> Response:
         scene.since.append(request.headers.get("last-event-id") or request.query_params.get("after"))
 
@@ -328,6 +333,7 @@ def application(scene: Scene) -> Starlette:
             Route("/api/v1/session", session, methods=["GET", "POST", "DELETE"]),
             Route("/api/v1/sites", sites),
             Route("/api/v1/stream", stream),
+            Route("/api/v1/learn/answers", learnt, methods=["POST"]),
             Route("/api/v1/{rest:path}", of_api),
         ],
         middleware=[Middleware(GZipMiddleware)],

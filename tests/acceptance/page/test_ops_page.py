@@ -68,6 +68,6 @@ def test_an_operator_alone_comes_to_ops_and_is_told_where_denials_stand(seen: Wa
 def test_who_is_no_operator_has_no_such_page(seen: Watched, scene: Scene) -> None:
     scene.more_roles = ()
     page = seen.go("#/ops")
-    expect(page.locator("#nav a")).to_have_text(["Live", "History", "Day", "Privacy"])
+    expect(page.locator("#nav a")).to_have_text(["Live", "History", "Day", "Privacy", "Learn"])
     expect(page.locator(".page.ops")).to_have_count(0)
     assert not [path for path in scene.asked if path.endswith("operator")]

@@ -19,9 +19,10 @@ PAGES = {
     "history": "#/history?span=7d&nodes=building,floor:2",
     "day": "#/day",
     "privacy": "#/privacy",
+    "learn": "#/learn",
     "ops": "#/ops",
 }
-LAST = ".today svg, .heat .cell, .attributes td, .account .tall, .facts"
+LAST = ".today svg, .heat .cell, .attributes td, .account .tall, .game canvas, .facts"
 """What each page draws last."""
 WIDTHS = (320, 768, 1440)
 

@@ -131,4 +131,4 @@ def test_a_reader_of_the_account_alone_sees_it_without_any_audience(seen: Watche
     page = seen.go("#/privacy")
     expect(page.locator(".account table").first).to_be_visible()
     expect(page.locator(".promise")).to_have_count(0)
-    expect(page.locator("#nav a")).to_have_text(["Privacy"])
+    expect(page.locator("#nav a")).to_have_text(["Privacy", "Learn"])

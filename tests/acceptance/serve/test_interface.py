@@ -33,6 +33,7 @@ QUESTIONS = (
     "/api/v1/session", "/api/v1/sites", "/api/v1/releases", "/api/v1/policy", f"/api/v1/latest?{EAST}",
     f"/api/v1/usual?{EAST}&release=occupancy", f"/api/v1/attributes?{EAST}", f"/api/v1/spends?{EAST}",
     f"/api/v1/releases/occupancy/records?{EAST}&granularity=1h", "/healthz", "/api/v1/openapi.json",
+    "/api/v1/learn/day?place=building&mechanism=pegasus&epsilon=0.3", "/api/v1/learn/tasks?round=2&epsilon=0.1",
     "/api/v1/releases/archive/records?audience=facilities&site=west&nodes=zone:cellar&limit=5",
 )  # fmt: skip
 

@@ -1,0 +1,87 @@
+"""What the page's lessons ask: a simulated day at an epsilon, the detective's questions, what an answer is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from connectors.serve.answers import answer
+from connectors.serve.detective import MECHANISM, ROUNDS, TASKS, Case, Series, case
+from connectors.serve.lessons import EPSILONS, MECHANISMS, WINDOW, day_released, lessons, places_shown
+from connectors.serve.questions import Answered, OfLesson, OfRound
+from connectors.serve.service import body_of, parsed, service_of, who_asks
+from stream.errors import UsageError
+from stream.schemas import rfc3339
+
+COLUMNS = ("start", "end", "value", "low", "high", "half_width")
+
+
+async def learn_day(request: Request) -> Response:
+    """Return a simulated day of a place as it is, and as it is released at an epsilon."""
+    who_asks(request)
+    return answer(await service_of(request).reading(day_told, parsed(request, OfLesson)))
+
+
+async def learn_tasks(request: Request) -> Response:
+    """Return the detective's questions of a round, without their answers."""
+    who_asks(request)
+    return answer(await service_of(request).reading(round_told, parsed(request, OfRound)))
+
+
+async def learn_answer(request: Request) -> Response:
+    """Return what an answer is worth, the truth, and what the values alone would have answered."""
+    who_asks(request)
+    return answer(await service_of(request).reading(answer_told, await body_of(request, Answered)))
+
+
+def day_told(asked: OfLesson) -> dict[str, Any]:
+    """Return a day; UsageError where no lesson names the place."""
+    of, places = lessons(), list(places_shown(lessons()))
+    if asked.place not in places:
+        raise UsageError(f"place: must be one of {', '.join(places)}")
+    made = day_released(asked.place, asked.mechanism, asked.epsilon)
+    return {
+        "places": places, "epsilons": EPSILONS, "mechanisms": MECHANISMS, "place": asked.place,
+        "mechanism": asked.mechanism, "epsilon": asked.epsilon, "timezone": str(of.timezone), "kind": made.kind,
+        "columns": COLUMNS, "rows": _rows(Series(asked.place, made.ends, made.values, made.half_widths)),
+        "truth": made.truth.tolist(), "mean_error": float(np.abs(made.values - made.truth).mean()),
+        "mean_count": float(made.truth.mean()),
+    }  # fmt: skip
+
+
+def round_told(asked: OfRound) -> dict[str, Any]:
+    """Return a round's questions."""
+    cases = [case(task, asked.round, asked.epsilon) for task in TASKS]
+    return {
+        "round": asked.round, "rounds": ROUNDS, "epsilon": asked.epsilon, "epsilons": EPSILONS, "mechanism": MECHANISM,
+        "timezone": str(lessons().timezone), "columns": COLUMNS, "tasks": [_shown(each) for each in cases],
+    }  # fmt: skip
+
+
+def answer_told(asked: Answered) -> dict[str, Any]:
+    """Return what an answer is worth; UsageError where it is none to the question."""
+    found = case(asked.task, asked.round, asked.epsilon)
+    own, machine = found.score(asked.answer), found.score(found.machine)
+    return {
+        "task": found.task, "answer": asked.answer, "truth": found.truth, "off": own.off, "points": own.points,
+        "machine": found.machine, "machine_points": machine.points,
+    }  # fmt: skip
+
+
+def _shown(found: Case) -> dict[str, Any]:
+    return {
+        "task": found.task, "place": found.place, "limit": found.limit, "options": found.options,
+        "series": [{"name": each.name, "rows": _rows(each)} for each in found.series],
+    }  # fmt: skip
+
+
+def _rows(series: Series) -> list[list[Any]]:
+    return [
+        [rfc3339(end - WINDOW), rfc3339(end), value, value - width, value + width, width]
+        for end, value, width in zip(
+            series.ends.tolist(), series.values.tolist(), series.half_widths.tolist(), strict=True
+        )
+    ]
