@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from connectors.serve.lessons import WINDOW, WINDOWS, Epsilon, Ints, Lessons, Mechanism, lessons, released
+from connectors.serve.lessons import EPSILONS, WINDOW, WINDOWS, Epsilon, Ints, Lessons, Mechanism, lessons, released
 from stream.errors import UsageError
 from stream.evaluation.tasks import Score, by_occupancy, event_start, places_off, score, stuck_from, windows_above
 from stream.records import HOUR, MINUTE
@@ -62,7 +62,7 @@ class Case:
         return score(self.off(answer), WORTHLESS[self.task])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=len(TASKS) * ROUNDS * len(EPSILONS))  # all there are: who asks on and on is no work
 def case(task: Task, number: int, epsilon: Epsilon) -> Case:
     """Return a question of a round, released at an epsilon a window."""
     return {"above": _above, "region": _region, "stuck": _stuck, "event": _event}[task](lessons(), number, epsilon)

@@ -171,3 +171,70 @@ def test_a_floor_is_drawn_by_the_plan_that_was_given(browser: Browser, folder: P
 
 def test_a_store_of_one_day_says_that_usual_is_not_known_yet(visitor: Watched, service: Served) -> None:
     expect(entered(visitor, service).locator(".now")).to_contain_text("usual not known yet")
+
+
+# --- day, privacy, ops, learn ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def everything(folder: Path) -> Iterator[Served]:
+    """The service with all roles."""
+    with served(wanted(folder, account=True, operator=True)) as running:
+        with running.browser() as client:
+            complete(client, folder, "facilities")
+        yield running
+
+
+@pytest.fixture
+def master(browser: Browser, everything: Served) -> Iterator[Watched]:
+    """Somebody who has every role; what the page says in its console or asks of others fails the test."""
+    found = watched(browser, everything.address)
+    found.go(f"#link={everything.link()}")
+    yield found
+    found.page.context.close()
+    assert not found.said
+    assert not found.elsewhere
+
+
+def test_a_day_shows_what_the_record_says(master: Watched, folder: Path) -> None:
+    page = master.go("#/day?audience=facilities&site=east")
+    every = [orjson.loads(value) for value in records(folder, "facilities")]
+    record = next(record for record in every if record.get("attribute") == "arrival")
+    shown = record["value"] if record["released"] else "withheld"
+    expect(page.locator(".attributes tbody tr").first.locator("td")).to_have_text(shown)
+
+
+def test_privacy_adds_up_what_was_spent_and_prints_what_is_promised(master: Watched, folder: Path) -> None:
+    page = master.go("#/privacy?audience=public&site=east")
+    every = [orjson.loads(value) for value in records(folder, "public")]
+    last = max(record["window_start"][:10] for record in every if record["released"])
+    spent = sum(float(r["spend"]) for r in every if r["released"] and r["window_start"].startswith(last))
+    row = page.locator(".part-spent tbody tr").first
+    expect(row.locator("th")).to_have_text(last)
+    expect(row.locator("td").last).to_have_text(f"{spent:g}")
+    expect(page.locator(".promise ol li").first).to_contain_text("The unit is one MAC address at one site.")
+
+
+def test_the_account_is_told_for_each_and_for_those_who_are_ticked(master: Watched) -> None:
+    page = master.go("#/privacy?audience=public&site=east")
+    account = page.locator(".account table").first
+    expect(account.locator("thead th")).to_have_text(["What is protected", "facilities", "public", "all together"])
+    for reader in ("facilities", "public"):
+        page.get_by_role("checkbox", name=reader).check()
+    together = page.locator(".account table", has_text="Together: facilities + public").locator("tbody tr")
+    everybody = account.locator("tbody tr").nth(7).locator("td").last.inner_text()
+    expect(together.nth(7).locator("td")).to_have_text(everybody)
+
+
+def test_ops_shows_each_site_of_the_engine(master: Watched) -> None:
+    page = master.go("#/ops")
+    expect(page.locator(".ops-state")).to_have_text(["Running", "Running"])
+    expect(page.locator(".ops-site").first).to_contain_text("fewer than eight access points")
+
+
+def test_the_game_is_played_on_the_service(master: Watched) -> None:
+    page = master.go("#/learn")
+    page.get_by_role("radio", name="Broken sensor").check()
+    page.get_by_label("Time", exact=True).fill("12:00")
+    page.get_by_role("button", name="Answer").click()
+    expect(page.locator(".game-total")).to_have_text(re.compile(r"points for 1 answer\.$"))
