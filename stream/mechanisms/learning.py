@@ -69,13 +69,18 @@ def lessons(noisy: Ints, capacities: Ints, noise: NoiseParameter, *, room: int =
         noise: of the noisy values.
         room: bytes that a group's filtered windows may take at once (those of a single zone may take more).
     """
-    reach = noisy.max(axis=0) + np.int64(np.ceil(noise.deviation))
-    grids = np.minimum(np.array([_rung(int(each)) for each in reach]), capacities)
+    grids = grids_of(noisy, capacities, noise)
     for grid in np.unique(grids):
         zones = np.flatnonzero(grids == grid)
         few = max(1, room // (len(noisy) * REGIMES * (int(grid) + 1) * np.dtype(np.float32).itemsize))
         for start in range(0, len(zones), few):
             yield Lesson(zones[start : start + few], int(grid))
+
+
+def grids_of(noisy: Ints, capacities: Ints, noise: NoiseParameter) -> Ints:
+    """Return the largest count that is considered of each zone; arguments as for ``lessons``."""
+    reach = noisy.max(axis=0) + np.int64(np.ceil(noise.deviation))
+    return np.minimum(np.array([_rung(int(each)) for each in reach], np.int64), capacities)
 
 
 def _rung(reach: int) -> int:

@@ -2,8 +2,8 @@
 
 When a day is over, its noisy values say more of it than they did one by one (``learning``). They are kept for that,
 with those of the 144 windows before the day. With each of the first windows that are released of the next day one of 48
-parts of the zones is learnt on, in the order of their capacities (so that zones alike go together) and then of the
-registry; parts cost about the same. Where the day had fewer windows than 288 there are more parts a window, in
+parts of the zones is learnt on, in the order of how far their noisy values reached (so that zones alike go together) and
+then of the registry; parts cost about the same. Where the day had fewer windows than 288 there are more parts a window, in
 proportion. What was learnt is used from the window behind these on (the 49th of the day where windows are five
 minutes), for all zones at once. What is left when the next day begins is learnt then. So no window has much to do, and
 which bytes are released follows from the noisy values and their days alone.
@@ -27,7 +27,7 @@ from stream.errors import DataError
 from stream.mechanisms import filter_calendar
 from stream.mechanisms.filter import Estimate, FilterItem, FilterState, Learnt, RegimeFilter, arrays_of
 from stream.mechanisms.filter_calendar import Calendar, Slot
-from stream.mechanisms.learning import Learning, learn, lessons
+from stream.mechanisms.learning import Learning, grids_of, learn, lessons
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.packed import pack
 from stream.mechanisms.revision import median_and_band
@@ -40,8 +40,8 @@ BEFORE = 144
 """Windows before a day in the light of which it is seen: half a day where windows are five minutes."""
 MOST_WINDOWS = 1500
 """Of a day, the longest at the shortest windows. What is kept of a day has no more."""
-_COSTLY = 128
-"""Capacities above it cost no more: few noisy values reach so far."""
+_EACH = 16
+"""What a zone costs beside its counts, in counts."""
 FARTHEST = 1 << 30
 """Noisy values are kept within this: the filter takes one that is farther away for one at this distance."""
 
@@ -115,22 +115,23 @@ class NightlyFilter:
         return replace(state, log=_with_lead(state.log), part=0, coming=self.filter.nothing_learnt())
 
     def _parts(self, state: NightlyState, at_hand: int, parts: int) -> tuple[NightlyState, list[History]]:
-        """Learn on so many parts, at least one, as far as any are left; ``at_hand`` as for ``_next_part``."""
+        """Learn on so many parts, at least one, as far as any are left; ``at_hand`` as for ``next_part``."""
         histories: list[History] = []
         until = min(PARTS, state.part + max(1, parts))
         while state.part < until:
-            state, history = self._next_part(state, at_hand)
+            state, history = self.next_part(state, at_hand)
             histories.append(history)
         return state, histories
 
-    def _next_part(self, state: NightlyState, at_hand: int) -> tuple[NightlyState, History]:
-        """Learn on the next part from a day that is over, behind which the log has some windows of the day at hand."""
+    def next_part(self, state: NightlyState, at_hand: int) -> tuple[NightlyState, History]:
+        """Learn on the next part from a day that is over, behind which the log has ``at_hand`` windows of another."""
         log = state.log[: len(state.log) - at_hand]
         slots = [item.slot for item in log[-_at_hand(log) :]]
-        zones = self._zones_of_part[state.part]
+        every = np.array([item.noisy for item in log])
+        zones = self._zones_of_part(every, state.part)
         median, half_width = np.zeros((2, len(slots), len(zones)), np.int64)
         coming = tuple(_copied(each) for each in state.coming) if len(zones) else state.coming
-        noisy = np.array([item.noisy[zones] for item in log])
+        noisy = every[:, zones]
         for few, grid in lessons(noisy, self._capacities[zones], self.filter.noise):
             before = self._taken(state.filter.learnt, zones[few])
             known = learn(self.filter.noise, grid, noisy[:, few], before.counted, len(slots))
@@ -141,13 +142,12 @@ class NightlyFilter:
         state = replace(state, part=state.part + 1, coming=coming)
         return (_in_use(state) if history.is_last else state), history
 
-    @cached_property
-    def _zones_of_part(self) -> list[Ints]:
-        """Which zones are learnt on in each part; fewer zones than parts leave some without any."""
-        order = np.argsort(self._capacities, kind="stable")
-        sizes = np.minimum(self._capacities[order], _COSTLY) + 1
-        part = (np.cumsum(sizes) - sizes) * PARTS // sizes.sum()
-        return [order[part == each] for each in range(PARTS)]
+    def _zones_of_part(self, noisy: Ints, part: int) -> Ints:
+        """Return which zones are learnt on in a part; fewer zones than parts leave some without any."""
+        grids = grids_of(noisy, self._capacities, self.filter.noise)
+        order = np.argsort(grids, kind="stable")
+        costs = grids[order] + _EACH
+        return np.asarray(order[(np.cumsum(costs) - costs) * PARTS // costs.sum() == part])
 
     @cached_property
     def _capacities(self) -> Ints:

@@ -1,4 +1,4 @@
-"""A tick of the filter beside one that looks at every count, and the byte form of its state beside that of all cells.
+"""A tick of the filter beside one that looks at every count, its bytes beside those of all cells, and its nights.
 
 CPU of one process. Zones of the simulated building, whose largest counts go up to 2,220, and 10,000 zones of 60; a
 window of two audiences takes two ticks. Both run in turn on the same noisy values, and must agree.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from unittest.mock import patch
 
@@ -19,6 +20,8 @@ from stream.mechanisms import filter as filter_
 from stream.mechanisms.active import Posterior, Windows
 from stream.mechanisms.filter import Estimate, FilterItem, FilterState, RegimeFilter
 from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.nightly import BEFORE as BEFORE_DAY
+from stream.mechanisms.nightly import PARTS, WHOLE_DAY, NightlyFilter, NightlyState
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.parameter import NoiseParameter, laplace_noise
 from tests.benchmarks.ground import Figure, cpu, policy, quick, simulations, tell
@@ -35,7 +38,8 @@ def main() -> None:
     mixed = tuple(zone.largest for zone in zones)
     figures: list[Figure] = []
     for epsilon in ("1", "0.1"):
-        figures += measure(f"1,000 zones to {max(mixed):,}, epsilon {epsilon}", mixed, Fraction(epsilon))
+        title = f"1,000 zones to {max(mixed):,}, epsilon {epsilon}"
+        figures += measure(title, mixed, Fraction(epsilon)) + learning(title, mixed, Fraction(epsilon))
     tell(figures + measure("10,000 zones to 60, epsilon 0.1", (60,) * 10_000, Fraction("0.1"), GOAL))
 
 
@@ -75,6 +79,25 @@ def measure(title: str, capacities: tuple[int, ...], epsilon: Fraction, goal: fl
         Figure(f"{title}: a tick", step * 1e3, "ms", f"< {goal:g} s" if goal else "", met),
         Figure(f"{title}: all counts / windows", slow_step / step, "times", note=f"{held:.0f} counts a zone are held"),
         *bytes_of(title, stage, state),
+    ]
+
+
+def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list[Figure]:
+    """Learn on some parts of the zones of a building in which one in twenty is there at noon."""
+    stage = NightlyFilter(RegimeFilter(capacities, laplace_noise(epsilon)))
+    random = np.random.default_rng(1)
+    log: list[FilterItem] = []
+    for tick in range(BEFORE_DAY + WHOLE_DAY):
+        day, place = divmod(tick + WHOLE_DAY - BEFORE_DAY, WHOLE_DAY)
+        there = random.binomial(capacities, 0.05 * max(0.02, np.sin(np.pi * (place - 96) / 128)))
+        noise = discrete_laplace(b"k" * 32, b"night %d" % tick, epsilon, len(capacities))
+        log.append(FilterItem(there + noise, Slot(place // 6, place // 12, False, day)))
+    state = NightlyState(stage.filter.initial(), tuple(log), 0, stage.filter.nothing_learnt())
+    tried = [0, PARTS - 1] if quick() else [0, PARTS // 3, 2 * PARTS // 3, PARTS - 1]
+    costs = [cpu(lambda part=part: stage.next_part(replace(state, part=part), 0)) for part in tried]
+    return [
+        Figure(f"{title}: learning on one of {PARTS} parts", float(np.mean(costs)) * 1e3, "ms"),
+        Figure(f"{title}: on the dearest of those tried", max(costs) * 1e3, "ms"),
     ]
 
 

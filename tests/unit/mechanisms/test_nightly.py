@@ -86,10 +86,17 @@ def test_each_zone_is_in_one_part_the_smaller_the_earlier() -> None:
     assert [history.is_last for history in found] == [False] * (PARTS - 1) + [True]
 
 
-def test_of_many_zones_every_part_has_about_as_many_of_a_capacity() -> None:
-    parts = NightlyFilter(RegimeFilter((20,) * 960, laplace_noise(F(1))))._zones_of_part
-    assert [len(part) for part in parts] == [20] * PARTS
-    assert np.concatenate(parts).tolist() == list(range(960))
+def test_parts_cost_about_the_same_and_zones_whose_values_reach_alike_go_together() -> None:
+    made = NightlyFilter(RegimeFilter((2000,) * 960, laplace_noise(F(1))))
+    low = np.zeros((4, 960), np.int64)
+    assert [len(made._zones_of_part(low, part)) for part in range(PARTS)] == [20] * PARTS
+    half = low.copy()
+    half[2, ::2] = 1000
+    parts = [made._zones_of_part(half, part) for part in range(PARTS)]
+    assert np.concatenate(parts).tolist() == [*range(1, 960, 2), *range(0, 960, 2)], "who reaches less first"
+    assert [1 for part in parts if len({zone % 2 for zone in part.tolist()}) > 1] in ([], [1])
+    costs = [sum(16 + (16, 1024)[zone % 2 == 0] for zone in part.tolist()) for part in parts]
+    assert max(costs) - min(costs) <= 2 * (16 + 1024), "one zone more or less"
 
 
 def test_what_is_left_of_a_day_is_learnt_when_the_next_but_one_begins() -> None:
