@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -94,7 +95,7 @@ def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list
         log.append(FilterItem(there + noise, Slot(place // 6, place // 12, False, day)))
     state = NightlyState(stage.filter.initial(), tuple(log), 0, stage.filter.nothing_learnt())
     tried = [0, PARTS - 1] if quick() else [0, PARTS // 3, 2 * PARTS // 3, PARTS - 1]
-    costs = [cpu(lambda part=part: stage.next_part(replace(state, part=part), 0)) for part in tried]
+    costs = [cpu(partial(stage.next_part, replace(state, part=part), 0)) for part in tried]
     return [
         Figure(f"{title}: learning on one of {PARTS} parts", float(np.mean(costs)) * 1e3, "ms"),
         Figure(f"{title}: on the dearest of those tried", max(costs) * 1e3, "ms"),
