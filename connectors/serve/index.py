@@ -38,6 +38,8 @@ CREATE TABLE attribute (
     audience VARCHAR, release VARCHAR, site VARCHAR, finish BIGINT, day VARCHAR, zone VARCHAR, attribute VARCHAR,
     released BOOLEAN, reason VARCHAR, value VARCHAR, nano BIGINT);
 """
+_OWN = {"meta", "position", "record", "told", "cell"}
+"""Tables by which an index is known, of whatever format."""
 
 
 class HistoryError(TacetError):
@@ -54,7 +56,7 @@ class Index:
 
         Raises:
             UsageError: others can enter its folder.
-            HistoryError: another process has it open, or it is no database.
+            HistoryError: another process has it open, it is no database, or a database of something else.
         """
         self._name = "history" if path is None else str(path)
         self._scratch = TemporaryDirectory(prefix="tacet-history-")  # its owner's alone
@@ -64,19 +66,25 @@ class Index:
             own = CONFIGURATION | {"temp_directory": self._scratch.name}
             self._db = duckdb.connect(":memory:" if path is None else str(path), config=own)
             self._writing = threading.Lock()
-            if self._format() != FORMAT:
-                self._begin_anew()
+            held = self._tables()
+            if held and not held >= _OWN:  # somebody's database, which is not ours to empty
+                self.close()
+                raise HistoryError(f"{self._name}: must be a history, but is a database that holds something else")
+            if not held or self._db.execute("SELECT format FROM meta").fetchall() != [(FORMAT,)]:
+                self._begin_anew(held)
 
-    def _format(self) -> int | None:
-        if not self._db.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'meta'").fetchall():
-            return None
-        return int(self._db.execute("SELECT format FROM meta").fetchall()[0][0])
+    def _tables(self) -> set[str]:
+        names = "SELECT table_name FROM duckdb_tables() UNION SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        return {str(name) for (name,) in self._db.execute(names).fetchall()}
 
-    def _begin_anew(self) -> None:
-        for (name,) in self._db.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+    def _begin_anew(self, held: set[str]) -> None:
+        """Drop what there is, and make what is wanted, or neither: it may be killed at any time."""
+        self._db.begin()
+        for name in held:
             self._db.execute(f'DROP TABLE "{name}"')
         self._db.execute(_SCHEMA)
         self._db.execute("INSERT INTO meta VALUES (?)", [FORMAT])
+        self._db.commit()
 
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -213,3 +213,32 @@ def test_readers_and_a_writer_do_not_disturb_each_other() -> None:
         assert written.result() == 200
     assert kept.position("outbox:public") == 200
     assert [value for _, value in kept.since("public", START, 1000)] == records
+
+
+@pytest.mark.parametrize(
+    "tables", ["CREATE TABLE mine (a INTEGER)", "CREATE TABLE meta (a INTEGER)", "CREATE VIEW mine AS SELECT 1"]
+)
+def test_a_database_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path, tables: str) -> None:
+    tmp_path.chmod(0o700)
+    path = tmp_path / "accounts.duckdb"
+    with duckdb.connect(str(path)) as database:
+        database.execute(tables)
+    with pytest.raises(HistoryError, match="must be a history"):
+        History(path, CLOCKS)
+    with duckdb.connect(str(path)) as database:
+        named = "SELECT sql FROM duckdb_tables() UNION ALL SELECT sql FROM duckdb_views() WHERE NOT internal"
+        assert len(database.execute(named).fetchall()) == 1
+
+
+def test_an_index_that_was_killed_while_it_was_made_is_made_or_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is killed at the end of the tables has none of them: they come with the format that they have."""
+    path = tmp_path / "index" / "history.duckdb"
+    with monkeypatch.context() as killed:
+        killed.setattr("connectors.serve.index.FORMAT", "no number")  # the last statement is not carried out
+        with pytest.raises((HistoryError, duckdb.Error)):
+            History(path, CLOCKS)
+    kept = History(path, CLOCKS)
+    assert kept.add(RECORDS, {}) == RECORDS
+    kept.close()
