@@ -66,18 +66,20 @@ async def follow_outbox(store: Path, audience: str, intake: Intake) -> None:
     """Take in what an audience's outbox holds and what comes; ends by an error only.
 
     Raises:
-        UsageError: the history was made from another store.
+        UsageError: the history was made from another store, or the outbox has become another one.
         FinalityError: a record differs from what the history has of it.
     """
-    source = f"outbox:{audience}"
+    source, last = f"outbox:{audience}", None
     position = await anyio.to_thread.run_sync(intake.position, source)
-    seen = max(0, position - 1)  # the last one once more: in another store it is another
     await _refuse_shorter(store, audience, position)
     while True:
-        rows = await _after(store, audience, seen)
-        if rows:
-            seen = rows[-1][0]
-            await intake.take([value for _, value in rows], {source: seen})
+        rows = await _after(store, audience, max(0, position - 1))  # the last one again: in another store it is another
+        if last is not None and rows[:1] != [last]:
+            msg = f"--store: the outbox of {audience} must only grow, but the one in {store} has become another"
+            raise UsageError(msg)
+        if rows and rows[-1] != last:
+            position, _ = last = rows[-1]
+            await intake.take([value for _, value in rows], {source: position})
         if len(rows) < BATCH:
             await asyncio.sleep(POLL_SECONDS)
 

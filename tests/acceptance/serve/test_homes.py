@@ -7,8 +7,8 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,31 @@ def test_a_record_that_was_published_otherwise_stops_the_service(
     connection.close()
     with pytest.raises(FinalityError):
         ends(wanted(boxes_only, index=index))
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM records", "UPDATE records SET value = replace(value, '0.5', '0.6')"])
+def test_an_outbox_that_becomes_another_one_meanwhile_stops_the_service(
+    folder: Path, boxes_only: Path, change: str
+) -> None:
+    """A history put together of two stores would be one of neither."""
+    box = boxes_only / "store" / "private" / "public.sqlite"
+    with pytest.raises(UsageError, match="the outbox of public must only grow"):
+        served_until_it_ends(folder, boxes_only, lambda: replaced(box, change))
+
+
+def served_until_it_ends(folder: Path, boxes: Path, meanwhile: Callable[[], None]) -> None:
+    with served(wanted(boxes)) as running, running.browser() as client:
+        complete(client, folder, "public")
+        meanwhile()
+        eventually(lambda: running.problem is not None)
+
+
+def replaced(box: Path, change: str) -> None:
+    """Put another outbox in the place of one, as a copy of files does that is put back."""
+    other = Path(shutil.copy(box, box.with_suffix(".other")))
+    with closing(sqlite3.connect(other)) as connection, connection:
+        connection.execute(change)
+    other.replace(box)
 
 
 # --- a play -----------------------------------------------------------------------------------------------------
