@@ -14,7 +14,8 @@ from stream.records import HOUR, Micros
 
 SESSION: Micros = 12 * HOUR
 """For how long a browser need not show a token again."""
-MOST_SESSIONS = 1000
+MOST_SESSIONS = 64
+"""Sessions of one principal; who begins more ends their own oldest one, and nobody else's."""
 LINK = "link"
 """Name of who came by a one-time link."""
 ANYONE = "anyone"
@@ -83,7 +84,7 @@ class Access:
 
     def begin(self, who: Principal) -> tuple[str, Principal]:
         """Begin a browser's session; return what its cookie holds, and who comes with it."""
-        self._forget_ended()
+        self._make_room(who)
         cookie, until = new_secret(), self._clock() + SESSION
         expires = until if who.expires is None else min(until, who.expires)
         session = Principal(who.name, who.roles, expires, who.token, digest_of(cookie))
@@ -111,7 +112,9 @@ class Access:
     def _of_token(self, token: Token) -> Principal:
         return Principal(token.name, token.roles & self.served, token.expires, token.digest)
 
-    def _forget_ended(self) -> None:
-        self._sessions = {digest: who for digest, who in self._sessions.items() if self.holds(who)}
-        while len(self._sessions) >= MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+    def _make_room(self, who: Principal) -> None:
+        """Forget the sessions that have ended, and of who has too many the oldest."""
+        self._sessions = {digest: held for digest, held in self._sessions.items() if self.holds(held)}
+        own = [digest for digest, held in self._sessions.items() if held.name == who.name]
+        for digest in own[: max(0, len(own) + 1 - MOST_SESSIONS)]:
+            del self._sessions[digest]

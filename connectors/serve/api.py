@@ -19,7 +19,6 @@ from connectors.serve.questions import (
     OfStream,
 )
 from connectors.serve.service import Service, parsed, release_of, role, service_of, who_asks
-from connectors.serve.streams import EventStream
 from connectors.serve.tokens import audience_role
 from stream.errors import DataError
 from stream.records import SECOND, Micros
@@ -182,4 +181,4 @@ async def stream(request: Request) -> Response:
             await service.reading(service.history.since, asked.audience, after, 1)
         except (RefusalError, DataError):
             raise RefusalError(404, "after", "must be the id of a release of this audience, or 'start'") from None
-    return EventStream(service.streams.events(who, asked.audience, after))
+    return service.streams.open(who, asked.audience, after)

@@ -67,7 +67,7 @@ def application(service: Service, rates: Rates | None = None) -> Guard:
     state = {"service": service, "files": page_files(), "document": document(operations)}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await answering({**scope, "state": state}, receive, send)
+        await answering({**scope, "state": state, "app": answering}, receive, send)  # so that routes refuse as all else
 
     return Guard(app, service.names, rates)
 

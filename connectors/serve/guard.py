@@ -15,9 +15,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from connectors.serve.answers import HEADERS, RefusalError
+from connectors.serve.slow import LARGEST_BODY, GoneError, already, as_taken, body_of, too_large
 
-LARGEST_BODY = 64 << 10
-"""Bytes of a request's body at most."""
 LARGEST_TARGET = 4096
 """Bytes of a path and query at most."""
 AT_ONCE = 64
@@ -111,10 +110,13 @@ class Guard:
         sending = _with_headers(send)
         try:
             self._check(Request(scope))
+            body = await body_of(receive)  # who is slow with it holds no place meanwhile
         except RefusalError as refusal:
             await refusal.answer()(scope, receive, sending)
             return
-        await self._answered(scope, _bounded(receive), sending)
+        except GoneError:
+            return
+        await self._answered(scope, already(body, receive), sending)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == STREAM:  # counts among the streams, which have a bound of their own
@@ -126,7 +128,7 @@ class Guard:
             return
         self._left -= 1
         try:
-            await self._safely(scope, receive, send)
+            await self._safely(scope, receive, as_taken(send))
         finally:
             self._left += 1
 
@@ -141,6 +143,8 @@ class Guard:
 
         try:
             await self._app(scope, receive, sending)
+        except GoneError:
+            raise FaultError from None
         except Exception as error:
             structlog.get_logger("tacet.serve").error("a request failed", error=type(error).__name__)
             if begun:
@@ -170,7 +174,8 @@ class Guard:
 def client_of(request: Request, *, behind_proxy: bool) -> str:
     """Return the address that asks: the one that our proxy saw, where there is one, else the connection's."""
     if behind_proxy:
-        return request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:64]
+        lines = request.headers.getlist("x-forwarded-for") or [""]  # some proxies add a line of their own
+        return lines[-1].rpartition(",")[2].strip()[:64]
     return "" if request.client is None else request.client.host
 
 
@@ -185,26 +190,6 @@ def _check_length(request: Request) -> None:
         raise RefusalError(400, "Content-Length", "must be a number")
     if len(length) > 12 or int(length) > LARGEST_BODY:
         raise too_large()
-
-
-def too_large() -> RefusalError:
-    """Return the refusal of a body that is too large."""
-    return RefusalError(413, "body", f"must have at most {LARGEST_BODY} bytes")
-
-
-def _bounded(receive: Receive) -> Receive:
-    """Let no more through of a body than it may have; a length need not be given, nor be true."""
-    held = 0
-
-    async def bounded() -> Message:
-        nonlocal held
-        message = await receive()
-        held += len(message.get("body", b""))
-        if held > LARGEST_BODY:
-            raise too_large()
-        return message
-
-    return bounded
 
 
 def _with_headers(send: Send) -> Send:

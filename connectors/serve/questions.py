@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic_core import PydanticCustomError
 
 from connectors.serve.contract import ExportFormat, Granularity
 from connectors.serve.detective import ROUNDS, Task
 from connectors.serve.lessons import Epsilon, Mechanism
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Day = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+
+
+def _dated(day: str) -> str:
+    try:
+        date.fromisoformat(day)
+    except ValueError:
+        raise PydanticCustomError("day", "must be a day that there is") from None
+    return day
+
+
+Day = Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_dated)]
 Time = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 """RFC 3339 with a zone."""
 

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from connectors.serve.slow import PATIENCE
 from stream.errors import UsageError
 
 MOST_CONNECTIONS = 1024
@@ -67,6 +68,8 @@ def listening(host: str, port: int) -> socket.socket:
         ]
         made = socket.socket(family, kind)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # what it has been handed, the system keeps no longer than we would
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PATIENCE * 1000)
         made.bind(address)
     except OSError as error:
         msg = f"--listen: must be an address that is free here, got {host}:{port} ({error.strerror or error})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 
@@ -103,23 +103,30 @@ class Streams:
         if sum(other.name == who.name for other in self._open.values()) >= MOST_OF_ONE:
             raise RefusalError(429, "stream", f"must be one of at most {MOST_OF_ONE} of one reader", retry=5)
 
-    async def events(self, who: Principal, audience: str, after: str) -> AsyncIterator[bytes]:
-        """Yield what stands behind a release, then what comes, until the reader goes or may stay no longer."""
-        wake, last = asyncio.Event(), after
+    def open(self, who: Principal, audience: str, after: str) -> EventStream:
+        """Return a stream of what stands behind a release, and of what comes; it has its place from now on.
+
+        Raises:
+            RefusalError: it is one too many.
+        """
+        self.refuse_more(who)
+        wake = asyncio.Event()
         self._open[wake] = who
-        try:
-            yield event("ready", b"{}", after)
-            while (why := self._ended(wake, who)) is None:
-                wake.clear()
-                releases = await self._behind(audience, last)
-                for last, record in releases:
-                    yield event("release", record, last)
-                    await asyncio.sleep(0)  # others have their turn, and it shows whether the reader has gone
-                if not releases:
-                    await wake.wait()
-            yield event("end", f'{{"why":"{why}"}}'.encode())
-        finally:
-            self._open.pop(wake, None)
+        return EventStream(self._events(wake, who, audience, after), lambda: self._open.pop(wake, None))
+
+    async def _events(self, wake: asyncio.Event, who: Principal, audience: str, after: str) -> AsyncIterator[bytes]:
+        """Yield releases until the reader goes or may stay no longer."""
+        last = after
+        yield event("ready", b"{}", last)
+        while (why := self._ended(wake, who)) is None:
+            wake.clear()
+            releases = await self._behind(audience, last)
+            for last, record in releases:
+                yield event("release", record, last)
+                await asyncio.sleep(0)  # others have their turn, and it shows whether the reader has gone
+            if not releases:
+                await wake.wait()
+        yield event("end", f'{{"why":"{why}"}}'.encode())
 
     def _ended(self, wake: asyncio.Event, who: Principal) -> str | None:
         if self._stopping:
@@ -149,13 +156,18 @@ class Streams:
 class EventStream(EventSourceResponse):
     """The answer that carries a stream; a reader that takes nothing is cut off."""
 
-    def __init__(self, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, events: AsyncIterator[bytes], leave: Callable[[], object]) -> None:
+        """``leave`` is called when it is over, however little of it there was."""
         super().__init__(events, ping=HEARTBEAT, ping_message_factory=_sign_of_life, sep="\n", send_timeout=PATIENCE)
+        self._leave = leave
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until they end."""
-        with suppress(SendTimeoutError):
-            await super().__call__(scope, receive, send)
+        try:
+            with suppress(SendTimeoutError):
+                await super().__call__(scope, receive, send)
+        finally:
+            self._leave()
 
 
 def _sign_of_life() -> ServerSentEvent:

@@ -7,12 +7,14 @@ import os
 import pwd
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from connectors.serve.access import Access, Principal
 from connectors.serve.running import check
 from connectors.serve.server import Tls
 from connectors.serve.tokens import digest_of
@@ -314,3 +316,18 @@ def test_a_second_user_of_the_machine_reads_nothing_without_a_token(service: Ser
         assert done.returncode != 0
         assert problem in done.stderr
     assert records(folder, "public")
+
+
+def test_who_begins_many_sessions_ends_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.serve.access.MOST_SESSIONS", 2)
+    access = Access(frozenset(["operator", "audience:public"]), clock=lambda: 0)
+    kept = access.begin(replace(somebody(access), name="ann"))[0]
+    first, second, third = (access.begin(replace(somebody(access), name="bob"))[0] for _ in "123")
+    assert access.by_session(first) is None
+    assert all(access.by_session(cookie) for cookie in (kept, second, third))
+
+
+def somebody(access: Access) -> Principal:
+    who = access.by_link(access.new_link())
+    assert who is not None
+    return who

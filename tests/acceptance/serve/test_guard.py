@@ -14,8 +14,9 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from connectors.serve.guard import LARGEST_BODY, Guard, Names, Rates
+from connectors.serve.guard import Guard, Names, Rates
 from connectors.serve.server import listening
+from connectors.serve.slow import LARGEST_BODY
 from stream.errors import UsageError
 from tests.acceptance.serve.ground import Served, served, wanted
 
@@ -141,7 +142,10 @@ def test_no_path_leads_to_a_file_that_is_not_the_pages(service: Served, path: st
 def test_other_methods_are_refused(service: Served, method: str) -> None:
     for path in ("/", "/api/v1/sites", "/healthz"):
         lines = f"{method} {path} HTTP/1.1\nHost: 127.0.0.1:{service.port}\nConnection: close"
-        assert ask(service, lines)[0] in {400, 405}
+        status, _, body = ask(service, lines)
+        assert status in {400, 405}
+        if status == 405:
+            assert json.loads(body)["error"]["what"] == "method", "in the form of all refusals"
 
 
 def test_a_page_is_sent_packed_and_not_again_to_who_has_it(service: Served) -> None:

@@ -256,3 +256,13 @@ def test_two_days_that_differ_in_one_device_are_told_alike_but_for_values(tmp_pa
 def test_health_says_nothing_but_that_the_service_answers(service: Served) -> None:
     with service.client() as client:
         assert client.get("/healthz").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize("day", ["2026-02-31", "9999-99-99", "0000-01-01"])
+@pytest.mark.parametrize("question", ["attributes", "spends"])
+def test_a_day_that_there_is_not_is_refused(browser: httpx.Client, question: str, day: str) -> None:
+    for end in ("from", "to"):
+        refused = browser.get(f"/api/v1/{question}?audience=public&site=east&{end}={day}")
+        assert (refused.status_code, refused.json()["error"]) == (
+            422, {"what": end, "rule": "must be a day that there is"},
+        )  # fmt: skip

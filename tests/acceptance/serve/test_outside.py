@@ -41,12 +41,12 @@ def test_behind_a_proxy_it_answers_to_its_public_name_with_a_cookie_for_tls_only
 
 @pytest.mark.parametrize(("given", "behind", "client"), [
     ("1.1.1.1, 192.0.2.7", True, "192.0.2.7"), ("192.0.2.7", True, "192.0.2.7"), ("", True, ""),
-    ("192.0.2.7", False, "127.0.0.1"),
+    ("192.0.2.7", False, "127.0.0.1"), ("1.1.1.1\n192.0.2.7", True, "192.0.2.7"),
 ])  # fmt: skip
 def test_who_asks_is_who_our_own_proxy_saw_and_what_a_client_claims_counts_for_nothing(
     given: str, behind: bool, client: str
 ) -> None:
-    headers = [(b"x-forwarded-for", given.encode())] if given else []
+    headers = [(b"x-forwarded-for", line.encode()) for line in given.split("\n") if line]
     request = Request({"type": "http", "headers": headers, "client": ("127.0.0.1", 9)})
     assert client_of(request, behind_proxy=behind) == client
 

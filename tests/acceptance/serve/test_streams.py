@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.types import Message
 
+from connectors.serve.access import Access, Principal
+from connectors.serve.answers import RefusalError
+from connectors.serve.history import History
+from connectors.serve.streams import Streams
 from connectors.serve.tokens import TokenFile
 from stream.records import HOUR
 from stream.schemas import parse_record
@@ -18,6 +24,7 @@ from tests.acceptance.serve.ground import (
     FIRST,
     PATIENCE,
     Served,
+    complete,
     events,
     eventually,
     make_store,
@@ -146,6 +153,7 @@ def test_streams_end_when_the_service_stops_and_say_so(folder: Path) -> None:
     with ExitStack() as reading:
         with served(wanted(folder)) as running:
             client = reading.enter_context(running.browser())
+            complete(client, folder, "public")
             answer = reading.enter_context(client.stream("GET", "/api/v1/stream?audience=public"))
             lines = parsed(answer.iter_lines())
             assert next(lines)[0] == "ready"
@@ -168,3 +176,31 @@ def test_more_streams_than_one_reader_may_have_are_refused(folder: Path, monkeyp
 def opens(client: httpx.Client) -> bool:
     with client.stream("GET", "/api/v1/stream?audience=public") as answer:
         return answer.status_code == 200
+
+
+async def test_streams_that_are_asked_for_at_one_time_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.serve.streams.MOST_OF_ONE", 2)
+    who = Principal("ann", frozenset(["audience:public"]))
+    streams = Streams(Access(who.roles, clock=lambda: 0), History(None, {}))
+    for _ in "12":
+        streams.open(who, "public", "start")
+    with pytest.raises(RefusalError, match="at most 2 of one reader"):
+        streams.open(who, "public", "start")
+    assert len(streams) == 2
+
+
+async def test_a_stream_that_never_began_leaves_its_place() -> None:
+    """Its reader has gone before the head was sent."""
+    who = Principal("ann", frozenset(["audience:public"]))
+    streams = Streams(Access(who.roles, clock=lambda: 0), History(None, {}))
+
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def never(message: Message) -> None:
+        await asyncio.Event().wait()
+
+    await asyncio.wait_for(
+        streams.open(who, "public", "start")({"type": "http", "method": "GET"}, gone, never), PATIENCE
+    )
+    assert len(streams) == 0
