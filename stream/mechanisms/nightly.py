@@ -4,9 +4,9 @@ When a day is over, its noisy values say more of it than they did one by one (``
 with those of the 144 windows before the day. With each of the first windows that are released of the next day one of 48
 parts of the zones is learnt on, in the order of how far their noisy values reached (so that zones alike go together)
 and then of the registry; parts cost about the same. Where the day had fewer windows than 288 there are more parts a
-window, in proportion. What was learnt is used from the window behind these on (the 49th of the day where windows are five
-minutes), for all zones at once. What is left when the next day begins is learnt then. So no window has much to do, and
-which bytes are released follows from the noisy values and their days alone.
+window, in proportion. What was learnt is used from the window behind these on (the 49th of the day where windows are
+five minutes), for all zones at once. What is left when the next day begins is learnt then. So no window has much to
+do, and which bytes are released follows from the noisy values and their days alone.
 
 Noisy values are what is released, so that nothing here costs anything, and each audience's filter learns from that
 audience's own. A window that was denied has none and is not there. With the filter all of this begins anew.
