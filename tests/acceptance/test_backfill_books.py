@@ -25,6 +25,8 @@ DAYS = 3
 NOON = FIRST - TICK + DAY // 2
 SOON = FIRST + 320 * TICK
 """Long enough after noon, and over midnight."""
+REVISED = FIRST + 350 * TICK
+"""Some of a day's windows have been revised behind the first 48 of the next."""
 BUILDING = """
 privacy = { w = 12 }
 [site.dbh]
@@ -246,7 +248,7 @@ def test_revised_values_come_out_again_with_the_window_that_they_revise(
     recording: Any, tmp_path: Path, span: str
 ) -> None:
     day, key = (recording, counts(f'revise = "{span}"', mechanism="filter")), new_key(tmp_path)
-    run(day, tmp_path / "s", key, first=None, last=SOON)
+    run(day, tmp_path / "s", key, first=None, last=REVISED)
     stored = [value for _, value in read_outbox(tmp_path / "s", "facilities", 0)]
     made = backfill(day, tmp_path / "s", key)
     assert made.emitted == []
