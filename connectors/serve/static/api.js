@@ -35,6 +35,18 @@ export async function ask(path, parameters = {}, signal = undefined) {
   return answer(await fetch(address(path, parameters), { headers: { Accept: "application/json" }, signal, cache: "no-store" }));
 }
 
+/** A way to ask of which the newest counts: each signal it gives ends the one before, and ends when the page is left. */
+export function newestOf(left) {
+  let asking = new AbortController();
+  return () => {
+    asking.abort();
+    asking = new AbortController();
+    const mine = asking;
+    left.addEventListener("abort", () => mine.abort(), { signal: mine.signal });
+    return mine.signal;
+  };
+}
+
 /** Send an object, or end something. */
 export async function send(method, path, body = null) {
   return answer(await fetch(BASE + path, {

@@ -90,15 +90,20 @@ def indexed(folder: Path, index: Path) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_an_index_of_another_store_is_refused(folder: Path, boxes_only: Path, tmp_path: Path) -> None:
+def behind_an_index(folder: Path, boxes_only: Path, tmp_path: Path, change: str) -> Path:
+    """Return an index of all that was released, behind which an outbox has been changed."""
     (tmp_path / "index").mkdir(mode=0o700)
     index = tmp_path / "index" / "history"
     with indexed(folder, index) as client:
         complete(client, folder, "public")
-    box = boxes_only / "store" / "private" / "public.sqlite"
-    with sqlite3.connect(box) as connection:
-        connection.execute("DELETE FROM records WHERE seq > 5")
+    with sqlite3.connect(boxes_only / "store" / "private" / "public.sqlite") as connection:
+        connection.execute(change)
     connection.close()
+    return index
+
+
+def test_an_index_of_another_store_is_refused(folder: Path, boxes_only: Path, tmp_path: Path) -> None:
+    index = behind_an_index(folder, boxes_only, tmp_path, "DELETE FROM records WHERE seq > 5")
     with pytest.raises(UsageError, match="--index"):
         ends(wanted(boxes_only, index=index))
 
@@ -106,14 +111,9 @@ def test_an_index_of_another_store_is_refused(folder: Path, boxes_only: Path, tm
 def test_a_record_that_was_published_otherwise_stops_the_service(
     folder: Path, boxes_only: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "index").mkdir(mode=0o700)
-    index = tmp_path / "index" / "history"
-    with indexed(folder, index) as client:
-        complete(client, folder, "public")
-    box = boxes_only / "store" / "private" / "public.sqlite"
-    with sqlite3.connect(box) as connection:
-        connection.execute('UPDATE records SET value = replace(value, \'"spend":"0.5"\', \'"spend":"0.6"\')')
-    connection.close()
+    index = behind_an_index(
+        folder, boxes_only, tmp_path, 'UPDATE records SET value = replace(value, \'"spend":"0.5"\', \'"spend":"0.6"\')'
+    )
     with pytest.raises(FinalityError):
         ends(wanted(boxes_only, index=index))
 

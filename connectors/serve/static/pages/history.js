@@ -1,6 +1,6 @@
 // History: what was released of some places over some time, with its bands; the day by hour, a typical week, files.
 
-import { address, allRows, ask } from "../api.js";
+import { address, allRows, ask, newestOf } from "../api.js";
 import { chart } from "../chart.js";
 import { segmented } from "../controls.js";
 import { h, put, throttled } from "../dom.js";
@@ -30,12 +30,9 @@ export async function mount(place, context) {
   const release = choices.find((each) => each.release === parameters.get("release")) ?? choices[0];
   const state = stateOf(parameters, release, site, Date.parse(newest));
   const parts = skeleton(place, words.local(site.timezone, zoneName(state.now, site.timezone)));
-  let asking = new AbortController();
+  const asking = newestOf(signal);
   const refresh = async () => {
-    asking.abort();
-    asking = new AbortController();
-    signal.addEventListener("abort", () => asking.abort(), { signal: asking.signal });
-    const mine = asking.signal;
+    const mine = asking();
     try {
       await drawAll(parts, { ...context, release, signal: mine }, state);
     } catch (error) {

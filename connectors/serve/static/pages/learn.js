@@ -1,6 +1,6 @@
 // Learn: what epsilon does to a simulated day, and the detective's game on private series whose truth is known.
 
-import { ask } from "../api.js";
+import { ask, newestOf } from "../api.js";
 import { chart } from "../chart.js";
 import { segmented } from "../controls.js";
 import { detective } from "../detective.js";
@@ -21,12 +21,9 @@ export async function mount(place, context) {
   const first = await ask("learn/day", state, signal);
   const parts = { chart: h("div", {}), said: h("p", { class: "lesson-said", role: "status", "aria-live": "polite" }), why: h("p", { class: "soft why" }), table: h("div", {}), drawn: null };
   const slider = epsilonSlider(first.epsilons, state.epsilon, (epsilon) => changed({ epsilon }));
-  let asking = new AbortController();
+  const asking = newestOf(signal);
   const refresh = async () => {
-    asking.abort();
-    asking = new AbortController();
-    signal.addEventListener("abort", () => asking.abort(), { signal: asking.signal });
-    const mine = asking.signal;
+    const mine = asking();
     try {
       const told = await ask("learn/day", state, mine);
       if (!mine.aborted) await drawDay(parts, told, mine);
