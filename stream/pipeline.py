@@ -121,6 +121,8 @@ class Pipeline:
         Yields what each step publishes and whether it is the last; see ``Sense.steps`` for beginning again.
         """
         for sensed, last in self.table.sense.steps(state.sense, item):
+            if not sensed and isinstance(item, Heartbeat):
+                self.table.release.prepare(state.release)  # nobody waits for what comes of this heartbeat
             yield [output for each in sensed for output in self._publish(state, each)], last
 
     def _publish(self, state: SiteState, sensed: OccupancyWindow | Stay | Rejected) -> Iterator[Output]:

@@ -87,6 +87,12 @@ class Revisable(CountMechanism, Protocol):
     def states(self, state: Any) -> tuple[FilterState, ...]:
         """Return the state of each filter."""
 
+    def prepare(self, state: Any) -> Any:
+        """Return the state, of equal meaning and bytes, in which one more piece of the next window's work is done.
+
+        The state itself where there is no such work.
+        """
+
     def rest(self, state: Any) -> list[History]:
         """Return what of days is not told yet, of the day at hand too, where no window comes any more."""
 

@@ -46,6 +46,10 @@ class Filtered:
         """Return the filter's state, alone."""
         return (state.filter,)
 
+    def prepare(self, state: NightlyState) -> NightlyState:
+        """Return the state with more done of what the next window would wait for."""
+        return self.filter.prepare(state)
+
     def rest(self, state: NightlyState) -> list[History]:
         """Return what of days is not told yet."""
         return self.filter.rest(state)

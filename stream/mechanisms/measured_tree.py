@@ -110,6 +110,13 @@ class MeasuredTree:
             for parts in zip(*histories, strict=True)
         ]
 
+    def prepare(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
+        """Return the states with more done, in one of them, of what the next window would wait for."""
+        for level, (each, held) in enumerate(zip(self.nightly, state, strict=True)):
+            if (prepared := each.prepare(held)) is not held:
+                return (*state[:level], prepared, *state[level + 1 :])
+        return state
+
     def rest(self, state: tuple[NightlyState, ...]) -> list[History]:
         """Return what of days is not told yet."""
         return self._of_nodes([each.rest(held) for each, held in zip(self.nightly, state, strict=True)])
@@ -164,10 +171,6 @@ class MeasuredTree:
         tails = NORMAL if self.noise.kind == "gaussian" else LAPLACE
         return np.ceil(tails * np.sqrt(variance + 0.25)).astype(np.int64)
 
-    def noise_scales(self) -> tuple[float, ...]:
-        """Return the scale of each node's own noise, shape [nodes]."""
-        return tuple(law.scale for law, names in zip(self.laws, self.tree.names, strict=True) for _ in names)
-
     def pause(self, state: tuple[NightlyState, ...]) -> tuple[NightlyState, ...]:
         """Return the state as it is: it never read a true count."""
         return state
@@ -195,3 +198,9 @@ _LENGTH = struct.Struct("<I")
 def level_context(context: Context, tree: Tree, level: int) -> Context:
     """Return the context of a level: its registry begins with words that no zone id can be."""
     return replace(context, zones=(f"level {level} of {tree.height}", *tree.names[level]))
+
+
+def noise_scales(mechanism: MeasuredTree) -> tuple[float, ...]:
+    """Return the scale of each node's own noise, shape [nodes]."""
+    laws = zip(mechanism.laws, mechanism.tree.names, strict=True)
+    return tuple(law.scale for law, names in laws for _ in names)

@@ -6,7 +6,8 @@ parts of the zones is learnt on, in the order of how far their noisy values reac
 and then of the registry; parts cost about the same. Where the day had fewer windows than 288 there are more parts a
 window, in proportion. What was learnt is used from the window behind these on (the 49th of the day where windows are
 five minutes), for all zones at once. What is left when the next day begins is learnt then. So no window has much to
-do, and which bytes are released follows from the noisy values and their days alone.
+do, and which bytes are released follows from the noisy values and their days alone. A part needs nothing of the window
+with which it is learnt, so it may be done ahead of it (``prepare``): then no window waits, and no byte is another.
 
 Noisy values are what is released, so that nothing here costs anything, and each audience's filter learns from that
 audience's own. A window that was denied has none and is not there. With the filter all of this begins anew.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
@@ -67,6 +68,14 @@ class Told(NamedTuple):
     histories: list[History]
 
 
+class Part(NamedTuple):
+    """What has been learnt on one more part of the zones."""
+
+    coming: tuple[Learnt, ...]
+    """On this part and those before it."""
+    history: History
+
+
 @dataclass(frozen=True)
 class NightlyState:
     """The filter, what it will learn from, and what it has learnt and does not use yet."""
@@ -78,6 +87,8 @@ class NightlyState:
     """How many parts of the zones have been learnt on since a day was over."""
     coming: tuple[Learnt, ...] = ()
     """What was learnt on these parts, 0 for the other zones; nothing where all is in use."""
+    ahead: tuple[Part, ...] = field(default=(), compare=False)
+    """The parts after these that are done already. Whoever reads the byte form again does them again."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +112,21 @@ class NightlyFilter:
         state = replace(state, filter=filtered, log=(*state.log, kept)[-(MOST_WINDOWS + BEFORE + PARTS) :])
         if state.part < PARTS:
             at_hand = _at_hand(state.log)
-            state, more = self._parts(state, at_hand, WHOLE_DAY // _at_hand(state.log[:-at_hand]))
+            state, more = self._parts(state, at_hand, _parts_a_window(state.log[:-at_hand]))
             histories += more
         return state, [Told(estimate, histories)]
+
+    def prepare(self, state: NightlyState) -> NightlyState:
+        """Return the state with one more of the next window's parts done; itself where none is left."""
+        done = state.part + len(state.ahead)
+        if done >= PARTS:
+            return state
+        log = state.log[: len(state.log) - _at_hand(state.log)]
+        if len(state.ahead) >= _parts_a_window(log):
+            return state
+        coming = state.ahead[-1].coming if state.ahead else state.coming
+        part = self._learnt_on(replace(state, part=done, coming=coming), log)
+        return replace(state, ahead=(*state.ahead, part))
 
     def rest(self, state: NightlyState) -> list[History]:
         """Return what is not told yet, of the day at hand too, where no window comes any more."""
@@ -115,9 +138,9 @@ class NightlyFilter:
         return replace(state, log=_with_lead(state.log), part=0, coming=self.filter.nothing_learnt())
 
     def _parts(self, state: NightlyState, at_hand: int, parts: int) -> tuple[NightlyState, list[History]]:
-        """Learn on so many parts, at least one, as far as any are left; ``at_hand`` as for ``next_part``."""
+        """Learn on so many parts, as far as any are left; ``at_hand`` as for ``next_part``."""
         histories: list[History] = []
-        until = min(PARTS, state.part + max(1, parts))
+        until = min(PARTS, state.part + parts)
         while state.part < until:
             state, history = self.next_part(state, at_hand)
             histories.append(history)
@@ -125,7 +148,12 @@ class NightlyFilter:
 
     def next_part(self, state: NightlyState, at_hand: int) -> tuple[NightlyState, History]:
         """Learn on the next part from a day that is over, behind which the log has ``at_hand`` windows of another."""
-        log = state.log[: len(state.log) - at_hand]
+        part, *ahead = state.ahead or (self._learnt_on(state, state.log[: len(state.log) - at_hand]),)
+        state = replace(state, part=state.part + 1, coming=part.coming, ahead=tuple(ahead))
+        return (_in_use(state) if part.history.is_last else state), part.history
+
+    def _learnt_on(self, state: NightlyState, log: Sequence[FilterItem]) -> Part:
+        """Learn on the state's next part from the last day of a log."""
         slots = [item.slot for item in log[-_at_hand(log) :]]
         every = np.array([item.noisy for item in log])
         zones = self._zones_of_part(every, state.part)
@@ -138,9 +166,7 @@ class NightlyFilter:
             self._put(coming, zones[few], _taught(before, slots, known))
             for place, weights in enumerate(known.history):
                 median[place, few], half_width[place, few] = median_and_band(weights)
-        history = History(slots[-1].day, zones, median, half_width, is_last=state.part + 1 == PARTS)
-        state = replace(state, part=state.part + 1, coming=coming)
-        return (_in_use(state) if history.is_last else state), history
+        return Part(coming, History(slots[-1].day, zones, median, half_width, is_last=state.part + 1 == PARTS))
 
     def _zones_of_part(self, noisy: Ints, part: int) -> Ints:
         """Return which zones are learnt on in a part; fewer zones than parts leave some without any."""
@@ -237,6 +263,11 @@ def _slot(day: int, half_hour: int, hour: int, weekend: bool) -> Slot:
 def _at_hand(log: Sequence[FilterItem]) -> int:
     """Return how many windows of the last day the log has."""
     return sum(1 for _ in takewhile(lambda item: item.slot.day == log[-1].slot.day, reversed(log)))
+
+
+def _parts_a_window(log: Sequence[FilterItem]) -> int:
+    """Return on how many parts one window learns, from the last day of a log."""
+    return max(1, WHOLE_DAY // _at_hand(log))
 
 
 def _with_lead(log: tuple[FilterItem, ...]) -> tuple[FilterItem, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from stream.mechanisms.contract import CountMechanism, Values, noisy_of
 from stream.mechanisms.hierarchy import Hierarchy
 from stream.mechanisms.levels import level_sums
-from stream.mechanisms.measured_tree import MeasuredTree
+from stream.mechanisms.measured_tree import MeasuredTree, noise_scales
 from stream.mechanisms.noise import Ints
 from stream.policy.document import CountRelease, Policy, Zone, decimal_string
 from stream.records import OccupancyWindow, ReleaseId
@@ -108,7 +108,7 @@ class CountPlan:
     def scales(self, mechanism: CountMechanism, values: Values | None = None) -> Sequence[float]:
         """Return the scale of each name's noise: that of these values, or without them the largest it can be."""
         if isinstance(mechanism, Hierarchy | MeasuredTree):
-            return mechanism.noise_scales()[: len(self.names)]
+            return _node_scales(mechanism)[: len(self.names)]
         noise = None if values is None else values.noise
         return [(noise or mechanism.noise).scale] * len(self.names)
 
@@ -149,7 +149,7 @@ class CountPlan:
             return record
         scales = None
         if isinstance(mechanism, MeasuredTree) or (isinstance(mechanism, Hierarchy) and self.tells_noisy):
-            scales = self._nodes(mechanism.noise_scales())
+            scales = self._nodes(_node_scales(mechanism))
         return record.with_levels(*self._levels(mechanism, values), scales)
 
     def with_noisy(self, record: CountRecord, values: Values | None) -> CountRecord:
@@ -210,6 +210,10 @@ class CountPlan:
     def by_name(self, entries: Sequence[Entry]) -> dict[str, Entry]:
         """Return entries, one for each of ``names`` in order, by name; none where a record lists no names."""
         return dict(zip(self.names, entries, strict=True)) if self._listed else {}
+
+
+def _node_scales(mechanism: Hierarchy | MeasuredTree) -> tuple[float, ...]:
+    return noise_scales(mechanism) if isinstance(mechanism, MeasuredTree) else mechanism.noise_scales()
 
 
 def count_plans(policy: Policy, site: str) -> tuple[CountPlan, ...]:

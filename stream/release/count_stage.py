@@ -22,7 +22,7 @@ import numpy as np
 
 from stream.keys import key_day_of, subkey
 from stream.local_time import MIDNIGHT, slot_of
-from stream.mechanisms.contract import CountMechanism, TickInput, Values
+from stream.mechanisms.contract import CountMechanism, Revisable, TickInput, Values
 from stream.mechanisms.labels import Context, counts_digest
 from stream.mechanisms.noise import Ints
 from stream.mechanisms.parameter import noise_chain
@@ -48,6 +48,9 @@ class CountReleases:
         self._timezone = ZoneInfo(self._site.timezone)
         self._judge = Judge(policy, issuer)
         self._plans = plans
+        self._revisable = {
+            name: mechanism for name, mechanism in self._mechanisms().items() if isinstance(mechanism, Revisable)
+        }
         self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in plans}
         self._revisions = {
             plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
@@ -68,6 +71,15 @@ class CountReleases:
                     state.smoothing[name] = mechanism.pause(state.smoothing[name])
         for plan in self._plans:
             yield from self._count_release(state, plan, window, key_day)
+
+    def prepare(self, state: ReleaseState) -> None:
+        """Do one piece of the work that the next window would wait for, where there is any; no byte is another."""
+        for name, mechanism in self._revisable.items():
+            if name in state.smoothing:
+                held = state.smoothing[name]
+                state.smoothing[name] = mechanism.prepare(held)
+                if state.smoothing[name] is not held:
+                    return
 
     def finish(self, state: ReleaseState) -> Iterator[Published]:
         """Revise what has not been revised yet, where no window comes any more."""

@@ -53,6 +53,10 @@ class Releases:
             published.append(Spent(self._issuer.site, item.window_end, charges))
         return state, published
 
+    def prepare(self, state: ReleaseState) -> None:
+        """Do one piece of the work that the next window would wait for, where there is any; no byte is another."""
+        self._counts.prepare(state)
+
     def encode(self, state: ReleaseState) -> bytes:
         """Return the state's bytes."""
         operators = self._counts.operators()

@@ -24,8 +24,9 @@ from connectors import keyfile
 from connectors.embedded.readings import read_outbox
 from connectors.embedded.runner import embedded
 from connectors.sink import Message
+from stream.mechanisms.nightly import PARTS, WHOLE_DAY
 from stream.policy.document import Policy
-from stream.records import MINUTE, Micros
+from stream.records import DAY, MINUTE, Micros
 from stream.runners.embedded import Embedded
 from tests.benchmarks.ground import Figure, by_window, cpu, log, policy, quick, simulations, tell
 
@@ -39,6 +40,7 @@ NEIGHBOURS = 2
 WARM_UP = 3
 """Windows not counted: the first ones build tables."""
 MORNING: Micros = 9 * 60 * MINUTE
+EVENING: Micros = 22 * 60 * MINUTE
 
 
 def main() -> None:
@@ -49,8 +51,10 @@ def main() -> None:
     for (zones, mechanism), windows in PLAN.items():
         figures += measure(zones, mechanism, max(5, windows // 10) if quick() else windows)
     figures += measure(1000, "filter", 5 if quick() else 30, max_count=63)
+    figures += night()
     with busy():
         figures += measure(1000, "filter", 10 if quick() else 100, beside=f" beside {NEIGHBOURS} busy processes")
+        figures += night(f" beside {NEIGHBOURS} busy processes")
     tell(figures)
 
 
@@ -66,24 +70,37 @@ def busy() -> Iterator[None]:
             child.wait()
 
 
+def night(beside: str = "") -> list[Figure]:
+    """Measure the windows with which a filter learns from a day, the first but for one left out.
+
+    That one has to learn itself: before it nobody knows that a day is over. All others find it done.
+    """
+    since = EVENING if quick() else 0
+    day = (DAY - since) // (5 * MINUTE)
+    learning = PARTS // max(1, WHOLE_DAY // day)
+    title = f" that learns from {day} windows{beside}"
+    return measure(1000, "filter", learning - 1, beside=title, since=since, warm_up=day + 1)
+
+
 def measure(
-    zones: int, mechanism: str, windows: int, *, max_count: int | None = None, beside: str = ""
-) -> list[Figure]:
-    """Run a busy day from nine o'clock on until so many windows have been measured."""
+    zones: int, mechanism: str, windows: int, *, max_count: int | None = None, beside: str = "",
+    since: Micros = MORNING, warm_up: int = WARM_UP,
+) -> list[Figure]:  # fmt: skip
+    """Run a busy day from nine o'clock on (or ``since``) until so many windows have been measured."""
     buildings = simulations(zones)
     rules = policy(buildings, mechanism, max_count)
-    begin = buildings[0].start + MORNING
-    messages = log(buildings, rules, begin, begin + (windows + WARM_UP + 2) * 5 * MINUTE)
+    begin = buildings[0].start + since
+    messages = log(buildings, rules, begin, begin + (windows + warm_up + 2) * 5 * MINUTE)
     with tempfile.TemporaryDirectory(prefix="tacet-bench-") as name:
         folder = Path(name)
         keyfile.create(folder / "key", laboratory=True)
         with embedded(rules, folder / "key", folder / "store") as runner, reader(folder / "store") as seen:
-            begun, parts = drive(runner, rules, messages, windows + WARM_UP)
+            begun, parts = drive(runner, rules, messages, windows + warm_up)
             visible = seen(len(begun))
         state = (folder / "store" / "store.sqlite").stat().st_size
-    taken = sorted(max(ends) - start for start, ends in list(zip(begun, visible, strict=True))[WARM_UP:])
+    taken = sorted(max(ends) - start for start, ends in list(zip(begun, visible, strict=True))[warm_up:])
     p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, len(taken) * 99 // 100)]
-    mean = {part: sum(times[WARM_UP:]) / windows * 1e3 for part, times in parts.items()}
+    mean = {part: sum(times[warm_up:]) / windows * 1e3 for part, times in parts.items()}
     spent = ", ".join(f"{part} {ms:.0f}" for part, ms in mean.items() if part != "CPU")
     note = f"{windows} windows, mean ms: CPU {mean['CPU']:.0f}; wall: {spent}; store at the end {state / 1e6:.1f} MB"
     title = f"embedded, {zones:,} zones, {mechanism}" + (f" to {max_count}" if max_count else "") + beside

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from fractions import Fraction
 from hashlib import sha256
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stream.errors import DataError
+from stream.mechanisms import nightly as nightly_module
 from stream.mechanisms.filter import Estimate, FilterItem, Learnt, RegimeFilter
 from stream.mechanisms.filter_calendar import Slot
+from stream.mechanisms.learning import Learning, learn
 from stream.mechanisms.nightly import BEFORE, PARTS, History, NightlyFilter, NightlyState, Told
 from stream.mechanisms.parameter import gaussian_noise, laplace_noise
 
@@ -213,6 +216,46 @@ def test_a_restart_at_any_window_changes_nothing(calendar: bool) -> None:
         for one, other in zip(made.histories, expected.histories, strict=True):
             assert [each.tolist() for each in one[1:4]] == [each.tolist() for each in other[1:4]]
     assert stage.encode(through) == stage.encode(state)
+
+
+@pytest.mark.parametrize("long", [LONG, 300])
+def test_parts_that_are_learnt_on_ahead_of_their_window_change_nothing(long: int) -> None:
+    stage, items = nightly((7,)), stream(2, (7,), long=long)[: long + 60]
+    state = prepared = stage.initial()
+    for place, item in enumerate([*items, *stream(3, (7,))[-2:]]):
+        state, told = stage.step(state, item)
+        prepared, told_too = stage.step(prepared, item)
+        assert stage.encode(prepared) == stage.encode(state)
+        assert [_plain(history) for history in told_too[0].histories] == [_plain(each) for each in told[0].histories]
+        for _ in range(place % 7):
+            prepared = stage.prepare(prepared)
+        assert stage.encode(prepared) == stage.encode(state)
+
+
+def test_what_is_done_ahead_is_what_the_next_window_would_wait_for_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage, items, learnt = nightly(), stream(2), list[int]()
+
+    def noted(*given: Any) -> Learning:
+        learnt.append(1)
+        return learn(*given)
+
+    monkeypatch.setattr(nightly_module, "learn", noted)
+    states = [state for state, _ in run(stage, items)]
+    state = states[LONG]
+    while (more := stage.prepare(state)) is not state:
+        state = more
+    assert len(state.ahead) == 4  # four parts a window, though each is asked for by itself
+    learnt.clear()
+    after, [told] = stage.step(state, items[LONG + 1])
+    assert len(told.histories) == 4
+    assert not learnt
+    assert not after.ahead
+    assert stage.prepare(states[LONG - 1]) is states[LONG - 1]
+    assert stage.prepare(states[-1]) is states[-1]
+
+
+def _plain(history: History) -> list[object]:
+    return [history.day, history.zones.tolist(), history.median.tolist(), history.half_width.tolist(), history.is_last]
 
 
 def test_a_state_that_was_handed_on_can_be_gone_on_with_twice() -> None:
