@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,20 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def read_private(path: Path, holds: str) -> bytes:
+    """Return a file of secrets whole; KeyFileError when it cannot be read, or group or others could."""
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    except OSError as error:
+        msg = f"{path}: must be a readable file of {holds}: {error.strerror}"
+        raise KeyFileError(msg) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        msg = f"{path}: must be readable by its owner only (chmod 600), has mode {stat.S_IMODE(mode):04o}"
+        raise KeyFileError(msg)
+    return content
 
 
 def replace(path: Path, document: dict[str, Any]) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from connectors.private_file import read_private
 from connectors.snmp.addresses import sender
 from connectors.snmp.ber import MALFORMED_REASONS
 from connectors.snmp.ingest import INGEST_REASONS
+from connectors.snmp.reasons import V3_REASONS
 from connectors.snmp.traps import IGNORED_REASONS
 from stream.errors import KeyFileError, UsageError
 
@@ -20,7 +21,7 @@ ANY = "any"
 UNKNOWN_SOURCE, BAD_COMMUNITY = "unknown_source", "bad_community"
 QUEUE_FULL, DUPLICATE_INFORM = "queue_full", "duplicate_inform"
 DROP_REASONS = (
-    UNKNOWN_SOURCE, *MALFORMED_REASONS, BAD_COMMUNITY, *IGNORED_REASONS,
+    UNKNOWN_SOURCE, *MALFORMED_REASONS, BAD_COMMUNITY, *V3_REASONS, *IGNORED_REASONS,
     DUPLICATE_INFORM, QUEUE_FULL, *INGEST_REASONS,
 )  # fmt: skip
 """Every reason for which a datagram is dropped, in the order of the checks; the labels of the metric."""
@@ -74,15 +75,7 @@ def read_communities(path: Path) -> tuple[bytes, ...]:
 
     Raises ``KeyFileError`` when the file is missing, can be read by group or others, or holds none.
     """
-    try:
-        mode = path.stat().st_mode
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        msg = f"{path}: must be a readable file of communities: {error.strerror}"
-        raise KeyFileError(msg) from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        msg = f"{path}: must be readable by its owner only (chmod 600), has mode {stat.S_IMODE(mode):04o}"
-        raise KeyFileError(msg)
+    lines = read_private(path, "communities").splitlines()
     communities = tuple(line.strip() for line in lines if line.strip() and not line.startswith(b"#"))
     if not communities:
         msg = f"{path}: must hold at least one community"

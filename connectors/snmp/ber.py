@@ -12,7 +12,7 @@ from stream.errors import DataError
 
 INTEGER, OCTET_STRING, NULL, OBJECT_IDENTIFIER, SEQUENCE = 0x02, 0x04, 0x05, 0x06, 0x30
 IP_ADDRESS, TIME_TICKS = 0x40, 0x43
-RESPONSE, TRAP_V1, INFORM, TRAP_V2 = 0xA2, 0xA4, 0xA6, 0xA7
+RESPONSE, TRAP_V1, INFORM, TRAP_V2, REPORT = 0xA2, 0xA4, 0xA6, 0xA7, 0xA8
 VALUE_TAGS = frozenset({INTEGER, OCTET_STRING, NULL, OBJECT_IDENTIFIER, *range(0x40, 0x48), 0x80, 0x81, 0x82})
 """What a variable's value may be: the simple and application types, and the three exceptions of RFC 3416."""
 
@@ -28,7 +28,7 @@ _OID = re.compile(rb"(?:" + _SUB_IDENTIFIER + rb"){1,127}", re.DOTALL)
 
 
 class MalformedTrap(DataError):  # noqa: N818 - it names what arrived
-    """A datagram that is no trap of SNMPv1 or v2c; ``reason`` is one of ``MALFORMED_REASONS``."""
+    """A datagram that is no trap of SNMP; ``reason`` is one of ``MALFORMED_REASONS``."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"datagram refused: {reason}")

@@ -18,6 +18,7 @@ from connectors.snmp.ber import (
     NO_TRAP_OID,
     OBJECT_IDENTIFIER,
     OCTET_STRING,
+    RESPONSE,
     SEQUENCE,
     TIME_TICKS,
     TRAP_V1,
@@ -72,7 +73,7 @@ class Trap(NamedTuple):
     uptime: int | None
     """Hundredths of a second since the sender started, modulo 2**32."""
     version: int
-    """1 or 2 (for 2c)."""
+    """1, 2 (for 2c) or 3."""
     inform: bool
     """Waits for an answer."""
     request_id: int
@@ -88,7 +89,7 @@ class Envelope(NamedTuple):
     """What is around a notification: whose community it bears, and where in the datagram it lies."""
 
     version: int
-    """1 or 2 (for 2c)."""
+    """1, 2 (for 2c) or 3."""
     community: bytes
     tag: int
     """Of the PDU."""
@@ -138,13 +139,18 @@ def respond(datagram: bytes) -> bytes:
     _, _, tag, start, stop = _envelope(datagram)
     if tag != INFORM:
         raise MalformedTrap(UNSUPPORTED_PDU)
-    answer = bytearray(datagram)
-    _, pos = integer(datagram, start, stop)
+    return bytes(answered(datagram, _pdu_position(datagram), start, stop))
+
+
+def answered(data: bytes, pdu: int, start: int, stop: int) -> bytearray:
+    """Return ``data`` with the PDU whose tag is at ``pdu`` made a Response without error; nothing else changes."""
+    answer = bytearray(data)
+    _, pos = integer(data, start, stop)
     for _ in range(2):  # error-status, error-index
-        start, pos = header(datagram, pos, stop, INTEGER)
+        start, pos = header(data, pos, stop, INTEGER)
         answer[start:pos] = bytes(pos - start)
-    answer[_pdu_position(datagram)] = 0xA2
-    return bytes(answer)
+    answer[pdu] = RESPONSE
+    return answer
 
 
 def _pdu_position(data: bytes) -> int:

@@ -1,0 +1,172 @@
+"""Who may speak SNMPv3: users with their passwords, and the engines whose traps are taken from each source.
+
+The file is TOML, of its owner alone (mode 0600). A source that it names is heard over SNMPv3 only, so that
+nobody can fall back to a community for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from connectors.private_file import read_private
+from connectors.snmp.admission import AllowList
+from connectors.snmp.v3.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
+from connectors.snmp.v3.protocols import CIPHERS, TAGS, Keys, local_key, master_key
+from stream.errors import KeyFileError
+
+SHORTEST_PASSWORD = 8
+"""Characters (RFC 3414, section 11.2)."""
+
+
+def _engine(text: str) -> str:
+    octets = text.lower().removeprefix("0x").replace(":", "")
+    if not re.fullmatch(rf"(?:[0-9a-f]{{2}}){{{SHORTEST_ENGINE},{LONGEST_NAME}}}", octets):
+        msg = "must be an engine ID of 5 to 32 octets in hexadecimal, such as '800000090300f84f57abcdef'"
+        raise ValueError(msg)
+    return octets
+
+
+Password = Annotated[SecretStr, Field(min_length=SHORTEST_PASSWORD)]
+EngineId = Annotated[str, AfterValidator(_engine)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class User(_Table):
+    """One user of the controllers; the same passwords make other keys at each engine."""
+
+    name: str = Field(min_length=1, max_length=LONGEST_NAME)
+    auth: Literal["SHA-1", "SHA-256", "SHA-384", "SHA-512"] = "SHA-256"
+    auth_password: Password
+    privacy: Literal["AES-128", "AES-256"] = "AES-128"
+    privacy_password: Password | None = None
+    level: Literal["authPriv", "authNoPriv"] = "authPriv"
+    """The least that is taken of this user; a message without a tag never is."""
+
+    @model_validator(mode="after")
+    def _can_do_what_it_says(self) -> User:
+        if self.level == "authPriv" and self.privacy_password is None:
+            msg = "privacy_password: must be given for level 'authPriv'"
+            raise ValueError(msg)
+        if self.privacy_password is not None and CIPHERS[self.privacy] > TAGS[self.auth][2]:
+            msg = f"privacy: must be 'AES-128' with auth '{self.auth}', whose keys are too short for '{self.privacy}'"
+            raise ValueError(msg)
+        return self
+
+
+class Source(_Table):
+    """A controller, or a block of addresses; its traps come over SNMPv3."""
+
+    address: str
+    engines: tuple[EngineId, ...] = Field(default=(), strict=False)
+    """Whose traps are taken from it; informs need none."""
+    also_v2c: bool = False
+    """Communities are still heard, while the controller is being changed over."""
+
+
+class _File(_Table):
+    user: tuple[User, ...] = Field(min_length=1, strict=False)
+    source: tuple[Source, ...] = Field(default=(), strict=False)
+
+    @model_validator(mode="after")
+    def _name_each_once(self) -> _File:
+        for what, names in (
+            ("user.name", [user.name for user in self.user]),
+            ("source.address", [source.address for source in self.source]),
+        ):
+            if repeated := sorted({name for name in names if names.count(name) > 1}):
+                msg = f"{what}: must be given once, got {repeated[0]!r} more than once"
+                raise ValueError(msg)
+        return self
+
+
+class Users:
+    """The users of a file with their keys, and what each source may send."""
+
+    def __init__(self, users: Iterable[User], sources: Iterable[Source] = ()) -> None:
+        """Raises ``UsageError`` for a source that is no address; deriving the keys takes milliseconds for each user."""
+        self._users = {user.name.encode(): user for user in users}
+        self._masters = {name: _masters(user) for name, user in self._users.items()}
+        self._sources = {source.address: source for source in sources}
+        self._listed = AllowList(self._sources) if self._sources else None
+        self.keys = functools.lru_cache(maxsize=4096)(self._keys)
+
+    def least(self, name: bytes) -> int | None:
+        """Return the flags that a user's message must have at least; None: no such user."""
+        user = self._users.get(name)
+        if user is None:
+            return None
+        return AUTHENTICATED | PRIVATE if user.level == "authPriv" else AUTHENTICATED
+
+    def has_privacy(self, name: bytes) -> bool:
+        """Whether a user has a key to encrypt with."""
+        return self._users[name].privacy_password is not None
+
+    def knows(self, host: str, engine: bytes) -> bool:
+        """Whether the traps of an engine are taken from an address."""
+        source = self._source(host)
+        return source is not None and engine.hex() in source.engines
+
+    def demanded_of(self, host: str) -> bool:
+        """Whether an address is heard over SNMPv3 only."""
+        source = self._source(host)
+        return source is not None and not source.also_v2c
+
+    def _source(self, host: str) -> Source | None:
+        entry = None if self._listed is None else self._listed.listed(host)
+        return None if entry is None else self._sources[entry]
+
+    def _keys(self, name: bytes, engine: bytes) -> Keys:
+        user, (tag, cipher) = self._users[name], self._masters[name]
+        kind, size = TAGS[user.auth][:2]
+        private = local_key(user.auth, cipher, engine)[: CIPHERS[user.privacy]] if cipher else b""
+        return Keys(kind, size, local_key(user.auth, tag, engine), private)
+
+
+def _masters(user: User) -> tuple[bytes, bytes]:
+    """Return the keys of both passwords before they are bound to an engine; empty where there is no privacy."""
+    tag, private = user.auth_password.get_secret_value(), user.privacy_password
+    cipher = b"" if private is None else master_key(user.auth, private.get_secret_value().encode())
+    return master_key(user.auth, tag.encode()), cipher
+
+
+def read_users(path: Path) -> Users:
+    """Return the users of a file.
+
+    Raises:
+        KeyFileError: the file is missing, can be read by group or others, or breaks a rule; no password is shown.
+    """
+    content = read_private(path, "SNMPv3 users")
+    try:
+        document = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # its text may quote a password
+        place = re.search(r"\(at (line \d+, column \d+|end of document)\)", str(error))
+        msg = f"{path}: must be TOML{', is not at ' + place[1] if place else ''}"
+        raise KeyFileError(msg) from None
+    try:
+        file = _File.model_validate(document)
+        return Users(file.user, file.source)
+    except ValidationError as error:
+        told = "\n".join(
+            f"{path}: {_told(problem)}" for problem in error.errors(include_input=False, include_url=False)
+        )
+        raise KeyFileError(told) from None
+    except ValueError as error:
+        msg = f"{path}: {error}"
+        raise KeyFileError(msg) from None
+
+
+def _told(problem: Any) -> str:
+    """Return where and which rule; never a value."""
+    place = ".".join(str(part + 1) if isinstance(part, int) else part for part in problem["loc"])
+    rule = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {rule[0].lower()}{rule[1:]}".removeprefix(": ")
