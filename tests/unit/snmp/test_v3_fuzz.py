@@ -20,8 +20,8 @@ from pysnmp.proto.secmod.rfc3414.service import UsmSecurityParameters
 from connectors.snmp.ber import MALFORMED_REASONS, SEQUENCE, MalformedTrap
 from connectors.snmp.reasons import V3_REASONS
 from connectors.snmp.traps import decode
-from connectors.snmp.v3.gate import Gate, Turned
-from connectors.snmp.v3.messages import PRIVATE, is_v3, scoped, secured
+from connectors.snmp.usm.gate import Gate, Turned
+from connectors.snmp.usm.messages import PRIVATE, is_v3, scoped, secured
 from stream.records import SECOND
 from tests.unit.snmp.v3_ground import DISCOVER, HOST, NOON, PERSON, Controller, gate, informing, notification
 

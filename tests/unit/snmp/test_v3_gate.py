@@ -8,11 +8,11 @@ import pytest
 from connectors.snmp.ber import INFORM, MALFORMED, TRAP_V2, UNSUPPORTED_PDU, MalformedTrap
 from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import decode
-from connectors.snmp.v3.engines import LAST_BOOTS, SLOW, WINDOW, Engines
-from connectors.snmp.v3.gate import Gate, Heard, Turned
-from connectors.snmp.v3.messages import AUTHENTICATED, PRIVATE, REPORTABLE, scoped, secured
-from connectors.snmp.v3.protocols import CIPHERS, TAGS, decrypted, is_genuine, local_key, master_key
-from connectors.snmp.v3.users import Users
+from connectors.snmp.usm.engines import LAST_BOOTS, SLOW, WINDOW, Engines
+from connectors.snmp.usm.gate import Gate, Heard, Turned
+from connectors.snmp.usm.messages import AUTHENTICATED, PRIVATE, REPORTABLE, scoped, secured
+from connectors.snmp.usm.protocols import CIPHERS, TAGS, decrypted, is_genuine, local_key, master_key
+from connectors.snmp.usm.users import Users
 from stream.records import DAY, SECOND
 from tests.unit.snmp.v3_ground import (
     CLIENT,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.snmp.v3.engine_file import EngineFile
-from connectors.snmp.v3.engines import LAST_BOOTS, WINDOW
-from connectors.snmp.v3.users import read_users
+from connectors.snmp.usm.engine_file import EngineFile
+from connectors.snmp.usm.engines import LAST_BOOTS, WINDOW
+from connectors.snmp.usm.users import read_users
 from stream.errors import KeyFileError
 from stream.records import SECOND
 from tests.unit.snmp.test_v3_gate import outcome

@@ -6,11 +6,11 @@ from typing import Any
 from connectors.snmp.ber import INFORM, SEQUENCE, TRAP_V2, encode_integer, tlv
 from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import envelope
-from connectors.snmp.v3.engines import Engines
-from connectors.snmp.v3.gate import Gate, Own
-from connectors.snmp.v3.messages import REPORTABLE, Claim, encode_context, encode_scoped
-from connectors.snmp.v3.protocols import Keys, sealed
-from connectors.snmp.v3.users import Source, User, Users
+from connectors.snmp.usm.engines import Engines
+from connectors.snmp.usm.gate import Gate, Own
+from connectors.snmp.usm.messages import REPORTABLE, Claim, encode_context, encode_scoped
+from connectors.snmp.usm.protocols import Keys, sealed
+from connectors.snmp.usm.users import Source, User, Users
 from stream.records import DAY, SECOND, Micros
 
 ENGINE, OTHER_ENGINE, OWN = (

@@ -34,8 +34,8 @@ from connectors.snmp.reasons import (
     WRONG_TAG,
 )
 from connectors.snmp.traps import Envelope, answered
-from connectors.snmp.v3.engines import MARK, WINDOW, Engines, Mark
-from connectors.snmp.v3.messages import (
+from connectors.snmp.usm.engines import MARK, WINDOW, Engines, Mark
+from connectors.snmp.usm.messages import (
     PRIVATE,
     REPORTABLE,
     VERSION,
@@ -47,8 +47,8 @@ from connectors.snmp.v3.messages import (
     scoped,
     secured,
 )
-from connectors.snmp.v3.protocols import Keys, decrypted, is_genuine, sealed
-from connectors.snmp.v3.users import Users
+from connectors.snmp.usm.protocols import Keys, decrypted, is_genuine, sealed
+from connectors.snmp.usm.users import Users
 from stream.records import SECOND, Micros
 
 _COUNTER_32 = 0x41

@@ -17,8 +17,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from connectors.private_file import read_private
 from connectors.snmp.admission import AllowList
-from connectors.snmp.v3.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
-from connectors.snmp.v3.protocols import CIPHERS, TAGS, Keys, local_key, master_key
+from connectors.snmp.usm.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
+from connectors.snmp.usm.protocols import CIPHERS, TAGS, Keys, local_key, master_key
 from stream.errors import KeyFileError
 
 SHORTEST_PASSWORD = 8

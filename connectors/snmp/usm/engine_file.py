@@ -12,7 +12,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
-from connectors.snmp.v3.engines import LAST_BOOTS, Clock, Engines, Mark
+from connectors.snmp.usm.engines import LAST_BOOTS, Clock, Engines, Mark
 from stream.errors import KeyFileError
 
 _SCHEMA = """

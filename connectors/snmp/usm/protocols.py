@@ -16,7 +16,7 @@ from cryptography.hazmat.decrepit.ciphers.modes import CFB
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from connectors.snmp.ber import OCTET_STRING, tlv
-from connectors.snmp.v3.messages import AUTHENTICATED, PRIVATE, REPORTABLE, Claim, Secured, encoded
+from connectors.snmp.usm.messages import AUTHENTICATED, PRIVATE, REPORTABLE, Claim, Secured, encoded
 
 TAGS = {
     "SHA-1": ("sha1", 12, 20),

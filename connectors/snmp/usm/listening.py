@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.snmp.v3.engine_file import EngineFile
-from connectors.snmp.v3.gate import Gate, Own
-from connectors.snmp.v3.users import Users
+from connectors.snmp.usm.engine_file import EngineFile
+from connectors.snmp.usm.gate import Gate, Own
+from connectors.snmp.usm.users import Users
 from stream.records import Micros
 
 _PREFIX = bytes.fromhex("8000000005")
