@@ -10,6 +10,7 @@ from typing import Any, Literal
 import click
 
 from connectors import keyfile
+from connectors.commands.inventory import init
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, working
 from connectors.commands.planning import plan
 from connectors.commands.promises import print_promises
@@ -62,7 +63,7 @@ def export(file: Path, part: Literal["ingest", "worker"], target: Path) -> None:
 
 @click.group()
 def policy() -> None:
-    """Check a policy, or print what it promises."""
+    """Write a first policy, check one, or print what it promises."""
 
 
 @policy.command("check")
@@ -110,7 +111,8 @@ def contracts(file: Path, *, out: Path, audiences: tuple[str, ...]) -> None:
         click.echo(f"{out / name}")
 
 
-policy.add_command(plan)
+for verb in (init, plan):
+    policy.add_command(verb)
 
 
 def _pseudonyms(policy: Policy) -> str | dict[str, Any]:

@@ -156,12 +156,14 @@ def read_policy(path: Path) -> Policy:
     except UnicodeDecodeError:
         msg = f"{path}: policy must be text in UTF-8"
         raise UsageError(msg) from None
-    policy = load_policy(text, str(path))
-    check_noise(policy, str(path))
-    check_promises(policy, str(path))
-    check_attribute_logic(policy, str(path))
-    check_knowledge(policy, str(path))
-    check_revisions(policy, str(path))
+    return read_policy_text(text, str(path))
+
+
+def read_policy_text(text: str, file: str) -> Policy:
+    """Check a policy that has been read, its promises included; ``file`` is what messages call it."""
+    policy = load_policy(text, file)
+    for check in (check_noise, check_promises, check_attribute_logic, check_knowledge, check_revisions):
+        check(policy, file)
     return policy
 
 

@@ -6,17 +6,9 @@ import functools
 import ipaddress
 import re
 
+from connectors.spellings import spelled
+
 NOWHERE = bytes(6)
-_SPELLINGS = tuple(
-    re.compile(spelling)
-    for spelling in (
-        rb"([0-9a-fA-F]{1,2})([:\- ])" + rb"([0-9a-fA-F]{1,2})\2" * 4 + rb"([0-9a-fA-F]{1,2})",
-        rb"([0-9a-fA-F]{2})([._])" + rb"([0-9a-fA-F]{2})\2" * 4 + rb"([0-9a-fA-F]{2})",
-        rb"([0-9a-fA-F]{4})([.:\- ])([0-9a-fA-F]{4})\2([0-9a-fA-F]{4})",
-        rb"([0-9a-fA-F]{6})([.:\- ])([0-9a-fA-F]{6})",
-        rb"(?:0[xX])?([0-9a-fA-F]{12})",
-    )
-)
 LONGEST_NAME = 256
 """No text with an address or a name is longer, in octets."""
 _TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
@@ -25,9 +17,7 @@ _TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,64}")
 def mac(content: bytes) -> bytes | None:
     """Return the six octets of an address given raw or as text, or None.
 
-    Six octets are always raw. Text: pairs (``aa:bb:..``, ``a:b:..``; also with ``-``, blank, and, of two digits
-    each, with ``.`` or ``_``), fours (``aabb.ccdd.eeff``) and sixes (``aabbcc-ddeeff``) with ``.``, ``:``, ``-``
-    or a blank, twelve digits, ``0x`` and twelve digits; all with a name before or behind an ``@``. Surrounding
+    Six octets are always raw. Text: every form of ``spelled``, with a name before or behind an ``@``. Surrounding
     quotes, blanks and NULs are dropped.
     """
     return address_and_name(content)[0]
@@ -44,19 +34,10 @@ def address_and_name(content: bytes) -> tuple[bytes | None, bytes]:
         return None, b""
     head, _, tail = content.strip(b'\x00 "').partition(b"@")
     for text, name in ((head, tail), (tail, head)):
-        address = _spelled(text.strip())
+        address = spelled(text.strip())
         if address is not None:
             return address, name.strip()
     return None, content
-
-
-def _spelled(text: bytes) -> bytes | None:
-    for spelling in _SPELLINGS:
-        if match := spelling.fullmatch(text):
-            digits = match.groups()
-            parts = digits if len(digits) == 1 else (digits[0], *digits[2:])
-            return bytes.fromhex(b"".join(part.zfill(2) for part in parts).decode())
-    return None
 
 
 def access_point_name(content: bytes) -> str | None:

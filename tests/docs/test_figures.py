@@ -229,7 +229,8 @@ NO_FIGURE = {
     "how many of what is beside it": r"Three ways|Four chains|all three add|three brokers;|by more than three",
     "a time of day in an example": r"17:00|10:0[01]",
     "the day from which key days are counted": r"since 1970",
-    "what other systems have": r"UDP port 162 or another|port 162 of the loopback|ports below 1024|take 1162",
+    "what other systems have": r"UDP port 162 or another|port 162 of the loopback|ports below 1024|take 1162|"
+    r"share their first 44",
     "a way to try, as in the block after it": r"Try for ten seconds",
 }
 """What such a number is -> pattern."""

@@ -1,0 +1,251 @@
+"""A policy file for a list of zones: safe as it stands, and meant to be read and changed.
+
+Counts are paid by the day, in single epsilons; floors and the building are published, and single zones only where
+they are made for more people than the noise of a day's price hides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Literal
+
+from connectors.inventory.zones import PER_ACCESS_POINT, Place, Sites
+from connectors.spellings import colons
+from stream.policy.document import load_policy
+from stream.release.count_promises import count_promises
+
+NOBODY = ("127.0.0.1",)
+"""In the place of controllers that are not known: nothing but this machine is heard."""
+Origin = Literal["inventory", "recording"]
+
+
+@dataclass(frozen=True, slots=True)
+class Building:
+    """What a policy file is written from."""
+
+    sites: Sites
+    controllers: tuple[str, ...] = ()
+    timezone: str | None = None
+    shared_bits: int | None = None
+    """How many bits of an address the BSSIDs of an access point share, where traps give BSSIDs; None: they give the
+    very addresses of the list."""
+    origin: Origin = "inventory"
+
+
+_HEAD = """\
+# What may be said about this building, to whom, at which price: every key changes a guarantee, or which devices are
+# counted where. Made from a list of access points; what could not be known is marked CHECK. Then:
+#   tacet policy check FILE    refuses what breaks a rule
+#   tacet policy show FILE     says what is promised: read all of it before the first release
+#   tacet policy plan FILE     says which errors to expect
+"""
+_RECORDED = """\
+#
+# LABORATORY: made from a recording of people, so which access points stand here tells of who was there. For trying
+# things out under a laboratory key, never for a building: there, begin with the controller's own list.
+"""
+_ADDRESSES = """
+# Addresses. Access points have several: of the Ethernet port, of each radio (the base radio is the first), and one
+# for each network they offer (BSSIDs, which differ from their radio in the last digit). What counts is the one that
+# your controller's traps give: Cisco the base radio, Aruba a BSSID and the name. {written}
+# 'tacet doctor' and 'tacet ingest' list addresses in traps that no zone has.
+"""
+_EXACT = """Here they stand as in the
+# list. Where traps give BSSIDs, write base_radio = "5c:52:1e:00:20:60/44" instead: all that share 44 bits."""
+_SHARED = """Here base_radio stands
+# for all addresses that share {bits} bits with one of the list. Where traps give that address itself, write
+# access_points instead."""
+
+_SITE = """
+[site.{site}]
+name = {name}
+timezone = "{timezone}"{check_timezone}
+tick = "5min"                        # people are counted at every tick
+validity = "10min"                   # an association holds this long
+lateness = "30s"                     # how long a window waits for stragglers before it is final
+working_hours = ["08:00", "18:00"]
+day_starts = "04:00"                 # of the privacy day, for which names and counters of devices last
+contribution = "6h"                  # of a day, for which one device counts at most
+residents = "ignore"                 # there at the day's start: counts only once it has left (printers, machines)
+sources = [{sources}]{check_sources}
+"""
+
+_ZONE = """
+[[site.{site}.zones]]{lines}
+id = "{id}"
+floor = "{floor}"
+kind = "{kind}"
+capacity = {capacity}{check}
+{addresses}"""
+
+_AUDIENCES = """
+[[audience]]
+name = "facilities"
+description = "runs heating, cleaning and rooms"
+
+[[audience]]
+name = "public"
+description = "anyone"
+
+# Everything below is paid by the day: what is published of one device's day, all windows together, is worth so much
+# epsilon and no more, with delta. Less epsilon, more noise. What has been published cannot be taken back.
+"""
+
+_SUMS = """
+# {what} for everybody.{left_out}
+[[release]]
+name = "sums"
+query = "count"
+mechanism = "filter"
+noise = "gaussian"
+unit = "device_day"
+{zones}epsilon = {{ facilities = "2", public = "1" }}
+delta = "1e-6"
+levels = [{levels}]
+shares = {{ {shares} }}
+"""
+_SMALL_FLOORS = """ A floor is left out where all its zones together are made for fewer
+# than {worth} people, the noise's standard deviation in a zone: its sum would be about single people. Zones there:"""
+
+_ROOMS = """
+# Single zones, for those who run them. A zone is worth publishing only where more people come than the noise hides:
+# its standard deviation is {scale:.0f} devices a window, so zones for fewer than {worth} people are left out.{left_out}
+[[release]]
+name = "rooms"
+query = "count"
+mechanism = "filter"
+noise = "gaussian"
+unit = "device_day"
+{zones}epsilon = {{ facilities = "2" }}
+delta = "1e-6"
+levels = ["zone"]
+"""
+_NO_ROOMS = """
+# Single zones are not published. A zone is worth publishing only where more people come than the noise hides: its
+# standard deviation would be {scale:.0f} devices a window, and every zone is made for fewer than {worth} people.
+"""
+
+
+def policy_text(building: Building) -> str:
+    """Return the policy file (TOML) of a building; what it says is accepted by every check of a policy."""
+    bits = building.shared_bits
+    written = _EXACT if bits is None else _SHARED.format(bits=bits)
+    recorded = _RECORDED if building.origin == "recording" else ""
+    head = _HEAD + recorded + _ADDRESSES.format(written=written)
+    body = head + "".join(_site(building, site) for site in building.sites) + _AUDIENCES
+    scale = _scale(body)
+    return body + _sums(building.sites, math.ceil(scale)) + _rooms(building.sites, scale)
+
+
+def _site(building: Building, site: str) -> str:
+    places = building.sites[site]
+    sources = building.controllers or NOBODY
+    head = _SITE.format(
+        site=_key(site),
+        name=_quoted(site + (" (from a recording)" if building.origin == "recording" else "")),
+        timezone=building.timezone or "UTC",
+        check_timezone="" if building.timezone else "                     # CHECK: not given; of the privacy day",
+        sources=", ".join(f'"{source}"' for source in sources),
+        check_sources="" if building.controllers else "              # CHECK: your controllers; nobody else is heard",
+    )
+    return head + "".join(_zone(building, site, place) for place in places)
+
+
+def _zone(building: Building, site: str, place: Place) -> str:
+    names = [member.name for member in place.access_points if member.name]
+    lines = [_addresses(building, place)]
+    if names:
+        lines.append(f"access_point_names = [{', '.join(map(_quoted, names))}]\n")
+    if place.called != place.id and place.called.isprintable():
+        lines.append(f"metadata = {{ name = {_quoted(place.called)} }}\n")
+    check = f"  # CHECK: not given; {PER_ACCESS_POINT} for each access point" if place.guessed else ""
+    numbers = [member.line for member in place.access_points if member.line]
+    return _ZONE.format(
+        site=_key(site), id=place.id, floor=place.floor, kind=place.kind, capacity=place.capacity, check=check,
+        lines=f"  # line {', '.join(map(str, numbers))}" if 0 < len(numbers) <= 8 else "", addresses="".join(lines),
+    )  # fmt: skip
+
+
+def _addresses(building: Building, place: Place) -> str:
+    radios = [member.radio for member in place.access_points]
+    if building.shared_bits is None:
+        return f"access_points = [{_listed(radios)}]\n"
+    width = 48 - building.shared_bits
+    bases = dict.fromkeys(int(radio.replace(":", ""), 16) >> width << width for radio in radios)
+    return f"base_radio = [{_listed([f'{colons(base.to_bytes(6))}/{48 - width}' for base in bases])}]\n"
+
+
+def _sums(sites: Sites, worth: int) -> str:
+    """Return the release of sums: floors too, where several are made for enough people."""
+    floors: dict[tuple[str, str], int] = {}
+    for site, places in sites.items():
+        for place in places:
+            floors[site, place.floor] = floors.get((site, place.floor), 0) + place.capacity
+    small = {place.id for site, held in sites.items() for place in held if floors[site, place.floor] < worth}
+    kept = [name for name in _ids(sites) if name not in small]
+    if not kept or len(floors) == len(sites):
+        return _SUMS.format(
+            what="The building", left_out="", zones="", levels='"building"', shares='building = "1"'
+        )  # fmt: skip
+    left_out = _SMALL_FLOORS.format(worth=worth) + _named(sorted(small)) if small else ""
+    return _SUMS.format(
+        what="Floors, and the building,", left_out=left_out,
+        zones=_chosen(kept) if small else "", levels='"floor", "building"', shares='floor = "0.5", building = "0.5"',
+    )  # fmt: skip
+
+
+def _scale(body: str) -> float:
+    """Return the noise's standard deviation that a zone would have."""
+    everywhere = _ROOMS.format(scale=0, worth=0, left_out="", zones="")
+    policy = load_policy(body + everywhere)
+    scales = [
+        math.sqrt(float(parameter))
+        for promise in count_promises(policy)
+        if promise.release == "rooms" and promise.terms is not None
+        for parameter in promise.terms.parameters
+    ]
+    return max(scales)
+
+
+def _rooms(sites: Sites, scale: float) -> str:
+    """Return the release of the zones that are worth it; where a name is both, at two sites, it is left out."""
+    worth = math.ceil(scale)
+    small = dict.fromkeys(place.id for held in sites.values() for place in held if place.capacity < worth)
+    kept = [name for name in _ids(sites) if name not in small]
+    if not kept:
+        return _NO_ROOMS.format(scale=scale, worth=worth)
+    zones = _chosen(kept) if small else ""
+    return _ROOMS.format(scale=scale, worth=worth, left_out=_named(list(small)), zones=zones)
+
+
+def _ids(sites: Sites) -> list[str]:
+    """Return the zones' ids, each once."""
+    return list(dict.fromkeys(place.id for held in sites.values() for place in held))
+
+
+def _chosen(names: Sequence[str]) -> str:
+    return f"zones = {{ ids = [{_listed(names)}] }}\n"
+
+
+def _named(names: Sequence[str]) -> str:
+    """Return names as lines of a comment."""
+    return "".join(f"\n#   {line}" for line in wrap(", ".join(names), 110, break_on_hyphens=False))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return a list's entries: in one line, or one a line where there are many."""
+    quoted = [f'"{name}"' for name in names]
+    return ", ".join(quoted) if len(quoted) <= 4 else "\n" + "".join(f"    {name},\n" for name in quoted)
+
+
+def _key(site: str) -> str:
+    """Return the site as a TOML key: quoted where a bare key could not hold it."""
+    return f'"{site}"' if "." in site else site
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a TOML string."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

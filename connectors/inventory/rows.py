@@ -1,0 +1,186 @@
+"""The list of access points that every controller can print, as CSV: what each row must be, and where it is not.
+
+Which column means what is declared, never guessed. An inventory is about equipment, so what is refused is shown with
+its line and column.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.inventory.names import name_of
+from connectors.spellings import address_of, colons
+from stream.errors import UsageError
+
+FIELDS = ("ap", "name", "site", "floor", "zone", "kind", "capacity")
+"""What a row may say of an access point; only ``ap`` must be there."""
+LARGEST_CAPACITY = 100_000
+MOST_REPORTED = 20
+LONGEST_NAME = 64
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPoint:
+    """A row of an inventory: what is not said of an access point is empty, its capacity None."""
+
+    line: int
+    radio: str
+    """Its address, as policies write it."""
+    name: str = ""
+    site: str = ""
+    floor: str = ""
+    zone: str = ""
+    kind: str = ""
+    capacity: int | None = None
+
+
+def columns_of(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return field -> column from ``ap=Radio MAC,name=AP Name``; UsageError where it does not say that."""
+    columns: dict[str, str] = {}
+    for pair in (part for text in texts for part in text.split(",")):
+        field, equals, column = (part.strip() for part in pair.partition("="))
+        if not equals or not column or field not in FIELDS or field in columns:
+            rule = f"must be FIELD=COLUMN, each of {', '.join(FIELDS)} once, with commas between"
+            raise UsageError(f"--columns: {rule}, got {pair.strip()!r}")
+        columns[field] = column
+    if columns and "ap" not in columns:
+        raise UsageError("--columns: must say which column has the access points' addresses, as in ap=Radio MAC")
+    return columns
+
+
+def read_inventory(path: Path, columns: Mapping[str, str]) -> tuple[list[AccessPoint], list[str]]:
+    """Return the access points of a CSV file, and the columns that were not read.
+
+    Args:
+        path: its first line names the columns.
+        columns: field -> column. Where it is empty every column must be called as a field is: a misspelt one would
+            be left out in silence.
+
+    Raises:
+        UsageError: the file cannot be read, or rows break rules; each with its line and column.
+    """
+    lines = _lines(path)
+    first, header = lines[0]
+    places = _places(path, first, header, columns)
+    reader = _Reader(header, places)
+    for line, cells in lines[1:]:
+        reader.take(line, cells)
+    if not reader.rows and not reader.problems:
+        reader.problems.append(f"line {first}: must be followed by an access point")
+    if reader.problems:
+        more = len(reader.problems) - MOST_REPORTED
+        report = reader.problems[:MOST_REPORTED] + ([f"and {more} more like these"] if more > 0 else [])
+        raise UsageError("\n".join(f"{path}: {problem}" for problem in report))
+    return reader.rows, [name for place, name in enumerate(header) if place not in places.values()]
+
+
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the cells of each line that has any, under its number."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: must be text in UTF-8") from None
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {reader.line_num}: must be CSV ({error})") from None
+    lines = [(line, cells) for line, cells in lines if any(cells)]
+    if not lines:
+        raise UsageError(f"{path}: line 1: must name the columns")
+    return lines
+
+
+def _places(path: Path, line: int, header: list[str], columns: Mapping[str, str]) -> dict[str, int]:
+    """Return field -> number of its column."""
+    where = f"{path}: line {line}"
+    if repeated := sorted({name for name in header if header.count(name) > 1 and name in (columns.values() or FIELDS)}):
+        raise UsageError(f"{where}: column {repeated[0]!r} must be there once")
+    if columns:
+        for field, name in columns.items():
+            if name not in header:
+                known = ", ".join(filter(None, header))
+                raise UsageError(f"{where}: must have the column {name!r} (for {field}); it has: {known}")
+        return {field: header.index(name) for field, name in columns.items()}
+    for name in header:
+        if name not in FIELDS:
+            near = difflib.get_close_matches(name.lower(), FIELDS, n=1)
+            meant = f", perhaps {near[0]!r} is meant" if near else ""
+            raise UsageError(
+                f"{where}: column {_cut(name)} is none of {', '.join(FIELDS)}{meant}; --columns says what others mean"
+            )
+    if "ap" not in header:
+        raise UsageError(f"{where}: must have the column 'ap', the addresses of the access points")
+    return {name: place for place, name in enumerate(header)}
+
+
+class _Reader:
+    """Rows as they are read, and what is wrong with them."""
+
+    def __init__(self, header: list[str], places: Mapping[str, int]) -> None:
+        self.rows: list[AccessPoint] = []
+        self.problems: list[str] = []
+        self._header = header
+        self._places = places
+        self._radios: dict[str, int] = {}
+        self._names: dict[str, int] = {}
+
+    def take(self, line: int, cells: list[str]) -> None:
+        if len(cells) != len(self._header):
+            rule = f"must have {len(self._header)} fields as the first line has"
+            self.problems.append(f"line {line}: {rule}, got {len(cells)}")
+            return
+        fields = {field: cells[place] for field, place in self._places.items()}
+        before = len(self.problems)
+        radio, capacity = self._radio(line, fields["ap"]), self._capacity(line, fields.pop("capacity", ""))
+        self._check_name(line, fields.get("name", ""))
+        for field in ("site", "floor", "zone", "kind"):
+            if fields.get(field) and not name_of(fields[field]):
+                self._refuse(line, field, "must hold a letter or a digit of a to z and 0 to 9", fields[field])
+        if len(self.problems) == before:
+            del fields["ap"]
+            self.rows.append(AccessPoint(line, radio, capacity=capacity, **fields))
+
+    def _radio(self, line: int, text: str) -> str:
+        address = address_of(text)
+        if address is None:
+            self._refuse(line, "ap", "must be a radio address such as '5c:52:1e:00:20:65'", text)
+            return ""
+        if address[0] & 1 or not any(address):
+            self._refuse(line, "ap", "must be the address of one radio, neither of a group nor empty", text)
+        radio = colons(address)
+        self._once(line, "ap", radio, self._radios)
+        return radio
+
+    def _check_name(self, line: int, name: str) -> None:
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            self._refuse(line, "name", f"must be at most {LONGEST_NAME} printable characters", name)
+        elif name:
+            self._once(line, "name", name.casefold(), self._names)
+
+    def _capacity(self, line: int, text: str) -> int | None:
+        if not text:
+            return None
+        if not text.isascii() or not text.isdigit() or not 0 < int(text[:9]) <= LARGEST_CAPACITY or len(text) > 6:
+            self._refuse(line, "capacity", f"must be a whole number from 1 to {LARGEST_CAPACITY:,}", text)
+            return None
+        return int(text)
+
+    def _once(self, line: int, field: str, value: str, seen: dict[str, int]) -> None:
+        other = seen.setdefault(value, line)
+        if other != line:
+            self._refuse(line, field, f"must be listed once, and line {other} has it too", value)
+
+    def _refuse(self, line: int, field: str, rule: str, value: str) -> None:
+        column = self._header[self._places[field]]
+        self.problems.append(f"line {line}, column {column!r}: {rule}, got {_cut(value)}")
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")

@@ -1,0 +1,100 @@
+"""Which access points together make a zone, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from connectors.inventory.names import kind_of, last_part, name_of, stem
+from connectors.inventory.rows import AccessPoint
+from stream.errors import UsageError
+
+Grouping = Literal["floor", "name", "access-point"]
+PER_ACCESS_POINT = 25
+"""People for whom an access point's place is made where nobody says: about what one is planned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A zone to be: several access points, and what the inventory says of the place."""
+
+    id: str
+    called: str
+    """In the inventory's own words."""
+    floor: str
+    kind: str
+    capacity: int
+    guessed: bool
+    """Whether the capacity is ``PER_ACCESS_POINT`` of each access point."""
+    access_points: tuple[AccessPoint, ...]
+
+
+Sites = dict[str, list[Place]]
+"""Site -> its zones."""
+
+
+def places_of(path: Path, rows: Sequence[AccessPoint], site: str, grouping: Grouping) -> Sites:
+    """Return the zones that an inventory's rows make, by site, in the order of the file.
+
+    Rows of one ``zone`` make one; a row without a zone is grouped: with all of its floor, with those whose names
+    differ in the last part, or by itself. ``site`` is that of rows that name none.
+
+    Raises:
+        UsageError: rows of one zone contradict each other, or two names are the same once they are written as a policy
+            can; with file, line and column.
+    """
+    groups: dict[tuple[str, str], list[AccessPoint]] = {}
+    spoken: dict[tuple[str, str], tuple[str, int]] = {}
+    for row in rows:
+        held, called = name_of(row.site) or site, _called(row, grouping)
+        place = (held, name_of(called))
+        said, line = spoken.setdefault(place, (called, row.line))
+        if said != called:
+            rule = f"must differ from {said!r} of line {line} in letters or digits, or be the same"
+            raise UsageError(f"{path}: line {row.line}, zone: {rule}, got {called!r}")
+        groups.setdefault(place, []).append(row)
+    sites: Sites = {}
+    for (held, name), members in groups.items():
+        sites.setdefault(held, []).append(_place(path, name, spoken[held, name][0], members))
+    return sites
+
+
+def _called(row: AccessPoint, grouping: Grouping) -> str:
+    """Return what the zone of a row is called."""
+    if row.zone:
+        return row.zone
+    if grouping == "floor":
+        return f"floor-{last_part(row.floor) or '1'}"
+    own = row.name if name_of(row.name) else row.radio.replace(":", "")
+    return stem(own) if grouping == "name" else own
+
+
+def _place(path: Path, name: str, called: str, members: Sequence[AccessPoint]) -> Place:
+    by_zone = any(member.zone for member in members)
+    floor = _agreed(path, members, "floor", lambda row: last_part(row.floor))
+    kind = _agreed(path, members, "kind", lambda row: row.kind) if by_zone else _first(row.kind for row in members)
+    if by_zone:
+        said = _agreed(path, members, "capacity", lambda row: str(row.capacity or ""))
+        capacity, guessed = int(said or PER_ACCESS_POINT * len(members)), not said
+    else:
+        capacity = sum(row.capacity or PER_ACCESS_POINT for row in members)
+        guessed = any(row.capacity is None for row in members)
+    return Place(
+        name, called, name_of(floor) or "1", kind_of(kind) or "room", min(capacity, 100_000), guessed, tuple(members)
+    )
+
+
+def _agreed(path: Path, members: Sequence[AccessPoint], field: str, read: Callable[[AccessPoint], str]) -> str:
+    """Return what the rows of a zone that say anything of a field all say of it."""
+    said = [(read(row), row.line) for row in members if read(row)]
+    for value, line in said:
+        if value != said[0][0]:
+            rule = f"must be that of line {said[0][1]}, which is of the same zone ({said[0][0]!r})"
+            raise UsageError(f"{path}: line {line}, {field}: {rule}, got {value!r}")
+    return said[0][0] if said else ""
+
+
+def _first(texts: Iterable[str]) -> str:
+    return next(filter(None, texts), "")
