@@ -15,13 +15,15 @@ import structlog
 
 from connectors import keyfile
 from connectors.files.observations import ObservationFile
+from connectors.intake.admission import AllowList
+from connectors.intake.clock import AnchoredClock, wall_clock
+from connectors.intake.ingest import Ingest
+from connectors.intake.receiver import Receiver
+from connectors.intake.troubles import report_troubles
 from connectors.signals import first_to_end
 from connectors.sink import Sink
-from connectors.snmp.admission import AllowList, Senders
-from connectors.snmp.clock import AnchoredClock, wall_clock
-from connectors.snmp.ingest import Ingest
-from connectors.snmp.receiver import Receiver
-from connectors.snmp.troubles import report_troubles
+from connectors.snmp.admission import Senders
+from connectors.snmp.entrance import TrapEntrance
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import SECOND, Heartbeat, Micros
@@ -103,10 +105,9 @@ async def receiver(
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
-        source.address,
+        [TrapEntrance(source.address, Senders(AllowList(sources), source.communities))],
         ingest=Ingest.of_policy(policy, pseudonym_key, start=source.start),
         sink=sink,
-        senders=Senders(AllowList(sources), source.communities),
         clock=clock,
         newest=newest,
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from connectors.intake.admission import UNKNOWN_SOURCE
+from connectors.intake.ingest import COLLAPSE, COLLAPSED, TICK_OF_UPTIME, UNKNOWN_ACCESS_POINT
 from connectors.simulation.faults import Kind
 from connectors.simulation.traps import TrapSchedule
-from connectors.snmp.admission import BAD_COMMUNITY, UNKNOWN_SOURCE
-from connectors.snmp.ingest import COLLAPSE, COLLAPSED, TICK_OF_UPTIME, UNKNOWN_ACCESS_POINT
+from connectors.snmp.entrance import BAD_COMMUNITY
 from stream.errors import UsageError
 from stream.records import DAY
 from stream.simulator.events import Simulation

@@ -24,6 +24,8 @@ from connectors.commands.tables import table
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import FileSink, embedded
 from connectors.files.replay import refuse_used
+from connectors.intake.admission import Counters
+from connectors.intake.receiver import Receiver
 from connectors.private_folder import private_folder
 from connectors.reports.commitments import counted_window
 from connectors.reports.quality import Quality, by_level_quality
@@ -32,8 +34,6 @@ from connectors.serve.running import Wanted
 from connectors.serve.server import free_port
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
-from connectors.snmp.admission import Counters
-from connectors.snmp.receiver import Receiver
 from connectors.sources import UdpSource, receiver
 from stream.pipeline import Options
 from stream.policy.document import CountRelease, Policy

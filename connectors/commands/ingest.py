@@ -26,12 +26,12 @@ from connectors.commands.options import (
 from connectors.commands.summaries import report_file, report_traps
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
+from connectors.intake.ingest import Ingest
+from connectors.intake.receiver import Receiver
 from connectors.kafka.claims import Claims
 from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
 from connectors.signals import first_to_end, stop_signals, within
-from connectors.snmp.ingest import Ingest
-from connectors.snmp.receiver import Receiver
 from connectors.sources import FileSource, Source, UdpSource, feed_file, receiver, until_stopped
 from stream.policy.document import Policy
 from stream.records import Micros

@@ -9,11 +9,11 @@ import click
 from connectors.commands.homes import one_of
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, refuse_unknown
 from connectors.embedded.runner import embedded
+from connectors.intake.clock import wall_clock
 from connectors.reports.kafka_recovery import kafka_findings
 from connectors.reports.mark_repair import rebuild_mark
 from connectors.reports.recovery import store_findings
 from connectors.reports.ways import Finding
-from connectors.snmp.clock import wall_clock
 from stream.policy.document import Policy
 from stream.settings import Settings
 

@@ -39,10 +39,10 @@ from connectors.embedded.runner import (
 from connectors.embedded.store import SqliteStore
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import NO_DROPS, shortfall
+from connectors.intake.clock import CLOCK_STEP, wall_clock
+from connectors.intake.port import Port
+from connectors.intake.receiver import Receiver
 from connectors.signals import stop_signals
-from connectors.snmp.clock import CLOCK_STEP, wall_clock
-from connectors.snmp.port import Port
-from connectors.snmp.receiver import Receiver
 from connectors.sources import FileSource, UdpSource, check_uptime_clock, feed_file, receiver, until_stopped
 from stream.pipeline import Options
 from stream.policy.document import Policy

@@ -17,12 +17,12 @@ from connectors.commands.options import (
     read_policy,
     run_async,
 )
+from connectors.intake.clock import wall_clock
 from connectors.serve.running import Wanted
 from connectors.serve.running import serve as serve_until
 from connectors.serve.server import Tls
 from connectors.serve.tokens import ACCOUNT, OPERATOR, TokenFile, audience_role
 from connectors.signals import stop_signals
-from connectors.snmp.clock import wall_clock
 from stream.errors import UsageError
 from stream.policy.fields import parse_duration
 from stream.records import Micros

@@ -8,9 +8,9 @@ import click
 
 from connectors.commands.options import print_json, report_drops
 from connectors.files.text_rows import Tally
-from connectors.snmp.ingest import UNKNOWN_ACCESS_POINT
-from connectors.snmp.ingest_state import most_unknown
-from connectors.snmp.receiver import Receiver
+from connectors.intake.ingest import UNKNOWN_ACCESS_POINT
+from connectors.intake.ingest_state import most_unknown
+from connectors.intake.receiver import Receiver
 
 
 class Fed(NamedTuple):

@@ -25,10 +25,10 @@ from connectors.embedded.readings import (
 )
 from connectors.embedded.rollback_mark import DamagedMarkError, mark_path, read_marks, read_versions
 from connectors.embedded.sqlite_file import StoreError
+from connectors.intake.clock import CLOCK_STEP
 from connectors.private_folder import refuse_open
 from connectors.reports.books import store_books
 from connectors.reports.ways import COPY_OF_STORE, KEY_COPY, NEW_LEDGER, SAME_OBSERVATIONS, Finding, Way
-from connectors.snmp.clock import CLOCK_STEP
 from stream.accounting.audit import Link
 from stream.errors import AuditError, KeyFileError, UsageError
 from stream.keys import key_day_of

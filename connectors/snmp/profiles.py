@@ -12,26 +12,12 @@ A column that is not named here never leaves the decoder: user names, addresses,
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import NamedTuple
 
+from connectors.intake.sighting import Kind
 from connectors.snmp.ber import encode_oid, encode_sub_identifier
 
 ENTERPRISES = "1.3.6.1.4.1"
-
-
-class Kind(StrEnum):
-    """What a notification says; the first three place a device at an access point."""
-
-    ASSOCIATE = "associate"
-    ROAM = "roam"
-    RUN = "run"
-    KEEPALIVE = "keepalive"
-    RESTART = "restart"
-    IGNORED = "ignored"
-
-
-OBSERVATIONS = frozenset({Kind.ASSOCIATE, Kind.ROAM, Kind.RUN})
 
 
 class Meaning(NamedTuple):

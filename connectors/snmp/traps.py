@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from connectors.snmp.addresses import LONGEST_NAME, NOWHERE, address_and_name, mac
+from connectors.intake.addresses import LONGEST_NAME, NOWHERE, address_and_name, mac
+from connectors.intake.sighting import OBSERVATIONS, Kind, Sighting
 from connectors.snmp.ber import (
     INFORM,
     INTEGER,
@@ -36,15 +37,7 @@ from connectors.snmp.ber import (
     length,
     unsigned,
 )
-from connectors.snmp.profiles import (
-    OBSERVATIONS,
-    SNMP_TRAP_OID,
-    SYS_UP_TIME,
-    TRAPS,
-    Kind,
-    Meaning,
-    Profile,
-)
+from connectors.snmp.profiles import SNMP_TRAP_OID, SYS_UP_TIME, TRAPS, Meaning, Profile
 from connectors.snmp.variables import INDEX, variables
 
 UNKNOWN_TRAP, NOT_AN_OBSERVATION = "unknown_trap", "not_an_observation"
@@ -78,6 +71,11 @@ class Trap(NamedTuple):
     """Waits for an answer."""
     request_id: int
     """As sent; 0 in version 1, which has none."""
+
+    @property
+    def sighting(self) -> Sighting:
+        """What it says of a device."""
+        return Sighting(self.kind, self.client, self.access_point, self.name, self.at_sender, self.uptime)
 
     def __repr__(self) -> str:
         """Name what it is, never who or where."""

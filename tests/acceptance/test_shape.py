@@ -17,7 +17,7 @@ import pytest
 from connectors import keyfile
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
-from connectors.snmp.ingest import Ingest
+from connectors.intake.ingest import Ingest
 from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
 from stream.records import MINUTE, SECOND, Heartbeat, Micros
@@ -109,7 +109,7 @@ def observed(folder: Path, key: Path, *, with_person: bool) -> tuple[Noting, dic
                 now += SECOND
                 noting.take(ingest.poll(state, now), now)
             if datagram:
-                ingest.observe(state, time, source, source, decode(datagram))
+                ingest.observe(state, time, source, source, decode(datagram).sighting)
         noting.take(ingest.drain(state), now)
     records = {topic: [orjson.loads(value) for value in read_topic(folder, topic)] for topic in (AUDIT, LEAKAGE)}
     for audience in POLICY.audience:

@@ -21,8 +21,8 @@ from pathlib import Path
 import httpx
 
 from connectors.embedded.readings import read_outbox
+from connectors.intake.clock import wall_clock
 from connectors.serve.tokens import TokenFile
-from connectors.snmp.clock import wall_clock
 from stream.records import DAY
 from stream.schemas import parse_record
 from tests.benchmarks.ground import Figure, quick, tell

@@ -19,11 +19,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from connectors.intake.admission import AllowList
+from connectors.intake.clock import AnchoredClock
+from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.receiver import Receiver
 from connectors.sink import Message
-from connectors.snmp.admission import AllowList, Senders
-from connectors.snmp.clock import AnchoredClock
-from connectors.snmp.ingest import Ingest, SiteLimits
-from connectors.snmp.receiver import Receiver
+from connectors.snmp.admission import Senders
+from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.sender import Association, encode_associate, send
 from stream.sensing.pseudonyms import Pseudonyms
 
@@ -67,8 +69,8 @@ async def own() -> None:
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     sink = Forget()
     receiver = Receiver(
-        ("127.0.0.1", 0), ingest=ingest, sink=sink,
-        senders=Senders(AllowList(["127.0.0.1"]), [COMMUNITY]), clock=clock,
+        [TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [COMMUNITY]))],
+        ingest=ingest, sink=sink, clock=clock,
     )  # fmt: skip
     async with receiver:
         await measure(receiver.address[1], lambda: receiver.counters.datagrams)

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from heapq import merge
 
+from connectors.intake.ingest import Ingest
+from connectors.intake.sighting import Kind, Sighting
 from connectors.simulation.policy import site_text
 from connectors.sink import Message
-from connectors.snmp.ingest import Ingest
-from connectors.snmp.profiles import Kind
-from connectors.snmp.traps import Trap
 from stream.keys import LaboratoryKeys
 from stream.policy.document import Policy, load_policy
 from stream.records import Heartbeat, Micros
@@ -121,7 +120,7 @@ def log(
     yield from ingest.drain(state)
 
 
-def _traps(one: Simulation, first: Micros, last: Micros) -> Iterator[tuple[Micros, Trap]]:
+def _traps(one: Simulation, first: Micros, last: Micros) -> Iterator[tuple[Micros, Sighting]]:
     clients = [bytes.fromhex(mac.replace(":", "")) for mac in one.devices]
     points = [bytes.fromhex(mac.replace(":", "")) for mac in one.building.access_points]
     low, high = one.time.searchsorted([first, last])
@@ -129,10 +128,7 @@ def _traps(one: Simulation, first: Micros, last: Micros) -> Iterator[tuple[Micro
         rows = slice(at, min(at + BLOCK, high))
         columns = (one.time[rows].tolist(), one.device[rows].tolist(), one.access_point[rows].tolist())
         for moment, device, point in zip(*columns, strict=True):
-            yield (
-                moment,
-                Trap(Kind.ASSOCIATE, "airespace", "", clients[device], points[point], b"", False, 0, 2, False, 0),
-            )
+            yield moment, Sighting(Kind.ASSOCIATE, clients[device], points[point])
 
 
 def by_window(rules: Policy, messages: Iterator[Message]) -> Iterator[tuple[list[Message], Heartbeat]]:

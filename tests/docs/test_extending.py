@@ -39,6 +39,7 @@ def follow(what: str, text: str, copy: Path) -> None:
     elif what.startswith("new "):
         path = copy / what.removeprefix("new ")
         assert not path.exists()
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     else:
         found = INTO.fullmatch(what)

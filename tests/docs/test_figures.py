@@ -16,14 +16,14 @@ import pytest
 from connectors.files.row_sort import RUN_ROWS
 from connectors.files.shortfall import MANY
 from connectors.files.stretches import LEAP
+from connectors.intake.ingest import GRID, OUTAGE
+from connectors.intake.waiting import ROOM
 from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
 from connectors.serve.access import SESSION
 from connectors.serve.guard import AT_ONCE, Rates
 from connectors.serve.slow import BODY_WITHIN
 from connectors.serve.streams import MOST_OF_ONE, MOST_STREAMS, PATIENCE
-from connectors.snmp.ingest import GRID, OUTAGE
-from connectors.snmp.receiver import Room
 from connectors.subscribing.topics import LOOK_BACK
 from stream.accounting.device_day import whole_day
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
@@ -108,7 +108,7 @@ MADE = [
     ("docs/privacy.md", f"| {PERSON} × {DAY_CELLS} ε |"),
     ("docs/privacy.md", f"max {SHARED} ε + Σ {OWN} ε"),
     ("docs/privacy.md", f"a whole day costs {'hundreds' if 200 <= DAY_CELLS < 1000 else DAY_CELLS} of ε"),
-    ("docs/privacy.md", f"queue ({Room().queue:,} traps)"),
+    ("docs/privacy.md", f"queue ({ROOM:,} traps)"),
     ("docs/reference/commands.md", f"more than one row in {WORDS[MANY]} was late"),
     ("docs/reference/commands.md", f"between {SMALLEST:.0e} and {LARGEST:.0e} in magnitude".replace("e+", "e")),
     ("docs/reference/commands.md", f"whole numbers at most 10{'⁰¹²³⁴⁵⁶⁷⁸⁹'[len(str(MOST)) - 1]}"),

@@ -16,11 +16,13 @@ from typing import Any
 
 import pytest
 
-from connectors.snmp.admission import AllowList, Senders
-from connectors.snmp.clock import AnchoredClock
-from connectors.snmp.ingest import Ingest, SiteLimits
+from connectors.intake.admission import AllowList
+from connectors.intake.clock import AnchoredClock
+from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.receiver import Receiver
+from connectors.snmp.admission import Senders
+from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.profiles import PROFILES
-from connectors.snmp.receiver import Receiver
 from stream.records import DAY, MINUTE, ObservationBatch
 from stream.sensing.pseudonyms import Pseudonyms
 
@@ -71,8 +73,8 @@ async def receiving(sink: Any) -> AsyncIterator[Any]:
     )
     clock = AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
     async with Receiver(
-        ("127.0.0.1", 0), ingest=ingest, sink=sink,
-        senders=Senders(AllowList(["127.0.0.1"]), [COMMUNITY.encode()]), clock=clock,
+        [TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [COMMUNITY.encode()]))],
+        ingest=ingest, sink=sink, clock=clock,
     ) as receiver:  # fmt: skip
         yield receiver
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from connectors.snmp.ingest import GRID, Ingest, SiteLimits
-from connectors.snmp.profiles import Kind
-from connectors.snmp.traps import Trap
+from connectors.intake.ingest import GRID, Ingest, SiteLimits
+from connectors.intake.sighting import Kind, Sighting
 from stream.records import DAY, MINUTE, SECOND, OccupancyWindow
 from stream.sensing.occupancy import Sense
 from stream.sensing.pseudonyms import Pseudonyms
@@ -26,7 +25,7 @@ CLIENTS = [bytes([0x3C, 0, 0, 0, 0, n]) for n in range(6)]
 
 
 def trap(client: Any, radio: Any) -> Any:
-    return Trap(Kind.ASSOCIATE, "", "", client, bytes.fromhex(radio.replace(":", "")), b"", False, 0, 2, False, 1)
+    return Sighting(Kind.ASSOCIATE, client, bytes.fromhex(radio.replace(":", "")))
 
 
 def drawn(rng: Any, count: int = 120) -> Any:

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from connectors.files.playback import Playback, Range
-from connectors.snmp.ingest import Ingest
-from connectors.snmp.profiles import Kind
-from connectors.snmp.traps import Trap
+from connectors.intake.ingest import Ingest
+from connectors.intake.sighting import Kind, Sighting
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.records import HOUR, MINUTE, Heartbeat, Micros, ObservationBatch, OccupancyWindow, PrivacyDay, Rejected
@@ -35,9 +34,9 @@ KEY = bytes(32)
 POINTS = "abcd"
 """Zones in which devices walk about, each with one access point."""
 
-Sighting = tuple[Micros, str]
+Seen = tuple[Micros, str]
 """Time and zone of one device."""
-Walks = Sequence[Sequence[Sighting]]
+Walks = Sequence[Sequence[Seen]]
 """The sightings of each device."""
 Cells = dict[tuple[Micros, str], int]
 """(window, zone) -> bounded count; without the windows that have none."""
@@ -76,7 +75,7 @@ def stage(policy: Policy) -> Sense:
     return Pipeline(policy, SITE, laboratory()).table.sense
 
 
-def drawn(rng: random.Random, day: PrivacyDay) -> list[Sighting]:
+def drawn(rng: random.Random, day: PrivacyDay) -> list[Seen]:
     """Return where a device was seen, from a few hours before the day until a few hours after it."""
     edges = [day.start, day.end, day.start + 24 * HOUR, (day.start + day.end) // 2]
     times = {
@@ -155,11 +154,8 @@ def address(device: int) -> bytes:
     return (0xA4 << 40 | device).to_bytes(6, "big")
 
 
-def trap(client: bytes, zone: str) -> Trap:
-    return Trap(
-        kind=Kind.ASSOCIATE, vendor="cisco-aireos", reason="", client=client, name=b"", at_sender=False, uptime=0,
-        access_point=bytes.fromhex(access_point(zone).replace(":", "")), version=2, inform=False, request_id=1,
-    )  # fmt: skip
+def trap(client: bytes, zone: str) -> Sighting:
+    return Sighting(Kind.ASSOCIATE, client, bytes.fromhex(access_point(zone).replace(":", "")))
 
 
 def cells(held: Ground, walks: Walks, course: Course) -> Cells:
@@ -190,7 +186,7 @@ def changed(one: Cells, other: Cells) -> list[tuple[Micros, str]]:
     return [cell for cell in one for _ in range(abs(one[cell] - other[cell]))]
 
 
-def within(day: PrivacyDay, walk: Sequence[Sighting], *, inside: bool) -> list[Sighting]:
+def within(day: PrivacyDay, walk: Sequence[Seen], *, inside: bool) -> list[Seen]:
     return [each for each in walk if (day.start < each[0] <= day.end) is inside]
 
 
@@ -246,7 +242,7 @@ def test_a_part_of_the_day_that_changes_changes_at_most_2k_counts_of_that_day(at
     assert most["one"] > 2
 
 
-def one_changed(rng: random.Random, day: PrivacyDay, walk: Sequence[Sighting]) -> list[Sighting]:
+def one_changed(rng: random.Random, day: PrivacyDay, walk: Sequence[Seen]) -> list[Seen]:
     """Return the walk with one sighting of the day more or less, or elsewhere."""
     inside = within(day, walk, inside=True)
     left = [each for each in walk if each != (rng.choice(inside) if inside else None)]
@@ -254,7 +250,7 @@ def one_changed(rng: random.Random, day: PrivacyDay, walk: Sequence[Sighting]) -
     return sorted(rng.choice([left, [*walk, new], [*left, new]]))
 
 
-def half_replaced(rng: random.Random, day: PrivacyDay, walk: Sequence[Sighting]) -> list[Sighting]:
+def half_replaced(rng: random.Random, day: PrivacyDay, walk: Sequence[Seen]) -> list[Seen]:
     """Return the walk with another half of the day, earlier or later, than it had."""
     middle = (day.start + day.end) // 2
     low, high = rng.choice([(day.start, middle), (middle, day.end)])

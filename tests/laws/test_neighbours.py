@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from connectors.snmp.ingest import Ingest
+from connectors.intake.ingest import Ingest
 from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
 from stream.pipeline import Options
@@ -63,7 +63,7 @@ def log_of(heard: Sequence[Heard], max_devices: int = 1000) -> list[bytes]:
             time, device, zone = todo.pop(0)
             address, radio = (bytes.fromhex(text.replace(":", "")) for text in (mac(device), access_point(zone)))
             trap = decode(encode_associate(Association(address, radio), community=b"c", uptime=1))
-            core.observe(state, time, SOURCES[device % 2], SOURCES[device % 2], trap)
+            core.observe(state, time, SOURCES[device % 2], SOURCES[device % 2], trap.sighting)
             log += core.poll(state, time)
         core.run_on(state, now)
         log += core.poll(state, now)

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from connectors.snmp.ingest import Ingest, SiteLimits
-from connectors.snmp.profiles import Kind
-from connectors.snmp.traps import Trap
+from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.sighting import Kind, Sighting
 from stream.operators import scan
 from stream.records import (
     DAY,
@@ -277,10 +276,10 @@ SENSE = sense(
 NOON, BEFORE_MIDNIGHT = T0 + DAY // 2, T0 - 2 * TICK
 
 
-def trap(zone: str) -> Trap:
+def trap(zone: str) -> Sighting:
     radio = bytes.fromhex(RADIOS[zone].replace(":", ""))
     client = bytes.fromhex("020000000001")
-    return Trap(Kind.ASSOCIATE, "", "", client, radio, b"", False, None, 2, False, 1)
+    return Sighting(Kind.ASSOCIATE, client, radio)
 
 
 TRAPS = {zone: trap(zone) for zone in ZONES}

@@ -14,9 +14,8 @@ import pytest
 
 from connectors.commands.admin import promises
 from connectors.files.observations import ObservationFile
-from connectors.snmp.ingest import GRID, Ingest
-from connectors.snmp.profiles import Kind
-from connectors.snmp.traps import Trap
+from connectors.intake.ingest import GRID, Ingest
+from connectors.intake.sighting import Kind, Sighting
 from stream.pipeline import Pipeline
 from stream.policy.document import Policy
 from stream.policy.privacy_day import PrivacyDays
@@ -92,11 +91,8 @@ class Live:
 
     def hear(self, time: Micros, zone: str = "a", who: bytes = ANNE) -> str | None:
         radio = bytes.fromhex(access_point(zone).replace(":", ""))
-        trap = Trap(
-            kind=Kind.ASSOCIATE, vendor="cisco-aireos", reason="", client=who, access_point=radio, name=b"",
-            at_sender=False, uptime=0, version=2, inform=False, request_id=1,
-        )  # fmt: skip
-        return self.core.observe(self.state, time, SOURCES[0], SOURCES[0], trap).dropped
+        seen = Sighting(Kind.ASSOCIATE, who, radio)
+        return self.core.observe(self.state, time, SOURCES[0], SOURCES[0], seen).dropped
 
     def poll(self, time: Micros) -> list[Message]:
         return self.core.poll(self.state, time)

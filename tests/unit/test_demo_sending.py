@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from connectors.commands import demo
-from connectors.snmp.admission import Counters
-from connectors.snmp.receiver import Room
+from connectors.intake.admission import Counters
+from connectors.intake.waiting import ROOM
 
 TRAPS = 3 * demo.WAITING
 
@@ -49,7 +49,7 @@ async def test_no_more_traps_are_sent_than_a_slow_receiver_has_room_for() -> Non
     day: Any = Day()
     try:
         assert await demo._send(day, slow, 1e9, slow.work) == TRAPS
-        assert slow.most <= demo.WAITING + demo.AHEAD < Room().queue
+        assert slow.most <= demo.WAITING + demo.AHEAD < ROOM
     finally:
         slow.close()
 

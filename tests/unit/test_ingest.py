@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.snmp.clock import AnchoredClock, ClockStepError
-from connectors.snmp.ingest import (
+from connectors.intake.clock import AnchoredClock, ClockStepError
+from connectors.intake.ingest import (
     BATCH_DELAY,
     COLLAPSED,
     FOREIGN_SOURCE,
@@ -21,9 +21,8 @@ from connectors.snmp.ingest import (
     Outcome,
     SiteLimits,
 )
-from connectors.snmp.ingest_state import MOST_UNKNOWN, UNKNOWN_LISTED, most_unknown
-from connectors.snmp.profiles import Kind
-from connectors.snmp.traps import Trap
+from connectors.intake.ingest_state import MOST_UNKNOWN, UNKNOWN_LISTED, most_unknown
+from connectors.intake.sighting import Kind, Sighting
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
@@ -60,13 +59,11 @@ def ingest(
     return Ingest(access_points=places, sites=sites, **more)
 
 
-def trap(client: bytes = ANNE, access_point: str = LOBBY, kind: Kind = Kind.ASSOCIATE, **more: Any) -> Trap:
+def trap(client: bytes = ANNE, access_point: str = LOBBY, kind: Kind = Kind.ASSOCIATE, **more: Any) -> Sighting:
     values: dict[str, Any] = {
-        "kind": kind, "vendor": "cisco-aireos", "reason": "", "client": client,
-        "access_point": bytes.fromhex(access_point.replace(":", "")), "name": b"", "at_sender": False,
-        "uptime": 0, "version": 2, "inform": False, "request_id": 1,
+        "kind": kind, "client": client, "access_point": bytes.fromhex(access_point.replace(":", "")), "uptime": 0,
     }  # fmt: skip
-    return Trap(**(values | more))
+    return Sighting(**(values | more))
 
 
 def rows(messages: Iterator[Any] | list[ObservationBatch]) -> list[Row]:
@@ -80,7 +77,7 @@ class Connector:
         self.core = core or ingest()
         self.state = self.core.initial(start)
 
-    def hear(self, time: int, item: Trap | None = None, source: str = CONTROLLER, address: Any = None) -> Outcome:
+    def hear(self, time: int, item: Sighting | None = None, source: str = CONTROLLER, address: Any = None) -> Outcome:
         return self.core.observe(self.state, time, source, address or source, item or trap())
 
     def poll(self, time: int) -> list[Any]:
@@ -476,7 +473,7 @@ STILL = ((41.0, 55.9), (100.2, 300.1), (404.0, 418.0), (500.0, 514.9), (600.1, 6
 """Seconds in which the connector stands still."""
 
 
-def live(traps: list[tuple[float, Trap]]) -> list[Any]:
+def live(traps: list[tuple[float, Sighting]]) -> list[Any]:
     """Drive a connector as its receiver does, with these traps (second, trap); return its messages.
 
     Called on each point of the grid and where a trap or a waiting batch wants it, but not while it stands still.

@@ -13,9 +13,9 @@ from connectors import keyfile
 from connectors.embedded.readings import read_topic
 from connectors.embedded.runner import LiveSink, embedded, newest_session, refuse_clock_behind, sensing_counters
 from connectors.files.observations import ObservationFile
+from connectors.intake.clock import CLOCK_STEP
+from connectors.intake.ingest import Ingest
 from connectors.signals import within
-from connectors.snmp.clock import CLOCK_STEP
-from connectors.snmp.ingest import Ingest
 from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
 from stream.errors import UsageError
@@ -156,7 +156,7 @@ def test_what_is_accepted_after_the_clock_was_set_back_a_little_counts(ahead: Em
     datagram = encode_associate(
         Association(bytes.fromhex("3c0000000001"), bytes.fromhex(radio.replace(":", ""))), community=b"c", uptime=1
     )
-    core.observe(state, now, source, source, decode(datagram))
+    core.observe(state, now, source, source, decode(datagram).sighting)
     for message in (*core.poll(state, now + 60 * SECOND), *core.drain(state)):
         ahead.take(message)
     assert sensing_counters(ahead)["accepted"] == 1

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from connectors.intake.admission import AllowList
+from connectors.intake.ingest import Ingest
+from connectors.intake.sighting import Kind as Meaning
 from connectors.simulation.faults import LATE_WITHIN, SILENCE, Fault, Kind
 from connectors.simulation.files import timeticks, write_csv, write_jsonl, write_snmptrapd, write_truth
 from connectors.simulation.policy import policy_text, site_text
 from connectors.simulation.traps import WRONG_COMMUNITY, TrapSchedule, trap_schedule
-from connectors.snmp.admission import AllowList, is_known
-from connectors.snmp.ingest import Ingest
-from connectors.snmp.profiles import Kind as Meaning
+from connectors.snmp.admission import is_known
 from connectors.snmp.traps import decode, envelope
 from stream.errors import UsageError
 from stream.policy.document import AttributeRelease, CountRelease, load_policy
@@ -352,7 +353,7 @@ def fates(schedule: TrapSchedule, ingest: Ingest, sources: tuple[str, ...]) -> d
         if not is_known(envelope(datagram.data).community, (b"public",)):
             found["bad_community"] += 1
             continue
-        dropped, _ = ingest.observe(state, datagram.time, source, host, decode(datagram.data))
+        dropped, _ = ingest.observe(state, datagram.time, source, host, decode(datagram.data).sighting)
         found[dropped or "accepted"] += 1
         state.ready.clear()
     return dict(found)

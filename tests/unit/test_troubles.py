@@ -7,9 +7,15 @@ import asyncio
 import pytest
 import structlog
 
-from connectors.snmp import troubles
+from connectors.intake import troubles
+from connectors.intake.admission import AllowList
+from connectors.intake.clock import AnchoredClock
+from connectors.intake.ingest import Ingest
+from connectors.intake.receiver import Receiver
+from connectors.intake.troubles import KERNEL, Troubles
+from connectors.snmp.admission import Senders
+from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.sender import Association, encode_associate
-from connectors.snmp.troubles import KERNEL, Troubles
 from connectors.sources import UdpSource, receiver
 from tests.core_ground import building
 
@@ -36,7 +42,14 @@ def test_an_unknown_access_point_is_told_once() -> None:
 
 
 def test_what_is_dropped_every_day_is_no_trouble() -> None:
-    assert list(Troubles().news({"collapsed": 10**6, "duplicate_inform": 7}, {})) == []
+    made = Receiver(
+        [TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [b"c"]))],
+        ingest=Ingest.of_policy(building(), bytes(32)), sink=Nowhere(), clock=AnchoredClock(lambda: 0, lambda: 0),
+    )  # fmt: skip
+    everyday = {"collapsed": 10**6, "duplicate_inform": 7, "no_client": 3}
+    assert list(Troubles(made.everyday).news(everyday | {"bad_community": 1}, {})) == [
+        {"event": "traps_dropped", "reason": "bad_community", "count": 10}
+    ]
 
 
 class Nowhere:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from connectors.intake.admission import AllowList
 from connectors.private_file import read_private
-from connectors.snmp.admission import AllowList
 from connectors.snmp.usm.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
 from connectors.snmp.usm.protocols import CIPHERS, TAGS, Keys, local_key, master_key
 from stream.errors import KeyFileError

@@ -19,9 +19,9 @@ import httpx
 from connectors import keyfile
 from connectors.commands.options import read_policy
 from connectors.embedded.readings import read_outbox
+from connectors.intake.clock import wall_clock
 from connectors.serve.running import Wanted, serve
 from connectors.serve.tokens import TokenFile
-from connectors.snmp.clock import wall_clock
 from stream.records import DAY, HOUR, MINUTE, Micros
 from stream.schemas import parse_time, rfc3339
 from tests.acceptance.command_line import tacet

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.intake.clock import wall_clock
 from connectors.serve.access import Access, Principal
 from connectors.serve.running import check
 from connectors.serve.server import Tls
 from connectors.serve.tokens import digest_of
-from connectors.snmp.clock import wall_clock
 from stream.errors import UsageError
 from stream.records import HOUR, SECOND, Micros
 from stream.schemas import rfc3339

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.snmp.admission import ANY, DROP_REASONS, AllowList, Counters, is_known, read_communities
-from connectors.snmp.informs import MEMORY, Answer, Informs
+from connectors.intake.admission import ANY, AllowList, Counters
+from connectors.intake.answers import MEMORY, Owed, Reply, Requests
+from connectors.snmp.admission import Senders, is_known, read_communities
+from connectors.snmp.entrance import TrapEntrance
 from stream.errors import KeyFileError, UsageError
 
 
@@ -60,30 +62,51 @@ def test_any_of_several_communities_is_known_and_no_prefix_is() -> None:
 
 
 def test_the_counters_notice_a_datagram_that_is_unaccounted_for() -> None:
-    counters = Counters(datagrams=3, accepted=1, waiting=1)
+    counters = Counters(datagrams=3, accepted=1, waiting=1, dropped={"malformed": 0})
     assert not counters.check()
     counters.dropped["malformed"] += 1
     assert counters.check()
-    assert len(set(DROP_REASONS)) == len(DROP_REASONS)
 
 
-def test_an_inform_is_remembered_for_a_minute() -> None:
-    informs, answer = Informs(), Answer(("a", 1), None, b"")
-    assert informs.earlier(("a", 1), 0) is None
-    informs.remember(answer, 0)
-    assert informs.earlier(("a", 1), MEMORY) is False
-    informs.settle(answer)
-    assert informs.earlier(("a", 1), MEMORY) is True
-    assert informs.earlier(("a", 2), MEMORY) is None
-    assert informs.earlier(("a", 1), MEMORY + 1) is None
+def test_every_reason_of_an_entrance_is_counted_apart_and_those_of_every_day_are_some_of_them() -> None:
+    entrance = TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [b"c"]))
+    assert len(set(entrance.reasons)) == len(entrance.reasons)
+    assert entrance.everyday < set(entrance.reasons)
+
+
+def test_a_request_is_remembered_for_a_minute() -> None:
+    sent: list[tuple[bytes, str]] = []
+    requests = Requests(lambda datagram, address: sent.append((datagram, address)))
+    reply = Reply(requests, ("a", 1), "there", b"yes")
+    assert requests.earlier(("a", 1), 0) is None
+    requests.remember(reply, 0)
+    assert requests.earlier(("a", 1), MEMORY) is False
+    assert sent == []
+    reply.give()
+    assert sent == [(b"yes", "there")]
+    assert requests.earlier(("a", 1), MEMORY) is True
+    assert requests.earlier(("a", 2), MEMORY) is None
+    assert requests.earlier(("a", 1), MEMORY + 1) is None
+
+
+def test_a_reply_is_held_until_it_is_given_or_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.intake.answers.ANSWER_OCTETS", 2)
+    requests = Requests(lambda *_: None)
+    for end in (Reply.give, Reply.withhold):
+        reply = Reply(requests, ("a", end.__name__), None, b"yes")
+        requests.remember(reply, 0)
+        assert requests.full
+        end(reply)
+        assert not requests.full
 
 
 def test_an_answer_is_due_when_its_batch_is_no_longer_open() -> None:
-    informs, batch, other = Informs(), ("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")
-    first, second = Answer(("a", 1), None, b"1"), Answer(("a", 2), None, b"2")
-    informs.owe(first, batch)
-    informs.owe(second, other)
-    assert list(informs.due({batch, other})) == []
-    assert list(informs.due({other})) == [first]
-    assert list(informs.due({other})) == []
-    assert list(informs.due({})) == [second]
+    owed, batch, other = Owed(), ("dbh", "10.2.0.5"), ("dbh", "10.2.0.6")
+    requests = Requests(lambda *_: None)
+    first, second = Reply(requests, ("a", 1), None, b"1"), Reply(requests, ("a", 2), None, b"2")
+    owed.owe(first, batch)
+    owed.owe(second, other)
+    assert list(owed.due({batch, other})) == []
+    assert list(owed.due({other})) == [first]
+    assert list(owed.due({other})) == []
+    assert list(owed.due({})) == [second]

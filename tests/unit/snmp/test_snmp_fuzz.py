@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from connectors.intake.ingest import INGEST_REASONS, Ingest, SiteLimits
+from connectors.intake.ingest_state import UNKNOWN_LISTED
 from connectors.snmp.ber import MALFORMED_REASONS, MalformedTrap, encode_integer, tlv
-from connectors.snmp.ingest import INGEST_REASONS, Ingest, SiteLimits
-from connectors.snmp.ingest_state import UNKNOWN_LISTED
 from connectors.snmp.profiles import PROFILES
 from connectors.snmp.sender import encode_notification, octets, varbind
 from connectors.snmp.traps import IGNORED_REASONS, decode, envelope, respond
@@ -109,7 +109,7 @@ def fuzz(count: int, seed: int) -> Counter[str | None]:
         if trap.reason:
             became[trap.reason] += 1
             continue
-        dropped, _ = core.observe(state, now, SOURCE, SOURCE, trap)
+        dropped, _ = core.observe(state, now, SOURCE, SOURCE, trap.sighting)
         became[dropped or "accepted"] += 1
         messages += core.poll(state, now)
     check(messages + core.drain(state))

@@ -13,10 +13,15 @@ from typing import Any
 import pytest
 import structlog
 
-from connectors.snmp.admission import AllowList, Senders
-from connectors.snmp.clock import AnchoredClock, ClockStepError
-from connectors.snmp.ingest import Ingest, SiteLimits
-from connectors.snmp.receiver import Receiver, Room
+from connectors.intake.admission import AllowList
+from connectors.intake.clock import AnchoredClock, ClockStepError
+from connectors.intake.entrance import RECEIVE_BUFFER
+from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.receiver import Receiver
+from connectors.intake.sighting import Kind, Sighting
+from connectors.intake.waiting import Arrival
+from connectors.snmp.admission import Senders
+from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.sender import (
     Association,
     encode_associate,
@@ -63,7 +68,9 @@ def clock() -> AnchoredClock:
 
 
 @asynccontextmanager
-async def receiving(sink: Log, address: tuple[str, int] = ("127.0.0.1", 0), **more: Any) -> AsyncIterator[Receiver]:
+async def receiving(
+    sink: Log, address: tuple[str, int] = ("127.0.0.1", 0), buffer: int = RECEIVE_BUFFER, **more: Any
+) -> AsyncIterator[Receiver]:
     ingest = Ingest(
         access_points={mac: ("dbh", f"zone{n}") for n, mac in enumerate(RADIOS)},
         sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000, Pseudonyms.daily(bytes(32)))},
@@ -71,10 +78,9 @@ async def receiving(sink: Log, address: tuple[str, int] = ("127.0.0.1", 0), **mo
     settings: dict[str, Any] = {
         "ingest": ingest,
         "sink": sink,
-        "senders": SENDERS,
         "clock": clock(),
     }
-    async with Receiver(address, **(settings | more)) as receiver:
+    async with Receiver([TrapEntrance(address, SENDERS, buffer)], **(settings | more)) as receiver:
         yield receiver
 
 
@@ -167,7 +173,7 @@ async def test_a_clean_stop_loses_nothing_that_the_kernel_had_taken() -> None:
 
 async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
     sink = Log()
-    async with receiving(sink, room=Room(receive_buffer=20_000)) as receiver:
+    async with receiving(sink, buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
                 sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
@@ -178,7 +184,7 @@ async def test_what_the_kernel_dropped_is_counted_exactly() -> None:
 
 
 async def test_what_the_kernel_dropped_last_is_counted_after_the_end() -> None:
-    async with receiving(Log(), room=Room(receive_buffer=20_000)) as receiver:
+    async with receiving(Log(), buffer=20_000) as receiver:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for n in range(1, 501):
                 sock.sendto(encode_associate(Association(client(n), OCTETS[0]), **BASE), receiver.address)
@@ -224,7 +230,7 @@ async def test_informs_that_wait_for_their_answers_hold_a_bounded_number_of_octe
     monkeypatch: pytest.MonkeyPatch, controller: socket.socket
 ) -> None:
     """A sender that knows the community could otherwise have gigabytes held."""
-    monkeypatch.setattr("connectors.snmp.informs.ANSWER_OCTETS", 20_000)
+    monkeypatch.setattr("connectors.intake.answers.ANSWER_OCTETS", 20_000)
     sink, stuffing = Log(), varbind("1.3.6.1.4.1.99999.1.0", octets(bytes(5_000)))
     informs = [stuffed_inform(n, stuffing) for n in range(1, 11)]
     async with receiving(sink) as receiver:
@@ -250,7 +256,7 @@ def stuffed_inform(number: int, stuffing: bytes) -> bytes:
 
 async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise() -> None:
     with structlog.testing.capture_logs() as logs:
-        async with receiving(Log(), room=Room(receive_buffer=2**30 - 1)) as receiver:
+        async with receiving(Log(), buffer=2**30 - 1) as receiver:
             assert receiver.counters.receive_buffer < 2**30 - 1
     [entry] = [entry for entry in logs if entry["event"] == "receive_buffer_small"]
     assert entry["raise_with"] == "net.core.rmem_max"
@@ -259,7 +265,7 @@ async def test_a_buffer_smaller_than_asked_is_told_with_the_setting_to_raise() -
 
 async def test_a_full_queue_drops_the_newest_and_leaves_informs_unanswered(controller: socket.socket) -> None:
     sink = Log()
-    async with receiving(sink, room=Room(queue=10)) as receiver:
+    async with receiving(sink, room=10) as receiver:
         for n in range(1, 31):
             controller.sendto(
                 encode_associate(Association(client(n), OCTETS[0]), inform=True, request_id=n, **BASE), receiver.address
@@ -379,7 +385,7 @@ async def test_an_inform_with_a_wrong_community_is_not_answered(controller: sock
 
 
 async def test_heartbeats_come_on_the_grid_without_any_trap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.snmp.ingest.GRID", 100_000)
+    monkeypatch.setattr("connectors.intake.ingest.GRID", 100_000)
     sink = Log()
     async with receiving(sink):
         await until(lambda: len(sink.messages) >= 4)
@@ -390,9 +396,9 @@ async def test_heartbeats_come_on_the_grid_without_any_trap(monkeypatch: pytest.
 
 
 async def test_a_heartbeat_never_overtakes_a_trap_that_waits_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.snmp.ingest.GRID", 20_000)
-    monkeypatch.setattr("connectors.snmp.ingest.WATERMARK_LAG", 0)
-    monkeypatch.setattr("connectors.snmp.receiver.CHUNK", 7)
+    monkeypatch.setattr("connectors.intake.ingest.GRID", 20_000)
+    monkeypatch.setattr("connectors.intake.ingest.WATERMARK_LAG", 0)
+    monkeypatch.setattr("connectors.intake.receiver.CHUNK", 7)
     sink = Log()
     async with receiving(sink) as receiver:
         for burst in range(20):
@@ -424,16 +430,17 @@ class Hands(AnchoredClock):
 async def test_a_chunk_that_leaves_traps_in_the_queue_vouches_for_nothing_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("connectors.snmp.receiver.CHUNK", 2)
+    monkeypatch.setattr("connectors.intake.receiver.CHUNK", 2)
     sink, hands = Log(), Hands(1_700_000_000 * SECOND)
     ingest = Ingest(
         access_points={RADIOS[0]: ("dbh", "zone0")},
         sites={"dbh": SiteLimits(("127.0.0.1",), 10 * MINUTE, 20_000, Pseudonyms.daily(bytes(32)))},
     )
-    receiver = Receiver(("127.0.0.1", 0), ingest=ingest, sink=sink, senders=SENDERS, clock=hands)
+    receiver = Receiver([], ingest=ingest, sink=sink, clock=hands)
     received = hands.time
     for n in range(1, 4):
-        receiver._take(received, encode_associate(Association(client(n), OCTETS[0]), **BASE), ("127.0.0.1", 1))
+        seen = Sighting(Kind.ASSOCIATE, client(n), OCTETS[0])
+        receiver._room.take(Arrival(received, "127.0.0.1", "127.0.0.1", seen))
     hands.time += 20 * SECOND
     assert await receiver._chunk()
     assert all(m.watermark < received for m in sink.messages if isinstance(m, Heartbeat))
@@ -490,16 +497,17 @@ async def test_a_port_that_fails_ends_the_receiver_and_is_not_deaf_in_silence(
         async with receiving(sink) as receiver:
             await post(receiver, encode_associate(Association(client(1), OCTETS[0]), **BASE))
             await until(lambda: receiver.counters.accepted == 1)
-            monkeypatch.setattr(receiver._port, "read", fail)
+            [entrance] = receiver.entrances
+            assert isinstance(entrance, TrapEntrance)
+            monkeypatch.setattr(entrance._port, "read", fail)
             await post(receiver, encode_associate(Association(client(2), OCTETS[0]), **BASE))
             ended = await asyncio.wait([asyncio.ensure_future(receiver.wait())], timeout=60)
     assert [task.exception() for task in ended[0]] == [failure]
 
 
-async def test_a_receiver_without_communities_does_not_start() -> None:
+def test_nobody_is_heard_without_communities() -> None:
     with pytest.raises(UsageError, match="communities"):
-        async with receiving(Log(), senders=Senders(AllowList(["127.0.0.1"]), [])):
-            pass
+        Senders(AllowList(["127.0.0.1"]), [])
 
 
 async def test_nothing_of_a_trap_is_shown_by_the_receiver(
@@ -514,7 +522,8 @@ async def test_nothing_of_a_trap_is_shown_by_the_receiver(
     async with receiving(sink) as receiver:
         await post(receiver, trap, trap[:-1], trap + b"x")
         await until(lambda: receiver.counters.datagrams == 3)
-        shown = repr(receiver._queue) + repr(receiver._informs) + repr(receiver._informs._owed) + repr(receiver)
+        shown = repr(receiver._queue) + repr(receiver._owed._owed) + repr(receiver) + repr(receiver.entrances)
+        shown += repr(list(receiver._owed.due(())))
     shown += repr(receiver.counters) + repr(sink.messages) + caplog.text + "".join(capsys.readouterr())
     for secret in ("canary", "c0mm", "3c0c0a0e0a0f", "3c:0c"):
         assert secret not in shown

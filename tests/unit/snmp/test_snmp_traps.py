@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connectors.intake.addresses import access_point_name, mac
+from connectors.intake.sighting import Kind
 from connectors.snmp import ber
-from connectors.snmp.addresses import access_point_name, mac
 from connectors.snmp.ber import (
     MALFORMED,
     MALFORMED_REASONS,
@@ -24,7 +25,7 @@ from connectors.snmp.ber import (
     encode_oid,
     tlv,
 )
-from connectors.snmp.profiles import ENTERPRISES, Kind
+from connectors.snmp.profiles import ENTERPRISES
 from connectors.snmp.sender import (
     Association,
     encode_associate,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from connectors.intake.sighting import Kind
 from connectors.snmp.ber import INFORM, MALFORMED, TRAP_V2, UNSUPPORTED_PDU, MalformedTrap
-from connectors.snmp.profiles import Kind
 from connectors.snmp.traps import decode
 from connectors.snmp.usm.engines import LAST_BOOTS, SLOW, WINDOW, Engines
 from connectors.snmp.usm.gate import Gate, Heard, Turned

@@ -1,7 +1,7 @@
-"""What a connector that keeps running says of traps that it drops: every minute, not only at its end.
+"""What a connector that keeps running says of what it drops: every minute, not only at its end.
 
 An operator who has forgotten an access point, a controller or a community would otherwise learn of it when
-the process is stopped. Only what points to a fault is reported, and how much of it by power of ten: traps are
+the process is stopped. Only what points to a fault is reported, and how much of it by power of ten: sightings are
 people, and an exact number would count them.
 """
 
@@ -12,16 +12,11 @@ from collections.abc import Iterator, Mapping
 
 import structlog
 
-from connectors.snmp.admission import DUPLICATE_INFORM
-from connectors.snmp.ingest import COLLAPSED
-from connectors.snmp.ingest_state import IngestState, most_unknown
-from connectors.snmp.receiver import Receiver
-from connectors.snmp.traps import IGNORED_REASONS
+from connectors.intake.ingest_state import IngestState, most_unknown
+from connectors.intake.receiver import Receiver
 
 EVERY = 60.0
 """Seconds."""
-EVERYDAY = frozenset({COLLAPSED, DUPLICATE_INFORM, *IGNORED_REASONS})
-"""Reasons for which traps are dropped where all is well."""
 KERNEL = "kernel_queue_full"
 
 log = structlog.get_logger("tacet.run")
@@ -30,20 +25,22 @@ log = structlog.get_logger("tacet.run")
 class Troubles:
     """Remembers what has been reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, everyday: frozenset[str] = frozenset()) -> None:
+        """Take the reasons for which something is dropped where all is well."""
+        self._everyday = everyday
         self._dropped: dict[str, int] = {}
         self._unknown: set[str] = set()
 
     def news(self, dropped: Mapping[str, int], unknown: Mapping[str, int]) -> Iterator[dict[str, str | int]]:
         """Yield the fields of a log line for each reason with new drops, and for each new unknown access point.
 
-        ``dropped`` holds the traps dropped since the start, by reason. A count is the power of ten that the
+        ``dropped`` holds what was dropped since the start, by reason. A count is the power of ten that the
         new ones do not exceed, at least ten.
         """
-        for reason, traps in dropped.items():
-            new = traps - self._dropped.get(reason, 0)
-            if reason not in EVERYDAY and new > 0:
-                self._dropped[reason] = traps
+        for reason, number in dropped.items():
+            new = number - self._dropped.get(reason, 0)
+            if reason not in self._everyday and new > 0:
+                self._dropped[reason] = number
                 yield {"event": "traps_dropped", "reason": reason, "count": _power_of_ten(new)}
         for address in unknown:
             if address not in self._unknown:
@@ -60,7 +57,7 @@ def _power_of_ten(number: int) -> int:
 
 async def report_troubles(made: Receiver, every: float | None = None) -> None:
     """Log what is new of a receiver's troubles, again and again until cancelled."""
-    troubles = Troubles()
+    troubles = Troubles(made.everyday)
     while True:
         await asyncio.sleep(EVERY if every is None else every)
         for line in _news(troubles, made, made.state):

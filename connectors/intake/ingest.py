@@ -1,10 +1,10 @@
-"""The connector's core: from traps to batches and heartbeats; pure, time is an argument.
+"""The connector's core: from sightings to batches and heartbeats; pure, time is an argument.
 
-    trap ─► place ─► collapse ─► name ─► batch of its (site, source) ─┐
+    sighting ─► place ─► collapse ─► name ─► batch of its (site, source) ─┐
     clock ─► 5 s grid ─► heartbeat of every (site, source) ───────────┴─► in this order to the sink
 
-Times are microseconds. An observation's time is the receive time that the caller gives; nothing in a trap
-moves it. The laboratory's uptime mode is the one exception: there a trap's time is start + uptime.
+Times are microseconds. An observation's time is the receive time that the caller gives; nothing that is sent
+moves it. The laboratory's uptime mode is the one exception: there it is start + uptime.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from connectors.intake.addresses import access_point_name
+from connectors.intake.ingest_state import BatchKey, IngestState, Kept, OpenBatch
+from connectors.intake.places import Place, Places
+from connectors.intake.sighting import OBSERVATIONS, Kind, Sighting
 from connectors.sink import Message
-from connectors.snmp.addresses import access_point_name
-from connectors.snmp.ingest_state import BatchKey, IngestState, Kept, OpenBatch
-from connectors.snmp.places import Place, Places
-from connectors.snmp.profiles import OBSERVATIONS, Kind
-from connectors.snmp.traps import Trap
 from stream.policy.document import Policy
 from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
 from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered, names_by_site
@@ -52,12 +51,12 @@ class SiteLimits:
 
 
 class Outcome(NamedTuple):
-    """What became of a trap."""
+    """What became of a sighting."""
 
     dropped: str | None
     """One of ``INGEST_REASONS``; None when it was taken."""
     batch: BatchKey | None
-    """The batch that holds what the trap says; None when there is nothing to store."""
+    """The batch that holds what it says; None when there is nothing to store."""
 
 
 class Ingest:
@@ -112,7 +111,7 @@ class Ingest:
     def run_on(self, state: IngestState, now: Micros) -> None:
         """Take note that the connector runs; it must be called within each interval of the grid.
 
-        Where whole intervals passed without, nobody listened. Only the grid counts, so that calls which traps
+        Where whole intervals passed without, nobody listened. Only the grid counts, so that calls which sightings
         bring about change nothing: what a heartbeat vouches for must not depend on whom it heard.
         """
         interval = now // GRID * GRID
@@ -120,31 +119,31 @@ class Ingest:
             state.listened_since = interval + GRID
         state.awake = max(state.awake, interval)
 
-    def observe(self, state: IngestState, now: Micros, source: str, address: str, trap: Trap) -> Outcome:
-        """Take one trap that came from ``address`` (listed as ``source``) at ``now``."""
+    def observe(self, state: IngestState, now: Micros, source: str, address: str, sighting: Sighting) -> Outcome:
+        """Take one sighting that came from ``address`` (listed as ``source``) at ``now``."""
         state.now = now
-        time = now if self._start is None else self._uptime(trap)
+        time = now if self._start is None else self._uptime(sighting)
         if time is None:
             return Outcome(NO_UPTIME, None)
-        if trap.kind not in OBSERVATIONS:
-            if trap.kind is Kind.KEEPALIVE and self._start is not None:
+        if sighting.kind not in OBSERVATIONS:
+            if sighting.kind is Kind.KEEPALIVE and self._start is not None:
                 self._serve_simulated(state, source, time)
             return Outcome(None, None)
-        place = self._places.find(trap, address)
+        place = self._places.find(sighting, address)
         if place is None:
-            radio = trap.access_point.hex(":") if trap.access_point != trap.client else ""
-            state.note_unknown(radio or access_point_name(trap.name) or address)
+            radio = sighting.access_point.hex(":") if sighting.access_point != sighting.client else ""
+            state.note_unknown(radio or access_point_name(sighting.name) or address)
             return Outcome(UNKNOWN_ACCESS_POINT, None)
         if source not in self._sites[place.site].sources:
             return Outcome(FOREIGN_SOURCE, None)
         if place.site in state.shut:
             return Outcome(SITE_SHUT, None)
-        return self._sight(state, source, place, trap.client, time)
+        return self._sight(state, source, place, sighting.client, time)
 
-    def _uptime(self, trap: Trap) -> Micros | None:
-        if trap.uptime is None or self._start is None:
+    def _uptime(self, sighting: Sighting) -> Micros | None:
+        if sighting.uptime is None or self._start is None:
             return None
-        return self._start + trap.uptime * TICK_OF_UPTIME
+        return self._start + sighting.uptime * TICK_OF_UPTIME
 
     def _sight(self, state: IngestState, source: str, place: Place, client: bytes, time: Micros) -> Outcome:
         """Keep a sighting, unless it repeats the device's last kept one.
@@ -198,7 +197,7 @@ class Ingest:
     def poll(self, state: IngestState, now: Micros) -> list[Message]:
         """Return what is due at ``now``, in the order in which it must become durable.
 
-        Every trap received before ``now`` must have been observed: a heartbeat says so.
+        Every sighting received before ``now`` must have been observed: a heartbeat says so.
         """
         if self._start is None:
             while state.grid + GRID <= now:
@@ -218,7 +217,7 @@ class Ingest:
         return messages
 
     def next_due(self, state: IngestState) -> Micros | None:
-        """Return when ``poll`` has something to do next without another trap; None: never."""
+        """Return when ``poll`` has something to do next without another sighting; None: never."""
         due = [waiting.since + BATCH_DELAY for waiting in state.open.values()]
         if self._start is None:
             due.append(state.grid + GRID)

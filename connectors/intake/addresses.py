@@ -1,4 +1,4 @@
-"""Radio addresses, names and senders' addresses as traps and sockets write them."""
+"""Radio addresses, names and senders' addresses as sources and sockets write them."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Which access point a trap names: by radio address or base radio, by its name, or as its sender."""
+"""Which access point a sighting names: by radio address or base radio, by its name, or as its sender."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from connectors.snmp.addresses import access_point_name, sender
-from connectors.snmp.traps import Trap
+from connectors.intake.addresses import access_point_name, sender
+from connectors.intake.sighting import Sighting
 from stream.errors import UsageError
 from stream.policy.fields import base_range
 
@@ -21,7 +21,7 @@ class Place(NamedTuple):
 
 
 class Places:
-    """The listed access points, by everything that a trap may name them by."""
+    """The listed access points, by everything that a source may name them by."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Places:
             shared, bits = base_range(written)
             self._bases.setdefault(48 - bits, {})[shared] = Place(*access_points[mac], mac)
 
-    def find(self, trap: Trap, address: str) -> Place | None:
+    def find(self, sighting: Sighting, address: str) -> Place | None:
         """Return the listed access point: by its radio address or base radio, else its name, else as the sender."""
-        place = self._radios.get(trap.access_point)
-        if place is None and self._bases and trap.access_point:
-            place = self._of_base(int.from_bytes(trap.access_point, "big"))
+        place = self._radios.get(sighting.access_point)
+        if place is None and self._bases and sighting.access_point:
+            place = self._of_base(int.from_bytes(sighting.access_point, "big"))
         if place is None and self._aliases:
-            name = address if trap.at_sender else access_point_name(trap.name)
+            name = address if sighting.at_sender else access_point_name(sighting.name)
             place = None if name is None else self._aliases.get(name.casefold())
         return place
 

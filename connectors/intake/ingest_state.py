@@ -44,7 +44,7 @@ class IngestState:
 
     session: Micros
     now: Micros
-    """When the trap at hand was received."""
+    """When the sighting at hand was received."""
     grid: Micros
     """The last point of the grid that was served."""
     listened_since: Micros
@@ -61,12 +61,12 @@ class IngestState:
     simulated: dict[str, Micros] = field(default_factory=dict)
     """Uptime mode: the last grid point served of each source."""
     unknown: dict[str, int] = field(default_factory=dict)
-    """Access points that no zone has, with their traps; at most ``UNKNOWN_LISTED``."""
+    """Access points that no zone has, with their sightings; at most ``UNKNOWN_LISTED``."""
     unknown_unlisted: int = 0
     locally_administered: int = 0
 
     def note_unknown(self, seen_as: str) -> None:
-        """Count a trap of an access point that no zone has."""
+        """Count a sighting at an access point that no zone has."""
         if seen_as in self.unknown or len(self.unknown) < UNKNOWN_LISTED:
             self.unknown[seen_as] = self.unknown.get(seen_as, 0) + 1
         else:
@@ -80,7 +80,7 @@ class IngestState:
 
 
 def most_unknown(state: IngestState) -> dict[str, int]:
-    """Return the unknown access points with the most traps, and their traps, most first.
+    """Return the unknown access points with the most sightings, and these, most first.
 
     Only radio addresses are reported, of equipment in the owner's own network that the policy lacks: a name is free
     text, and an address that was also seen as a client's is nobody's business.

@@ -1,0 +1,80 @@
+"""Which senders are listed, and the count of all that was refused."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from connectors.intake.addresses import sender
+from stream.errors import UsageError
+
+ANY = "any"
+"""How a sender is listed when every sender is allowed and no entry covers it."""
+UNKNOWN_SOURCE, QUEUE_FULL = "unknown_source", "queue_full"
+_CACHED = 4096
+_MAPPED_BITS = 96
+"""Bits before an IPv4 address within IPv6 (``::ffff:10.2.0.5``); senders are compared without them."""
+
+
+class AllowList:
+    """Which senders are listed, by address or CIDR block; the narrowest entry counts."""
+
+    def __init__(self, entries: Iterable[str], *, allow_any: bool = False) -> None:
+        """Take the policy's sources; ``UsageError`` when there are none and ``allow_any`` is not set."""
+        networks = [(_network(entry), entry) for entry in entries]
+        if not networks and not allow_any:
+            msg = "sources: must list at least one sender (or allow any sender explicitly), got none"
+            raise UsageError(msg)
+        self._networks = sorted(networks, key=lambda pair: pair[0].prefixlen, reverse=True)
+        self._default = ANY if allow_any else None
+        self._cache: dict[str, str | None] = {}
+
+    def listed(self, host: str) -> str | None:
+        """Return the entry that covers a numeric address, as it was written; None: not allowed."""
+        try:
+            return self._cache[host]
+        except KeyError:
+            if len(self._cache) >= _CACHED:
+                self._cache.clear()
+            entry = self._cache[host] = self._find(host)
+            return entry
+
+    def _find(self, host: str) -> str | None:
+        address = ipaddress.ip_address(sender(host))
+        return next((entry for network, entry in self._networks if address in network), self._default)
+
+
+def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    try:
+        network = ipaddress.ip_network(entry)
+    except ValueError:
+        msg = f"sources: must be addresses or CIDR blocks such as '10.2.0.0/16', got {entry!r}"
+        raise UsageError(msg) from None
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+    if mapped is None or network.prefixlen < _MAPPED_BITS:
+        return network
+    return ipaddress.IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))
+
+
+@dataclass(slots=True)
+class Counters:
+    """What became of each datagram that the socket gave up; labels come from a fixed set."""
+
+    datagrams: int = 0
+    accepted: int = 0
+    """Taken by the ingest: kept sightings, keep-alives, restarts."""
+    waiting: int = 0
+    """In the queue."""
+    dropped: dict[str, int] = field(default_factory=dict)
+    """Every reason there is, from the start."""
+    kernel_drops: int = 0
+    """Datagrams that the kernel had no room for; not part of ``datagrams``."""
+    informs_answered: int = 0
+    answers_unsent: int = 0
+    receive_buffer: int = 0
+    """The socket's buffer in octets, as the kernel granted it."""
+
+    def check(self) -> bool:
+        """Whether every datagram is accounted for exactly once."""
+        return self.datagrams == self.accepted + self.waiting + sum(self.dropped.values())
