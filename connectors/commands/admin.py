@@ -10,6 +10,7 @@ from typing import Any, Literal
 import click
 
 from connectors import keyfile
+from connectors.commands.differing import diff
 from connectors.commands.inventory import init
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, working
 from connectors.commands.planning import plan
@@ -111,7 +112,7 @@ def contracts(file: Path, *, out: Path, audiences: tuple[str, ...]) -> None:
         click.echo(f"{out / name}")
 
 
-for verb in (init, plan):
+for verb in (init, diff, plan):
     policy.add_command(verb)
 
 
