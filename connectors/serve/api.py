@@ -10,13 +10,13 @@ from starlette.responses import Response, StreamingResponse
 
 from connectors.serve.answers import RefusalError, answer
 from connectors.serve.contract import START, RowsQuery
-from connectors.serve.described import described_releases, described_site, sites_of
+from connectors.serve.described import described_plan, described_releases, described_site, sites_of, zones_told
 from connectors.serve.questions import (
     OfDays,
     OfRecords,
-    OfRelease,
     OfSite,
     OfStream,
+    OfUsual,
 )
 from connectors.serve.service import Service, parsed, release_of, role, service_of, who_asks
 from connectors.serve.tokens import audience_role
@@ -36,19 +36,21 @@ async def health(request: Request) -> Response:
 
 
 async def sites(request: Request) -> Response:
-    """Return the sites of which the reader gets anything."""
+    """Return the sites of which the reader gets anything, with the zones of which they do."""
     service, who = service_of(request), who_asks(request)
     names = sites_of(service.policy, who.audiences)
-    return answer({"sites": [described_site(service.policy, name, service.plans) for name in names]})
+    return answer({"sites": [described_site(service.policy, name, service.plans, who.audiences) for name in names]})
 
 
 async def plan(request: Request) -> Response:
     """Return a floor's plan."""
     service, who = service_of(request), who_asks(request)
-    place = request.path_params["site"], request.path_params["floor"]
-    if place[0] not in sites_of(service.policy, who.audiences) or place not in service.plans:
-        raise RefusalError(404, "plan", "must be one that there is, of a site that the reader sees")
-    return answer(service.plans[place])
+    site, floor = request.path_params["site"], request.path_params["floor"]
+    if site in sites_of(service.policy, who.audiences) and (site, floor) in service.plans:
+        told = zones_told(service.policy, site, who.audiences)
+        if any(zone.floor == floor and zone.id in told for zone in service.policy.site[site].zones):
+            return answer(described_plan(service.plans[site, floor], told))
+    raise RefusalError(404, "plan", "must be one that there is, of a floor that the reader sees")
 
 
 async def releases(request: Request) -> Response:
@@ -89,11 +91,15 @@ def _rows_query(asked: OfRecords, release: str) -> RowsQuery:
     start, end = instant("from", asked.start), instant("to", asked.end)
     if start is not None and end is not None and start > end:
         raise RefusalError(400, "from", "must not be later than to")
-    nodes = tuple(node for node in asked.nodes.split(",") if node)
     return RowsQuery(
         audience=asked.audience, release=release, site=asked.site, granularity=asked.granularity, start=start, end=end,
-        nodes=nodes, limit=asked.limit, after=asked.after,
+        nodes=nodes_in(asked.nodes), limit=asked.limit, after=asked.after,
     )  # fmt: skip
+
+
+def nodes_in(text: str) -> tuple[str, ...]:
+    """Return the nodes that are named with commas between."""
+    return tuple(node for node in text.split(",") if node)
 
 
 def instant(name: str, text: str | None) -> Micros | None:
@@ -127,11 +133,14 @@ def _feed(service: Service, site: str, newest: Mapping[str, Any] | None) -> dict
 
 
 async def usual(request: Request) -> Response:
-    """Return what is usual for each node, by released values."""
-    service, asked = service_of(request), parsed(request, OfRelease)
+    """Return what is usual for each node, or for some, by released values."""
+    service, asked = service_of(request), parsed(request, OfUsual)
     role(request, audience_role(asked.audience))
     release_of(service, asked.audience, asked.site, asked.release)
-    return answer(await service.remembered(service.history.usual, asked.audience, asked.release, asked.site))
+    told = await service.remembered(service.history.usual, asked.audience, asked.release, asked.site)
+    if wanted := nodes_in(asked.nodes):
+        told = {**told, "nodes": {node: usual for node, usual in told["nodes"].items() if node in wanted}}
+    return answer(told)
 
 
 async def attributes(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -17,7 +18,7 @@ from connectors.serve.answers import RefusalError, answer
 from connectors.serve.documents import PREFIX, Operation, document
 from connectors.serve.files import page, page_files
 from connectors.serve.guard import Guard, Rates
-from connectors.serve.service import Service
+from connectors.serve.service import Service, shown_by
 from stream.errors import TacetError
 
 _FILES = ("application/json", "text/csv", "application/vnd.apache.parquet")
@@ -33,7 +34,7 @@ OPERATIONS = (
               media=_FILES),
     Operation("GET", f"{PREFIX}/policy", api.policy, models.PolicyPart),
     Operation("GET", f"{PREFIX}/latest", api.latest, models.Latest, questions.OfSite),
-    Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, questions.OfRelease),
+    Operation("GET", f"{PREFIX}/usual", api.usual, models.Usual, questions.OfUsual),
     Operation("GET", f"{PREFIX}/attributes", api.attributes, models.Listed, questions.OfDays),
     Operation("GET", f"{PREFIX}/spends", api.spends, models.Spends, questions.OfDays),
     Operation("GET", f"{PREFIX}/stream", api.stream, models.Event, questions.OfStream, media=("text/event-stream",)),
@@ -64,12 +65,12 @@ def application(service: Service, rates: Rates | None = None) -> Guard:
     operations = (*OPERATIONS, described)
     router = Router([*_routes(operations), Route("/{path:path}", page, methods=["GET"])])
     answering = ExceptionMiddleware(router, {RefusalError: _refusal, TacetError: _stopped, HTTPException: _unrouted})
-    state = {"service": service, "files": page_files(), "document": document(operations)}
+    state = {"service": service, "files": page_files(), "document": document(operations, service.cookie)}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await answering({**scope, "state": state, "app": answering}, receive, send)  # so that routes refuse as all else
 
-    return Guard(app, service.names, rates)
+    return Guard(app, service.names, rates, partial(shown_by, service))
 
 
 def _routes(operations: Iterable[Operation]) -> list[Route]:

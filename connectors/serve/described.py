@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 from connectors.reports.promised import not_protected, promise_lines
@@ -24,14 +24,19 @@ def releases_of(policy: Policy, audience: str) -> Iterator[Release]:
 
 def sites_of(policy: Policy, audiences: Collection[str]) -> list[str]:
     """Return the sites of which some audiences get anything."""
+    return [site for site in policy.site if zones_told(policy, site, audiences)]
+
+
+def zones_told(policy: Policy, site: str, audiences: Collection[str]) -> frozenset[str]:
+    """Return the zones of a site of which some audiences get anything."""
     releases = {release.name: release for name in audiences for release in releases_of(policy, name)}.values()
-    return [site for site in policy.site if any(policy.zones_of(release, site) for release in releases)]
+    return frozenset(zone.id for release in releases for zone in policy.zones_of(release, site))
 
 
-def described_site(policy: Policy, name: str, plans: Plans) -> dict[str, Any]:
-    """Return a site with its floors and zones."""
-    site = policy.site[name]
-    floors = dict.fromkeys(zone.floor for zone in site.zones)
+def described_site(policy: Policy, name: str, plans: Plans, audiences: Collection[str]) -> dict[str, Any]:
+    """Return a site with those of its floors and zones of which some audiences get anything."""
+    site, told = policy.site[name], zones_told(policy, name, audiences)
+    floors = dict.fromkeys(zone.floor for zone in site.zones if zone.id in told)
     return {
         "site": name,
         "name": site.name or name,
@@ -39,14 +44,22 @@ def described_site(policy: Policy, name: str, plans: Plans) -> dict[str, Any]:
         "tick_seconds": site.tick // SECOND,
         "day_starts": site.day_starts,
         "working_hours": list(site.working_hours),
-        "floors": [_floor(name, site, floor, plans) for floor in floors],
+        "floors": [_floor((name, floor), site, plans, told) for floor in floors],
     }
 
 
-def _floor(name: str, site: Site, floor: str, plans: Plans) -> dict[str, Any]:
-    plan = f"/api/v1/sites/{name}/plans/{floor}" if (name, floor) in plans else None
-    zones = [_zone(zone) for zone in site.zones if zone.floor == floor]
+def _floor(place: tuple[str, str], site: Site, plans: Plans, told: Container[str]) -> dict[str, Any]:
+    name, floor = place
+    plan = f"/api/v1/sites/{name}/plans/{floor}" if place in plans else None
+    zones = [_zone(zone) for zone in site.zones if zone.floor == floor and zone.id in told]
     return {"floor": floor, "plan": plan, "zones": zones}
+
+
+def described_plan(plan: Mapping[str, Any], told: Container[str]) -> dict[str, Any]:
+    """Return a floor's plan on which only these zones have their names; the shapes of others are walls."""
+    named = {zone: shape for zone, shape in plan["zones"].items() if zone in told}
+    walls = [shape for zone, shape in plan["zones"].items() if zone not in told]
+    return {**plan, "zones": named, "outline": [*plan["outline"], *walls]}
 
 
 def _zone(zone: Zone) -> dict[str, Any]:

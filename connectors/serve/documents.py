@@ -43,8 +43,8 @@ class Operation:
         return (self.handler.__doc__ or "").partition("\n")[0]
 
 
-def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    """Return the description of some operations."""
+def document(operations: Iterable[Operation], cookie: str) -> dict[str, Any]:
+    """Return the description of some operations, at a service whose sessions have a cookie of this name."""
     operations = list(operations)
     models = {model for op in operations for model in (op.answer, op.query, op.body) if model is not None} | {Refusal}
     ordered = sorted(models, key=lambda model: model.__name__)
@@ -67,7 +67,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
             "schemas": schemas["$defs"],
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "tacet"},
+                "session": {"type": "apiKey", "in": "cookie", "name": cookie},
             },
         },
     }  # fmt: skip

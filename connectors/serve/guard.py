@@ -26,6 +26,9 @@ MOST_CLIENTS = 10_000
 """Clients whose rates are known; the one that has been quiet for longest is forgotten."""
 
 
+Known = Callable[[Request], str | None]
+
+
 @dataclass(slots=True)
 class Bucket:
     """Requests that a client has left."""
@@ -65,6 +68,8 @@ class Names:
     hosts: frozenset[str]
     """``name:port`` as a Host header has it, lower case; without the port where that is the scheme's own."""
     scheme: str = "http"
+    port: int = 0
+    """On which it listens: what tells it from other services of the host."""
     behind_proxy: bool = False
     """Whether a proxy of ours stands before it, whose word on the client's address counts."""
 
@@ -76,7 +81,7 @@ class Names:
         hosts = given | {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
         bare = {host.removesuffix(f":{own}") for host in hosts}
         proxied = {name.lower() for name in names} if behind_proxy else set()
-        return cls(frozenset(hosts | bare | proxied), scheme, behind_proxy)
+        return cls(frozenset(hosts | bare | proxied), scheme, port, behind_proxy)
 
     def origins(self) -> frozenset[str]:
         """Return the origins whose pages may ask."""
@@ -94,9 +99,13 @@ class FaultError(Exception):
 class Guard:
     """Turns away what no honest client sends, before anything else sees it."""
 
-    def __init__(self, app: ASGIApp, names: Names, rates: Rates | None = None, at_once: int = AT_ONCE) -> None:
+    def __init__(
+        self, app: ASGIApp, names: Names, rates: Rates | None = None, known: Known = lambda request: None,
+        at_once: int = AT_ONCE,
+    ) -> None:  # fmt: skip
+        """``known``: under what name a reader counts who shows that they are let in; others count by their address."""
         self._app, self._names, self._origins = app, names, names.origins()
-        self._rates = rates or Rates()
+        self._rates, self._known = rates or Rates(), known
         self._left = at_once
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -168,7 +177,8 @@ class Guard:
             raise RefusalError(429, "rate", "must stay within what a client may ask", retry=1)
 
     def _client(self, request: Request) -> str:
-        return client_of(request, behind_proxy=self._names.behind_proxy)
+        """Return who asks: a reader who is known, wherever they are; else an address, which many may share."""
+        return self._known(request) or client_of(request, behind_proxy=self._names.behind_proxy)
 
 
 def client_of(request: Request, *, behind_proxy: bool) -> str:

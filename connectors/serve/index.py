@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -65,6 +65,8 @@ class Index:
         with self.naming_errors():
             own = CONFIGURATION | {"temp_directory": self._scratch.name}
             self._db = duckdb.connect(":memory:" if path is None else str(path), config=own)
+            self._files = () if path is None else (path, path.with_name(f"{path.name}.wal"))
+            self._keep_to_owner()
             self._writing = threading.Lock()
             held = self._tables()
             if held and not held >= _OWN:  # somebody's database, which is not ours to empty
@@ -99,6 +101,13 @@ class Index:
         with self._writing, self.reading() as cursor:
             yield cursor
             cursor.commit()
+            self._keep_to_owner()
+
+    def _keep_to_owner(self) -> None:
+        """Let only the owner read what DuckDB writes, wherever a copy of it may come to lie."""
+        for path in self._files:
+            with suppress(FileNotFoundError):  # what waits beside the file comes and goes
+                path.chmod(0o600)
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:

@@ -52,6 +52,16 @@ class OfRelease(OfSite):
     release: Name
 
 
+Nodes = Annotated[str, StringConstraints(max_length=4000)]
+_NODES: str = Field(default="", description="building, floor:2, zone:2011, with commas between; none: all.")
+
+
+class OfUsual(OfRelease):
+    """What is usual: of which nodes."""
+
+    nodes: Nodes = _NODES
+
+
 class OfDays(OfSite):
     """Site-local days, both included."""
 
@@ -65,9 +75,7 @@ class OfRecords(OfSite):
     start: Time | None = Field(default=None, alias="from", description="Rows that end after this time.")
     end: Time | None = Field(default=None, alias="to", description="Rows that end at this time or before.")
     granularity: Granularity = "5min"
-    nodes: Annotated[str, StringConstraints(max_length=4000)] = Field(
-        default="", description="building, floor:2, zone:2011, with commas between; none: all."
-    )
+    nodes: Nodes = _NODES
     format: Literal["json"] | ExportFormat = "json"
     limit: int = Field(default=10_000, ge=1, le=100_000, description="Rows at once; a file has all.")
     after: Annotated[str, StringConstraints(max_length=200)] | None = Field(

@@ -109,8 +109,10 @@ class Service:
 
     @property
     def cookie(self) -> str:
-        """The name of the session's cookie: under TLS one that no other host, and no plain connection, can set."""
-        return f"__Host-{COOKIE}" if self.names.scheme == "https" else COOKIE
+        """The name of the session's cookie: this service's alone, as a browser sends a host's cookies to each of its
+        ports; under TLS one that no other host, and no plain connection, can set."""
+        own = f"{COOKIE}-{self.names.port}"
+        return f"__Host-{own}" if self.names.scheme == "https" else own
 
     def now(self) -> Micros:
         """Return the time: that of the day being played, where there is one."""
@@ -127,16 +129,40 @@ def who_asks(request: Request) -> Principal:
     """Return who asks; refused where that is nobody who is known."""
     service, header = service_of(request), request.headers.get("authorization")
     if header is not None:
-        scheme, _, secret = header.partition(" ")
-        if scheme.lower() != "bearer":
+        if bearer(header) is None:
             raise RefusalError(401, "Authorization", "must be Bearer with a token")
-        return recognised(request, lambda: service.access.by_token(secret.strip()), "token")
-    cookie = request.cookies.get(service.cookie)
-    known = None if cookie is None else service.access.by_session(cookie)
-    known = known or service.access.anyone
+        return recognised(request, lambda: shown(service, request), "token")
+    known = shown(service, request) or service.access.anyone
     if known is None:
         raise RefusalError(401, "session", "must be begun with a token or a one-time link")
     return known
+
+
+def shown(service: Service, request: Request) -> Principal | None:
+    """Return whose token or, where none is shown, whose session's cookie comes with a request; None: nobody's."""
+    header, cookie = request.headers.get("authorization"), request.cookies.get(service.cookie)
+    if header is not None:
+        secret = bearer(header)
+        return None if secret is None else service.access.by_token(secret)
+    return None if cookie is None else service.access.by_session(cookie)
+
+
+def bearer(header: str) -> str | None:
+    """Return the token of an Authorization header; None where it is of another kind."""
+    scheme, _, secret = header.partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else None
+
+
+def shown_by(service: Service, request: Request) -> str | None:
+    """Return what a known reader's requests are counted under: one token with all of its sessions, or one session.
+
+    None for whoever is not known; a file of tokens that cannot be read knows nobody, and answers say so.
+    """
+    try:
+        who = shown(service, request)
+    except UsageError:
+        return None
+    return None if who is None else who.token or who.session
 
 
 def recognised(request: Request, look_up: Callable[[], Principal | None], what: str) -> Principal:

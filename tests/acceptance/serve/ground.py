@@ -161,6 +161,11 @@ class Served:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
+    @property
+    def cookie(self) -> str:
+        """The name of its sessions' cookie."""
+        return f"tacet-{self.port}"
+
     def link(self) -> str:
         """The secret of the newest link."""
         return str(re.findall(r"#link=(\S+)", self.said[-1])[0])

@@ -107,8 +107,32 @@ def test_a_policy_is_shown_to_an_audience_in_its_own_part(folder: Path, tmp_path
     assert list(told["policy"].json()["audiences"]) == ["public"]
     assert [row["release"] for row in told["releases"].json()["releases"]] == ["occupancy"]
     assert [row["site"] for row in told["sites"].json()["sites"]] == ["east"], "of west the public gets nothing"
-    for other in ("facilities", "archive", "cellar", "office-day", "02:00:00", "127.0.0.1"):
-        assert all(other not in answer.text for answer in told.values())
+    for other in ("facilities", "archive", "cellar", "office-day", "den", "02:00:00", "127.0.0.1"):
+        assert all(f'"{other}' not in answer.text for answer in told.values())
+
+
+PLAN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 10"><rect id="loft" x="0" y="0" width="20" height="10"/>
+<rect id="den" x="20" y="0" width="10" height="10"/></svg>"""
+
+
+def test_a_reader_is_named_the_zones_alone_of_which_they_are_told(folder: Path, tmp_path: Path) -> None:
+    """On a plan the rooms of others are walls."""
+    file = tmp_path / "tokens"
+    tokens = {name: new_token(file, name, f"audience:{name}") for name in ("public", "facilities")}
+    (tmp_path / "plans" / "east").mkdir(parents=True)
+    (tmp_path / "plans" / "east" / "1.svg").write_text(PLAN)
+    (tmp_path / "plans" / "east" / "0.svg").write_text(PLAN)
+    zones, drawn, lines = {}, {}, {}
+    with served(wanted(folder, tokens=file, plans=tmp_path / "plans")) as running:
+        for name, token in tokens.items():
+            with running.client(token) as client:
+                floors = client.get("/api/v1/sites").json()["sites"][0]["floors"]
+                plan = client.get("/api/v1/sites/east/plans/1").json()
+            zones[name] = {zone["zone"] for floor in floors for zone in floor["zones"]}
+            drawn[name], lines[name] = set(plan["zones"]), len(plan["outline"])
+    assert zones == {"public": {"hall", "loft"}, "facilities": {"hall", "loft", "den"}}
+    assert drawn == {"public": {"loft"}, "facilities": {"loft", "den"}}
+    assert lines["public"] == lines["facilities"] + 1
 
 
 def test_the_account_is_that_of_the_store(folder: Path) -> None:
@@ -240,17 +264,28 @@ def test_a_sessions_cookie_is_kept_from_scripts_and_other_sites(service: Served)
     assert service.link() not in cookie
 
 
+def test_two_services_of_a_host_let_a_browser_stay_at_both(folder: Path) -> None:
+    """A browser sends a host's cookies to each of its ports."""
+    with served(wanted(folder)) as one, served(wanted(folder)) as other, httpx.Client() as client:
+        for running in (one, other):
+            login = client.post(f"{running.address}/api/v1/session", json={"link": running.link()})
+            assert login.status_code == 204
+        assert [status(client, f"{running.address}/api/v1/sites") for running in (one, other)] == [200, 200]
+        described = client.get(f"{one.address}/api/v1/openapi.json").json()
+        assert described["components"]["securitySchemes"]["session"]["name"] == one.cookie != other.cookie
+
+
 def test_leaving_ends_the_session_and_its_streams(folder: Path) -> None:
     with served(wanted(folder)) as running, running.browser() as client:
-        cookie = client.cookies["tacet"]
+        cookie = client.cookies[running.cookie]
         with client.stream("GET", "/api/v1/stream?audience=public") as answer:
             lines = answer.iter_lines()
             assert next(lines).startswith("id: ")
             with running.client() as other:
-                other.cookies.set("tacet", cookie)
+                other.cookies.set(running.cookie, cookie)
                 assert other.delete("/api/v1/session").status_code == 204
             assert '{"why":"revoked"}' in "".join(lines)
-        client.cookies.set("tacet", cookie)
+        client.cookies.set(running.cookie, cookie)
         assert status(client, "/api/v1/sites") == 401
 
 

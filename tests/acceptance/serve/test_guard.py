@@ -14,11 +14,11 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from connectors.serve.guard import Guard, Names, Rates
+from connectors.serve.guard import Guard, Known, Names, Rates
 from connectors.serve.server import listening
 from connectors.serve.slow import LARGEST_BODY
 from stream.errors import UsageError
-from tests.acceptance.serve.ground import Served, served, wanted
+from tests.acceptance.serve.ground import Served, new_token, served, wanted
 
 MANY = 100_000
 
@@ -173,13 +173,38 @@ def test_a_client_may_send_a_burst_and_then_as_many_as_trickle_in() -> None:
 
 
 def test_more_than_a_rate_is_refused_with_when_to_come_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.app.Guard", lambda app, names, rates: Guard(app, names, Rates(40, 0.0)))
+    monkeypatch.setattr("connectors.serve.app.Guard", lambda app, names, rates, known: Guard(app, names, Rates(40, 0.0)))
     with served(wanted(folder)) as running, running.client() as client:
         answers = [client.get("/healthz") for _ in range(60)]
     refused = [answer for answer in answers if answer.status_code == 429]
     assert refused
     assert {answer.status_code for answer in answers} == {200, 429}
     assert refused[0].headers["retry-after"] == "1"
+
+
+def test_a_reader_who_is_known_has_a_rate_of_their_own_wherever_they_are(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers behind one address share nothing but what nobody is let in by; and sessions of a token share its rate."""
+    tokens = {name: new_token(tmp_path / "tokens", name, "audience:public") for name in ("ann", "bob")}
+    monkeypatch.setattr(
+        "connectors.serve.app.Guard", lambda app, names, rates, known: Guard(app, names, Rates(20, 0.0), known)
+    )
+
+    def asked(client: httpx.Client, number: int) -> set[int]:
+        return {client.get("/api/v1/sites").status_code for _ in range(number)}
+
+    with served(wanted(folder, tokens=tmp_path / "tokens")) as running:
+        with running.client() as browser:
+            assert browser.post("/api/v1/session", json={"token": tokens["ann"]}).status_code == 204
+            with running.client("tacet_wrong") as nobody:
+                assert asked(nobody, 30) == {401, 429}
+            assert asked(browser, 10) == {200}, "whoever else is at this address"
+            with running.client(tokens["ann"]) as program:
+                assert asked(program, 10) == {200}
+                assert asked(program, 1) == {429} == asked(browser, 1)
+        with running.client(tokens["bob"]) as other:
+            assert asked(other, 20) == {200}
 
 
 def test_a_connection_that_says_nothing_is_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +269,7 @@ def fuzzed(rng: random.Random, port: int, cookie: str) -> bytes:
     if rng.random() < 0.5:
         query += "&" + "".join(rng.choice(string.printable[:94]) for _ in range(rng.randrange(30)))
     lines = [f"GET /api/v1/{rng.choice(names)}{tail if rng.random() < 0.3 else ''}?{query} HTTP/1.1",
-             f"Host: 127.0.0.1:{port}", f"Cookie: tacet={cookie}", "Connection: close"]  # fmt: skip
+             f"Host: 127.0.0.1:{port}", f"Cookie: tacet-{port}={cookie}", "Connection: close"]  # fmt: skip
     return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n"
 
 
@@ -259,7 +284,7 @@ def answers_cleanly(folder: Path, number: int, seed: int) -> None:
 
 def statuses(folder: Path, number: int, rng: random.Random) -> set[int]:
     with served(wanted(folder)) as running, running.browser() as client:
-        cookie, seen = client.cookies["tacet"], set[int]()
+        cookie, seen = client.cookies[running.cookie], set[int]()
         for _ in range(number):
             request = fuzzed(rng, running.port, cookie)
             answer = running.raw(request)
@@ -274,9 +299,9 @@ def statuses(folder: Path, number: int, rng: random.Random) -> set[int]:
     return seen
 
 
-def unhurried(app: ASGIApp, names: Names, rates: Rates | None) -> Guard:
+def unhurried(app: ASGIApp, names: Names, rates: Rates | None, known: Known) -> Guard:
     """A guard without rates: the machine that sends is one client."""
-    del rates
+    del rates, known
     return Guard(app, names, Rates(burst=1e12))
 
 

@@ -134,6 +134,14 @@ def test_files_hold_what_the_rows_say(browser: httpx.Client, tmp_path: Path) -> 
     assert [value for (value,) in found] == [row[3] for row in rows]
 
 
+def test_what_is_usual_is_told_of_the_nodes_that_are_asked_for(browser: httpx.Client) -> None:
+    asked = {"audience": "facilities", "site": "east", "release": "occupancy"}
+    whole = browser.get("/api/v1/usual", params=asked).json()
+    assert set(whole["nodes"]) == {"building", "floor:0", "floor:1", "zone:hall", "zone:loft"}
+    some = browser.get("/api/v1/usual", params=asked | {"nodes": "floor:1,zone:hall,zone:none"}).json()
+    assert some == {**whole, "nodes": {node: whole["nodes"][node] for node in ("floor:1", "zone:hall")}}
+
+
 def test_what_is_left_of_a_budget_is_what_the_records_leave(browser: httpx.Client, folder: Path) -> None:
     told = browser.get("/api/v1/spends", params={"audience": "public", "site": "east"}).json()
     spent = [row for row in told["rows"] if row["release"] == "occupancy"]

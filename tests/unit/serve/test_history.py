@@ -116,7 +116,10 @@ def test_a_file_holds_all_of_it_and_is_its_owners_alone(tmp_path: Path) -> None:
     kept = History(path, CLOCKS)
     kept.add(RECORDS, {"outbox:public": 8})
     before = kept.rows(asked("15min")).rows
+    beside = {file.name for file in path.parent.iterdir()}
+    assert {file.stat().st_mode & 0o777 for file in path.parent.iterdir()} == {0o600}, beside
     kept.close()
+    assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o077 == 0
     again = History(path, CLOCKS)
     assert (again.rows(asked("15min")).rows, again.position("outbox:public")) == (before, 8)
