@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from connectors.serve.answers import RefusalError, answer
 from connectors.serve.contract import START, RowsQuery
@@ -26,7 +26,6 @@ from stream.schemas import parse_time, rfc3339
 
 LIVE, LATE = 3, 12
 """Windows without which a site still counts as live, and as late; beyond that it is silent."""
-_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": "application/vnd.apache.parquet"}
 
 
 async def health(request: Request) -> Response:
@@ -70,15 +69,13 @@ async def policy(request: Request) -> Response:
 async def records(request: Request) -> Response:
     """Return a release's history, as rows or as a file."""
     service, asked = service_of(request), parsed(request, OfRecords)
-    role(request, audience_role(asked.audience))
+    who = role(request, audience_role(asked.audience))
     name = request.path_params["release"]
     release_of(service, asked.audience, asked.site, name)
     query = _rows_query(asked, name)
     if asked.format != "json":
         pieces = await service.reading(service.history.export, query, asked.format)
-        disposition = f'attachment; filename="{name}-{asked.site}-{asked.granularity}.{asked.format}"'
-        headers = {"content-disposition": disposition, "cache-control": "no-store"}
-        return StreamingResponse(pieces, media_type=_TYPES[asked.format], headers=headers)
+        return service.downloads.open(who, f"{name}-{asked.site}-{asked.granularity}", asked.format, pieces)
     rows = await service.reading(service.history.rows, query)
     place = service.policy.site[asked.site]
     return answer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -73,7 +73,7 @@ class ReleasedHistory(Protocol):
     def rows(self, query: RowsQuery) -> Rows:
         """Return rows with their bands."""
 
-    def export(self, query: RowsQuery, form: ExportFormat) -> Iterator[bytes]:
+    def export(self, query: RowsQuery, form: ExportFormat) -> Generator[bytes, None, None]:
         """Yield a file of all rows, in pieces."""
 
     def latest(self, audience: str, site: str) -> Mapping[str, Any]:

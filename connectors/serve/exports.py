@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ _TYPES = (
 )
 
 
-def csv_file(pages: Iterable[Rows]) -> Iterator[bytes]:
+def csv_file(pages: Iterable[Rows]) -> Generator[bytes, None, None]:
     """Yield a CSV file (RFC 4180, UTF-8) with a line of names; what is null is empty, a text that a spreadsheet would
     reckon with stands behind an apostrophe."""
     head = True
@@ -43,7 +43,7 @@ def _cell(entry: Any) -> Any:
     return entry
 
 
-def parquet_file(pages: Iterable[Rows]) -> Iterator[bytes]:
+def parquet_file(pages: Iterable[Rows]) -> Generator[bytes, None, None]:
     """Yield a Parquet file; it lies in a folder of its own, outside of memory, until it has been given."""
     with tempfile.TemporaryDirectory(prefix="tacet-") as folder:
         path = Path(folder) / "rows.parquet"
@@ -51,6 +51,7 @@ def parquet_file(pages: Iterable[Rows]) -> Iterator[bytes]:
             database.execute(f"CREATE TABLE rows ({_TYPES})")
             for page in pages:
                 insert_rows(database, "rows", [tuple(row) for row in page.rows])
+                yield b""  # whoever has gone meanwhile is noticed
             database.table("rows").write_parquet(str(path), compression="zstd")
         with path.open("rb") as file:
             while piece := file.read(_PIECE):

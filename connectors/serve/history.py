@@ -6,7 +6,7 @@ handed over. Its file is an index: it is emptied and filled again from outboxes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ class History:
         """Return rows with their bands; UsageError where the site is unknown or ``after`` is none of a page."""
         return page(self._index, self._clock(query.site), query)
 
-    def export(self, query: RowsQuery, form: ExportFormat) -> Iterator[bytes]:
+    def export(self, query: RowsQuery, form: ExportFormat) -> Generator[bytes, None, None]:
         """Yield a file of all rows, in pieces; as much memory as a page takes."""
         self._clock(query.site)
         pages = self._pages(query)

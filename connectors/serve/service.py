@@ -19,6 +19,7 @@ from connectors.serve.answers import RefusalError, refused
 from connectors.serve.books import AccountBook, OperatorBook
 from connectors.serve.contract import ReleasedHistory
 from connectors.serve.described import Plans, promised, releases_of, sites_of
+from connectors.serve.downloads import Downloads
 from connectors.serve.guard import Names, Rates, client_of
 from connectors.serve.playback import Playback
 from connectors.serve.questions import Asked
@@ -53,6 +54,7 @@ class Service:
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while it does: one at a time."""
     operator: OperatorBook = field(default_factory=OperatorBook)
+    downloads: Downloads = field(default_factory=Downloads)
     playback: Playback | None = None
     laboratory: bool = False
     """Whether what is shown was made with a laboratory key."""

@@ -20,6 +20,7 @@ from connectors.intake.ingest import GRID, OUTAGE
 from connectors.intake.waiting import ROOM
 from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
+from connectors.serve import downloads
 from connectors.serve.access import SESSION
 from connectors.serve.guard import AT_ONCE, Rates
 from connectors.serve.slow import BODY_WITHIN
@@ -95,6 +96,7 @@ MADE = [
     ("docs/operations.md", f"cookie for at most {SESSION // HOUR} hours"),
     ("docs/operations.md", f"It answers {AT_ONCE} requests at a time and holds {MOST_STREAMS} event streams"),
     ("docs/operations.md", f"streams, {MOST_OF_ONE} of one reader"),
+    ("docs/operations.md", f"{downloads.AT_ONCE} files are given at a time, {downloads.OF_ONE} to one reader"),
     ("docs/operations.md", f"may send {Rates().burst:.0f} requests at once and {Rates().each_second:.0f} a second"),
     ("docs/operations.md", f"a body that has not come within {BODY_WITHIN:.0f} s is refused"),
     ("docs/operations.md", f"takes nothing for {PATIENCE:.0f} s is cut off"),

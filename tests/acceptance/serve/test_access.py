@@ -111,7 +111,8 @@ def test_a_policy_is_shown_to_an_audience_in_its_own_part(folder: Path, tmp_path
         assert all(f'"{other}' not in answer.text for answer in told.values())
 
 
-PLAN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 10"><rect id="loft" x="0" y="0" width="20" height="10"/>
+PLAN = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 10">
+<rect id="loft" x="0" y="0" width="20" height="10"/>
 <rect id="den" x="20" y="0" width="10" height="10"/></svg>"""
 
 

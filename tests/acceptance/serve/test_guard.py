@@ -173,7 +173,7 @@ def test_a_client_may_send_a_burst_and_then_as_many_as_trickle_in() -> None:
 
 
 def test_more_than_a_rate_is_refused_with_when_to_come_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.serve.app.Guard", lambda app, names, rates, known: Guard(app, names, Rates(40, 0.0)))
+    monkeypatch.setattr("connectors.serve.app.Guard", lambda app, names, *_: Guard(app, names, Rates(40, 0.0)))
     with served(wanted(folder)) as running, running.client() as client:
         answers = [client.get("/healthz") for _ in range(60)]
     refused = [answer for answer in answers if answer.status_code == 429]

@@ -134,6 +134,15 @@ def test_files_hold_what_the_rows_say(browser: httpx.Client, tmp_path: Path) -> 
     assert [value for (value,) in found] == [row[3] for row in rows]
 
 
+def test_while_too_many_files_are_given_rows_still_are(browser: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.serve.downloads.AT_ONCE", 0)
+    path = f"/api/v1/releases/occupancy/records?{EAST}"
+    refused = browser.get(f"{path}&format=csv")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "10")
+    assert refused.json()["error"]["what"] == "format"
+    assert browser.get(path).status_code == 200
+
+
 def test_what_is_usual_is_told_of_the_nodes_that_are_asked_for(browser: httpx.Client) -> None:
     asked = {"audience": "facilities", "site": "east", "release": "occupancy"}
     whole = browser.get("/api/v1/usual", params=asked).json()

@@ -1,0 +1,94 @@
+"""Files on their way: how many at a time, and that a place is free when its file is over, however that came."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Message
+
+from connectors.serve.access import Principal
+from connectors.serve.answers import RefusalError
+from connectors.serve.downloads import AT_ONCE, OF_ONE, Download, Downloads
+from tests.unit.serve.history_ground import MONDAY, TICK, asked, history, window
+
+SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "asgi": {"spec_version": "2.4"}}
+
+
+def reader(name: str) -> Principal:
+    return Principal(name, frozenset(["audience:public"]))
+
+
+def file(*pieces: bytes) -> Generator[bytes, None, None]:
+    yield from pieces
+
+
+def opened(downloads: Downloads, name: str) -> Download:
+    return downloads.open(reader(name), "rows", "csv", file(b"a", b"b"))
+
+
+async def nobody() -> Message:
+    raise AssertionError("a file is sent, not asked for")
+
+
+async def given(download: Download) -> list[Message]:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await download(SCOPE, nobody, send)
+    return sent
+
+
+def test_one_reader_has_a_share_of_the_places() -> None:
+    downloads = Downloads()
+    for _ in range(OF_ONE):
+        opened(downloads, "ann")
+    with pytest.raises(RefusalError) as refused:
+        opened(downloads, "ann")
+    assert (refused.value.status, refused.value.retry) == (429, 10)
+    opened(downloads, "bob")
+    assert len(downloads) == OF_ONE + 1
+
+
+def test_beyond_all_places_it_is_said_when_to_come_again() -> None:
+    downloads = Downloads()
+    for number in range(AT_ONCE):
+        opened(downloads, f"reader {number}")
+    with pytest.raises(RefusalError) as refused:
+        opened(downloads, "another")
+    answer = refused.value.answer()
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+
+
+async def test_a_place_is_free_when_its_file_has_been_given() -> None:
+    downloads = Downloads()
+    begun, *pieces = await given(opened(downloads, "ann"))
+    assert dict(begun["headers"])[b"content-disposition"] == b'attachment; filename="rows.csv"'
+    assert b"".join(piece["body"] for piece in pieces) == b"ab"
+    assert len(downloads) == 0
+
+
+async def test_a_reader_who_goes_leaves_neither_a_place_nor_a_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kept = history()
+    kept.add([window(MONDAY + n * TICK, {"2011": n}) for n in range(1, 9)], {})
+    before, downloads = set(tmp_path.iterdir()), Downloads()
+    lying: list[Path] = []
+
+    async def gone(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            lying.extend(set(tmp_path.iterdir()) - before)
+            raise OSError
+
+    with pytest.raises(Exception, match=r"^$"):
+        await downloads.open(reader("ann"), "rows", "parquet", kept.export(asked(), "parquet"))(SCOPE, nobody, gone)
+    assert lying, "the file lies outside of memory while it is given"
+    assert set(tmp_path.iterdir()) == before
+    assert len(downloads) == 0
