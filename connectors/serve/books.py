@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from connectors.serve.denials import Denials
 from stream.errors import DataError
 from stream.schemas import parse_record, parse_time
 
@@ -12,9 +13,10 @@ Record = dict[str, Any]
 
 
 class AccountBook:
-    """The newest account of each site, and what each of its days has told in attributes."""
+    """The newest account of each site, what each of its days has told in attributes, and what was denied to whom."""
 
     def __init__(self) -> None:
+        self.denials = Denials()
         self._newest: dict[str, Record] = {}
         self._days: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -32,6 +34,8 @@ class AccountBook:
         site = record["site"]
         for name, figures in record.get("attributes", {}).items() if record["kind"] == "attributes" else ():
             self._days.setdefault((site, name.partition("/")[0]), {})[name] = figures
+        if record["kind"] == "counts":
+            self.denials.take(record)
         held = self._newest.get(site)
         if held is None or _place(record) >= _place(held):
             self._newest[site] = record

@@ -6,7 +6,7 @@ every audience's outcomes anyway. Without the store, as everything here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -21,30 +21,32 @@ MOST_RECORDS = 40_000
 """Records that are added up while somebody waits; of more 'tacet account --coalition' has the time."""
 
 
-def coalition_units(
-    policy: Policy, boxes: Mapping[str, Iterable[bytes]], audiences: frozenset[str]
-) -> dict[str, dict[str, Any]]:
-    """Return, by site, what each privacy unit has cost these audiences together, in epsilons.
+class Coalition:
+    """Some audiences, and what they have been told of which the ledger has entries."""
 
-    Args:
-        policy: under which all of it was released.
-        boxes: of each audience of the policy, its records.
-        audiences: who puts theirs together.
+    def __init__(self, policy: Policy, audiences: Collection[str]) -> None:
+        """``policy``: under which all of it was released. ``audiences``: who puts theirs together."""
+        self._policy, self._audiences = policy, frozenset(audiences)
+        self._entries: list[dict[str, Any]] = []
+        self._outcomes: dict[str, Any] = {}
 
-    Raises:
-        UsageError: there are more than ``MOST_RECORDS``, or some were released under another policy.
-    """
-    entries, outcomes = [], {}
-    for name in sorted(audiences):
-        for record in map(parse_record, boxes[name]):
-            if is_charged(policy, record):
-                entries.append(_entry(record))
-            if "attribute" in record and record["released"]:
-                outcomes[record["release_id"]] = record["value"]
-            if len(entries) > MOST_RECORDS:
-                msg = f"audiences: must have at most {MOST_RECORDS} records; 'tacet account --coalition' adds up more"
-                raise UsageError(msg)
-    return dict(_by_site(policy, entries, outcomes, audiences))
+    def take(self, value: bytes) -> None:
+        """Take in a record of one of them, each once; UsageError where there are more than ``MOST_RECORDS``."""
+        record = parse_record(value)
+        if is_charged(self._policy, record):
+            self._entries.append(_entry(record))
+        if "attribute" in record and record["released"]:
+            self._outcomes[record["release_id"]] = record["value"]
+        if len(self._entries) > MOST_RECORDS:
+            msg = f"audiences: must have at most {MOST_RECORDS} records; 'tacet account --coalition' adds up more"
+            raise UsageError(msg)
+
+    def units(self) -> dict[str, dict[str, Any]]:
+        """Return, by site, what each privacy unit has cost them together, in epsilons.
+
+        UsageError where some of it was released under another policy.
+        """
+        return dict(_by_site(self._policy, self._entries, self._outcomes, self._audiences))
 
 
 def is_charged(policy: Policy, record: Mapping[str, Any]) -> bool:

@@ -15,6 +15,8 @@ from connectors.serve.contract import Rows
 from connectors.serve.index import CONFIGURATION, insert_rows
 
 _PIECE = 1 << 16
+_SMALL: dict[str, Any] = {"memory_limit": "64MB", "threads": 1}
+"""What a file that is being made may hold of the machine, as several are made at a time."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
 _TYPES = (
@@ -47,7 +49,7 @@ def parquet_file(pages: Iterable[Rows]) -> Generator[bytes, None, None]:
     """Yield a Parquet file; it lies in a folder of its own, outside of memory, until it has been given."""
     with tempfile.TemporaryDirectory(prefix="tacet-") as folder:
         path = Path(folder) / "rows.parquet"
-        with duckdb.connect(str(Path(folder) / "rows"), config=CONFIGURATION) as database:
+        with duckdb.connect(str(Path(folder) / "rows"), config=CONFIGURATION | _SMALL) as database:
             database.execute(f"CREATE TABLE rows ({_TYPES})")
             for page in pages:
                 insert_rows(database, "rows", [tuple(row) for row in page.rows])

@@ -57,7 +57,7 @@ def refuse_absent(store: Path, boxes: Iterable[str]) -> None:
     """
     for box in boxes:
         if not has_outbox(store, box):
-            what = {ACCOUNT_BOX: "--account", OPERATOR_BOX: "--operator"}.get(box, f"--audience {box}")
+            what = {ACCOUNT_BOX: "--account or --operator", OPERATOR_BOX: "--operator"}.get(box, f"--audience {box}")
             msg = f"{what}: must have an outbox in {store}, which the next 'tacet run' on it makes"
             raise UsageError(msg)
 

@@ -148,7 +148,7 @@ class History:
         return self._clocks[site]
 
 
-_EXPORTED_AT_ONCE = 50_000
+_EXPORTED_AT_ONCE = 20_000
 
 
 def _read(records: Sequence[bytes]) -> _Told:

@@ -215,10 +215,39 @@ class Attributes(BaseModel):
     attributes: dict[str, Any]
 
 
+class Denied(BaseModel):
+    """How many windows of a release were denied to an audience in the site's last seven days, and why."""
+
+    release: str
+    audience: str
+    reason: str
+    windows: int
+
+
+class OperatorSite(BaseModel):
+    """How a site stands; null is what is not known here: on Kafka, what only the workers' metrics tell."""
+
+    model_config = ConfigDict(extra="allow")
+
+    site: str
+    window_end: str | None
+    lag_seconds: float | None
+    reached: str | None
+    closed: bool | None
+    ledger_entries: int | None
+    counters: dict[str, int] | None = Field(description="Sums over enough access points only.")
+    traps: dict[str, Any] | None
+    rejected_messages: int
+    oldest_key_day: str | None
+    policy_version: str | None
+    silent_sources: int | None = Field(description="Of how many sources the ingest gives no sign of life; Kafka only.")
+    denied: list[Denied]
+
+
 class OperatorPart(BaseModel):
     """What the services say of themselves, a site a row, and the MiB that the store's disk has free."""
 
-    sites: list[dict[str, Any]]
+    sites: list[OperatorSite]
     free_mib: int | None
 
 

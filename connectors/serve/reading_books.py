@@ -32,7 +32,7 @@ async def account_coalition(request: Request) -> Response:
     if not names <= {audience.name for audience in service.policy.audience}:
         raise RefusalError(422, "audiences", "must be names of the policy's audiences, with commas between")
     if service.coalition is None:
-        raise RefusalError(404, "coalition", "must be asked of a service of a store; 'tacet account' has it for Kafka")
+        raise RefusalError(404, "coalition", "must be asked of a service of the account")
     async with service.adding:
         return answer({"audiences": sorted(names), "sites": await service.reading(service.coalition, names)})
 
@@ -45,10 +45,14 @@ async def account_attributes(request: Request) -> Response:
 
 
 async def operator(request: Request) -> Response:
-    """Return what the services say of themselves, site by site."""
+    """Return what the services say of themselves, site by site, and what the books have denied."""
     service = service_of(request)
     role(request, OPERATOR)
-    rows = [row | {"lag_seconds": _lag(service.now(), row["window_end"])} for row in service.operator.newest().values()]
+    rows = [
+        {"silent_sources": None} | row
+        | {"lag_seconds": _lag(service.now(), row["window_end"]), "denied": service.account.denials.of(site)}
+        for site, row in service.operator.newest().items()
+    ]  # fmt: skip
     free = None if service.store is None else shutil.disk_usage(service.store).free >> 20
     return answer({"sites": rows, "free_mib": free})
 

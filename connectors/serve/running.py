@@ -15,7 +15,9 @@ from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, read_outbox
 from connectors.serve import feed, topics
 from connectors.serve.access import Access
 from connectors.serve.app import application
-from connectors.serve.coalitions import coalition_units
+from connectors.serve.books import OperatorBook
+from connectors.serve.cluster import ClusterBook
+from connectors.serve.coalitions import Coalition
 from connectors.serve.contract import ReleasedHistory
 from connectors.serve.described import Plans
 from connectors.serve.guard import Names
@@ -92,10 +94,9 @@ def check(wanted: Wanted) -> None:
         ),
         (wanted.behind_proxy and not wanted.names, "--name: must be given with --behind-proxy, as its clients know it"),
         (
-            wanted.kafka is not None and wanted.index is None,
+            wanted.kafka is not None and wanted.index is None and bool(wanted.audiences),
             "--index: must be given with --kafka, so that event streams go on where they were after a restart",
         ),
-        (wanted.kafka is not None and wanted.operator, "--operator: must go with --store; on Kafka see the metrics"),
         (wanted.kafka is not None and wanted.play is not None, "--play: must go with --store"),
         (wanted.index is not None and wanted.play is not None, "--play: must go without --index"),
     )  # fmt: skip
@@ -156,18 +157,36 @@ def made(wanted: Wanted, clock: Callable[[], Micros], names: Names) -> Iterator[
 
 def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
     """Return what keeps the service up with its sources; each ends by an error only."""
-    intake, store = feed.Intake(service), wanted.store
-    service.coalition = None if store is None or not wanted.account else partial(together, wanted.policy, store)
-    if store is None:
-        kafka = wanted.kafka or ""
-        account = [topics.follow_account(kafka, service.account)] if wanted.account else []
-        return [*([topics.follow_private(kafka, wanted.audiences, intake)] if wanted.audiences else []), *account]
-    boxes = [(ACCOUNT_BOX, wanted.account, service.account.take)]
-    boxes += [(OPERATOR_BOX, wanted.operator, service.operator.take)]
-    feed.refuse_absent(store, [*wanted.audiences, *(box for box, asked, _ in boxes if asked)])
+    intake = feed.Intake(service)
+    if wanted.store is None:
+        return topic_feeds(wanted, wanted.kafka or "", service, intake)
+    return box_feeds(wanted, wanted.store, service, intake)
+
+
+def topic_feeds(wanted: Wanted, kafka: str, service: Service, intake: feed.Intake) -> list[Coroutine[Any, Any, None]]:
+    """Return what keeps the service up with a cluster."""
+    found = [topics.follow_private(kafka, wanted.audiences, intake)] if wanted.audiences else []
+    if wanted.account or wanted.operator:
+        found.append(topics.follow_account(kafka, service.account))
+    if wanted.account:
+        service.coalition = partial(topics.together, wanted.policy, kafka)
+    if wanted.operator:
+        service.operator = cluster = ClusterBook(service.account)
+        found += [topics.follow_quarantine(kafka, cluster), topics.follow_control(kafka, cluster, service.clock)]
+    return found
+
+
+def box_feeds(wanted: Wanted, store: Path, service: Service, intake: feed.Intake) -> list[Coroutine[Any, Any, None]]:
+    """Return what keeps the service up with a store."""
+    book = OperatorBook()
+    service.operator = book
+    service.coalition = partial(together, wanted.policy, store) if wanted.account else None
+    boxes = [(ACCOUNT_BOX, service.account.take)] if wanted.account or wanted.operator else []
+    boxes += [(OPERATOR_BOX, book.take)] if wanted.operator else []
+    feed.refuse_absent(store, [*wanted.audiences, *(box for box, _ in boxes)])
     if wanted.play is not None:
         service.playback = feed.played(store, wanted.audiences, wanted.play)
-    books = [feed.follow_book(store, box, take) for box, asked, take in boxes if asked]
+    books = [feed.follow_book(store, box, take) for box, take in boxes]
     if service.playback is not None:
         return [feed.follow_play(service.playback, intake), *books]
     return [*(feed.follow_outbox(store, audience, intake) for audience in wanted.audiences), *books]
@@ -175,7 +194,11 @@ def feeds(wanted: Wanted, service: Service) -> list[Coroutine[Any, Any, None]]:
 
 def together(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
     """Return what some audiences have been told together, by their outboxes."""
-    return coalition_units(policy, {name: (v for _, v in read_outbox(store, name, 0)) for name in audiences}, audiences)
+    coalition = Coalition(policy, audiences)
+    for name in sorted(audiences):
+        for _, value in read_outbox(store, name, 0):
+            coalition.take(value)
+    return coalition.units()
 
 
 async def serve(wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None]) -> None:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from connectors.serve.access import Access, Principal
 from connectors.serve.answers import RefusalError, refused
 from connectors.serve.books import AccountBook, OperatorBook
+from connectors.serve.cluster import ClusterBook
 from connectors.serve.contract import ReleasedHistory
 from connectors.serve.described import Plans, promised, releases_of, sites_of
 from connectors.serve.downloads import Downloads
@@ -50,10 +51,10 @@ class Service:
     plans: Plans = field(default_factory=dict)
     account: AccountBook = field(default_factory=AccountBook)
     coalition: Callable[[frozenset[str]], dict[str, dict[str, Any]]] | None = None
-    """Adds up what audiences have been told together; None where that takes more than outboxes."""
+    """Adds up what audiences have been told together; None where the account is not served."""
     adding: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while it does: one at a time."""
-    operator: OperatorBook = field(default_factory=OperatorBook)
+    operator: OperatorBook | ClusterBook = field(default_factory=OperatorBook)
     downloads: Downloads = field(default_factory=Downloads)
     playback: Playback | None = None
     laboratory: bool = False

@@ -1,4 +1,4 @@
-"""Released records from Kafka: an audience's private topics, and the account's, read without a group.
+"""Released records from Kafka: an audience's private topics, the account's and operators', read without a group.
 
 Each partition is read on from where the history was left; positions are kept with the records, in one transaction.
 """
@@ -13,15 +13,21 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
+from connectors.kafka import control
 from connectors.kafka.bounded import topic_names
 from connectors.kafka.client import partitions_of, reader_of
+from connectors.kafka.following import consume
 from connectors.serve.books import AccountBook
+from connectors.serve.cluster import ClusterBook
+from connectors.serve.coalitions import Coalition
 from connectors.serve.feed import Intake
 from stream.errors import UsageError
-from stream.schemas import LEAKAGE
+from stream.policy.document import Policy
+from stream.records import Micros
+from stream.schemas import LEAKAGE, QUARANTINE
 
 LOOK_SECONDS = 30.0
-"""After so long it is looked whether an audience has a topic more."""
+"""After so long it is looked whether an audience has a topic more, and what the cluster has agreed on."""
 WAIT_MS = 500
 _PRIVATE = re.compile(r"tacet\.private\.([a-z0-9-]+)\.[a-z0-9-]+\.v1")
 Take = Callable[[Sequence[bytes], Mapping[str, int]], Awaitable[None]]
@@ -56,6 +62,37 @@ async def follow_account(kafka: str, book: AccountBook) -> None:
         book.take(records)
 
     await _follow(kafka, [LEAKAGE], lambda source: 0, take, None)
+
+
+async def follow_quarantine(kafka: str, book: ClusterBook) -> None:
+    """Keep an operator's book up with the messages that were refused."""
+
+    async def take(records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        del positions
+        book.take_refused(records)
+
+    await _follow(kafka, [QUARANTINE], lambda source: 0, take, None)
+
+
+async def follow_control(kafka: str, book: ClusterBook, clock: Callable[[], Micros]) -> None:
+    """Keep an operator's book up with what the cluster has agreed on, and with who sends."""
+    while True:
+        agreed = await control.read(kafka)
+        book.take_agreed(agreed.current(), agreed.silent_sources(clock()))
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def together(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+    """Return what some audiences have been told together, by their topics. To be called aside from any loop."""
+    return asyncio.run(_together(policy, kafka, audiences))
+
+
+async def _together(policy: Policy, kafka: str, audiences: frozenset[str]) -> dict[str, dict[str, Any]]:
+    coalition = Coalition(policy, audiences)
+    for topic in topics_of(await topic_names(kafka), audiences):
+        async for record in consume(kafka, topic, until_end=True):
+            coalition.take(record.value)
+    return coalition.units()
 
 
 async def _follow(

@@ -101,6 +101,12 @@ class Control:
         """Return the version of the present policy; None before the first."""
         return max(self.policies, key=lambda version: self.policies[version].order, default=None)
 
+    def silent_sources(self, now: Micros) -> dict[str, int]:
+        """Return by site of how many sources the ingest gives no sign of life, by the broker's clock."""
+        alive = {ingest for ingest, beat in self.beats.items() if beat > now - SILENT}
+        silent = [site for (site, _), claim in self.claims.items() if claim.ingest not in alive]
+        return {site: silent.count(site) for site in dict.fromkeys(silent)}
+
     def accepted(self) -> list[Policy]:
         """Return all accepted policies in the order in which they were."""
         ordered = sorted(self.policies.values(), key=lambda accepted: accepted.order)

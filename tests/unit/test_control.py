@@ -175,6 +175,14 @@ def test_an_ingest_that_ended_well_leaves_its_sources_at_once() -> None:
     claim(control, "b", PAIRS, 200, now=NOW, take_over=False)
 
 
+def test_a_source_is_silent_whose_ingest_gives_no_sign_of_life() -> None:
+    control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
+    assert control.silent_sources(NOW + SILENT - 1) == {}
+    assert control.silent_sources(NOW + SILENT) == {"dbh": len(PAIRS)}
+    report(control, sign_of_life("a", alive=False))
+    assert control.silent_sources(NOW) == {"dbh": len(PAIRS)}
+
+
 def test_take_over_displaces_an_ingest_that_lives() -> None:
     control = report(Control(), {**claim(Control(), "a", PAIRS, 100, now=NOW, take_over=False)[1], **sign_of_life("a")})
     _, records = claim(control, "b", PAIRS, 200, now=NOW, take_over=True)
