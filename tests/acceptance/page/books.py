@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from connectors.serve import learn
+from connectors.serve.cluster import UNTOLD
 from connectors.serve.questions import OfLesson, OfRound
 
 if TYPE_CHECKING:
@@ -134,5 +135,12 @@ def figures(scene: Scene) -> dict[str, Any]:
         "reached": "2018-02-01T22:35:59Z",
         "closed": scene.closed, "ledger_entries": 1234, "rejected_messages": 2,
         "oldest_key_day": "2018-01-31T00:00:00Z", "policy_version": "0123456789abcdef",
-        "counters": None if scene.few else counters,
-    }  # fmt: skip
+        "counters": None if scene.few else counters, "silent_sources": 1 if scene.cluster else None,
+        "denied": denied(scene) if scene.denied else [],
+    } | (dict.fromkeys(UNTOLD) if scene.cluster else {})  # fmt: skip
+
+
+def denied(scene: Scene) -> list[dict[str, Any]]:
+    names = ("release", "audience", "reason", "windows")
+    rows = [("floors", "public", "budget", scene.denied), ("occupancy", "facilities", "guard", 1)]
+    return [dict(zip(names, row, strict=True)) for row in rows]

@@ -74,6 +74,8 @@ class Scene:
     """Whether nothing has been told yet of attributes, spends, the account and to operators."""
     denied: int = 0
     """Windows denied today."""
+    cluster: bool = False
+    """Whether the operator's figures are those of Kafka's topics."""
     closed: bool = False
     """Whether the engine has shut the site."""
     few: bool = False

@@ -28,7 +28,9 @@ def test_lag_late_dropped_denied_and_keys_are_told(seen: Watched, scene: Scene) 
     assert fact(page, "Log read up to") == ["Thu 1 Feb 14:35 PST", "the newest window ended 59 s earlier"]
     assert fact(page, "Observations") == ["38,956 taken in", "12 late"]
     assert fact(page, "Dropped") == ["12 came after their window had closed", "3 from too far ahead of the site's time"]
-    assert fact(page, "Windows denied") == ["3 to facilities in the last week", "3 to public in the last week"]
+    assert fact(page, "Windows denied") == [
+        "3 of floors to public: the day's budget was spent", "1 of occupancy to facilities: guard",
+    ]  # fmt: skip
     assert fact(page, "Messages refused") == ["2"]
     assert fact(page, "Oldest day key") == ["2018-01-31", "1 day old"]
     assert fact(page, "Ledger entries") == ["1,234"]
@@ -58,11 +60,27 @@ def test_before_the_first_window_it_says_so(seen: Watched, scene: Scene) -> None
     expect(page.locator(".notice")).to_contain_text("The engine has noted nothing yet")
 
 
-def test_an_operator_alone_comes_to_ops_and_is_told_where_denials_stand(seen: Watched, scene: Scene) -> None:
-    scene.audiences = ()
+def test_an_operator_alone_comes_to_ops_and_is_told_what_was_denied(seen: Watched, scene: Scene) -> None:
+    scene.audiences, scene.denied = (), 3
     page = seen.go()
     expect(page.locator(".ops-state")).to_have_text("Running")
-    assert "sign in with a reader's role" in fact(page, "Windows denied")[0]
+    assert fact(page, "Windows denied")[0] == "3 of floors to public: the day's budget was spent"
+
+
+def test_where_nothing_was_denied_it_says_so(seen: Watched) -> None:
+    page = seen.go("#/ops")
+    expect(page.locator(".ops-state")).to_have_text("Running")
+    assert fact(page, "Windows denied") == ["none in the last week"]
+
+
+def test_of_a_cluster_it_says_what_topics_tell_and_where_the_rest_is(seen: Watched, scene: Scene) -> None:
+    scene.cluster = True
+    page = seen.go("#/ops")
+    expect(page.locator(".ops-state")).to_contain_text("in their metrics")
+    names = page.locator(".facts dt").all_inner_texts()
+    assert fact(page, "Sources without a sign of life") == ["1"]
+    assert fact(page, "Observations") == ["Not told in any topic: the workers' metrics have them."]
+    assert not {"Log read up to", "Ledger entries", "Oldest day key still needed", "Dropped, by reason"} & {*names}
 
 
 def test_who_is_no_operator_has_no_such_page(seen: Watched, scene: Scene) -> None:

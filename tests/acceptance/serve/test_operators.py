@@ -33,9 +33,9 @@ ROLES: dict[str, Any] = {"audiences": (), "account": True, "operator": True}
 @pytest.fixture(scope="module")
 def poor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A morning of which the public's budget pays five windows."""
-    rich = 'daily_budget = { public = "100" }'
+    less = POLICY.replace('daily_budget = { public = "100" }', 'daily_budget = { public = "2.5" }')
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr("tests.acceptance.serve.ground.POLICY", POLICY.replace(rich, 'daily_budget = { public = "2.5" }'))
+        changed.setattr("tests.acceptance.serve.ground.POLICY", less)
         return make_store(tmp_path_factory.mktemp("poor"), last=LAST)
 
 
@@ -84,7 +84,9 @@ async def publish(kafka: Broker, folder: Path) -> None:
     policy = read_policy(folder / "policy.toml")
     each = [(private_topic(name, parse_record(v)["release"]), v) for name in AUDIENCES for v in records(folder, name)]
     each += [(LEAKAGE, value) for value in records(folder, "_account")]
-    await create_topics(kafka.bootstrap, [OBSERVATIONS, CONTROL, QUARANTINE, *{topic for topic, _ in each}], partitions=2)
+    await create_topics(
+        kafka.bootstrap, [OBSERVATIONS, CONTROL, QUARANTINE, *{topic for topic, _ in each}], partitions=2
+    )
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
     await producer.start()
     for topic, value in each:
