@@ -116,6 +116,16 @@ def is_laboratory(path: Path) -> bool:
     return bool(_part(path, _read(path), "laboratory"))
 
 
+def oldest_key_day(path: Path) -> int | None:
+    """Return the oldest UTC day whose noise a production key still draws; None of a laboratory's, and before its use.
+
+    Raises:
+        KeyFileError: the file is not there, is open to others, or is damaged.
+    """
+    held = _held(path, _read(path))
+    return held.first if isinstance(held, ForwardKeys) else None
+
+
 def has_key_day(path: Path, key_day: int) -> bool:
     """Whether a key can still draw the noise of a UTC day."""
     held = _held(path, _read(path))

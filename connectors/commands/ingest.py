@@ -24,6 +24,8 @@ from connectors.commands.options import (
     windows_options,
 )
 from connectors.commands.summaries import report_file, report_traps
+from connectors.commands.watching import metrics_option, monitor_of, watch_receiver
+from connectors.commands.watching_kafka import BrokerWatch
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
 from connectors.intake.ingest import Ingest
@@ -31,6 +33,7 @@ from connectors.intake.receiver import Receiver
 from connectors.kafka.claims import Claims
 from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
+from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
 from connectors.sources import FileSource, Source, UdpSource, feed_file, receiver, until_stopped
 from stream.policy.document import Policy
@@ -48,12 +51,13 @@ LAST_DRAIN = 8.0
 @source_options
 @click.option("--take-over", is_flag=True, help="Send for sources although another ingest does; that one ends.")
 @windows_options
+@metrics_option
 @json_option
 @click.pass_obj
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
     observations: Path | None, speed: float | None, take_over: bool, first_window: Micros | None,
-    last_window: Micros | None, as_json: bool,
+    last_window: Micros | None, metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from traps until told to stop, or from a file to its end.
 
@@ -72,8 +76,9 @@ def ingest(
     windows = (None, None) if live else public_range(key_file, policy, first_window, last_window)
     servers = bootstrap(settings, kafka)
     source = FileSource(given, speed, *windows) if isinstance(given, Path) else UdpSource(given, communities(settings))
-    pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file))
-    run_async(_ingest(pouring, take_over=take_over, as_json=as_json))
+    with monitor_of("ingest", policy, metrics) as monitor:
+        pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file), monitor)
+        run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))
     pouring.report(as_json=as_json)
     problem = shortfall(pouring.file.tally) if pouring.file is not None and pouring.whole else None
     if problem is not None:
@@ -83,8 +88,9 @@ def ingest(
 class _Pouring:
     """One source's observations on their way to Kafka, for as long as its sites' sources are this ingest's."""
 
-    def __init__(self, kafka: str, source: Source, policy: Policy, key: bytes) -> None:
+    def __init__(self, kafka: str, source: Source, policy: Policy, key: bytes, monitor: Monitor) -> None:
         self._kafka, self._source, self._policy, self._key = kafka, source, policy, key
+        self._monitor, self._broker = monitor, BrokerWatch(monitor, kafka)
         self._sink = KafkaSink(kafka)
         self._claims = Claims(kafka, Ingest.of_policy(policy, key).pairs)
         self._session: Micros = -1
@@ -111,7 +117,8 @@ class _Pouring:
         """Send until ``stop`` or the file's end, and disconnect."""
         try:
             # for as long as the sources are this ingest's
-            await first_to_end(self._send(stop), self._claims.keep())
+            asking = [self._broker.ask()] if self._monitor.address is not None else []
+            await first_to_end(self._send(stop), self._claims.keep(), *asking)
         finally:
             await self._sink.stop()
             await self._claims.stop()
@@ -121,6 +128,7 @@ class _Pouring:
             newest = self._session - 1
             async with receiver(self._source, self._policy, self._key, self._sink, newest=newest) as made:
                 self._receiver = made
+                watch_receiver(self._monitor, made, self._policy)
                 await until_stopped(made, stop)
         elif self.file is not None:
             self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,14 @@ from connectors.commands.options import (
     windows_options,
 )
 from connectors.commands.summaries import Fed, report_run, report_traps
+from connectors.commands.watching import (
+    metrics_option,
+    monitor_of,
+    watch_embedded,
+    watch_key,
+    watch_receiver,
+    watch_store,
+)
 from connectors.embedded.runner import (
     FileSink,
     LiveSink,
@@ -42,6 +50,7 @@ from connectors.files.shortfall import NO_DROPS, shortfall
 from connectors.intake.clock import CLOCK_STEP, wall_clock
 from connectors.intake.port import Port
 from connectors.intake.receiver import Receiver
+from connectors.monitoring.monitor import Monitor
 from connectors.signals import stop_signals
 from connectors.sources import FileSource, UdpSource, check_uptime_clock, feed_file, receiver, until_stopped
 from stream.pipeline import Options
@@ -69,12 +78,13 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @click.option("--start", type=Time(), help="With --clock uptime: what uptime 0 stands for.")
 @click.option("--accept-policy", is_flag=True, help="Let a changed policy begin with the next window.")
 @windows_options
+@metrics_option
 @json_option
 @click.pass_obj
 def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
     observations: Path | None, speed: float | None, clock: str, start: Micros | None, accept_policy: bool,
-    first_window: Micros | None, last_window: Micros | None, as_json: bool,
+    first_window: Micros | None, last_window: Micros | None, metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
@@ -95,26 +105,49 @@ def run(
             raise click.UsageError("--clock uptime needs --start")
     options = Options(first_window=windows[0], last_window=windows[1])
     home = partial(opened, policy, key_file, store, options, accept_policy=accept_policy)
-    if isinstance(given, Path):
-        _run_file(FileSource(given, speed, *windows), home, policy, keyfile.pseudonym_key(key_file), as_json=as_json)
-    else:
-        source = UdpSource(given, communities(settings), start if clock == "uptime" else None)
-        _run_live(source, home, policy, keyfile.pseudonym_key(key_file), as_json=as_json)
+    with monitor_of("run", policy, metrics) as monitor:
+        building = _Building(policy, keyfile.pseudonym_key(key_file), home, store, monitor)
+        watch_key(monitor, key_file)
+        if isinstance(given, Path):
+            _run_file(FileSource(given, speed, *windows), building, as_json=as_json)
+        else:
+            source = UdpSource(given, communities(settings), start if clock == "uptime" else None)
+            _run_live(source, building, as_json=as_json)
 
 
-def _run_file(source: FileSource, home: Home, policy: Policy, key: bytes, *, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Building:
+    """What is run, and who watches it."""
+
+    policy: Policy
+    key: bytes
+    """Names devices."""
+    home: Home
+    folder: Path
+    monitor: Monitor
+
+    @contextmanager
+    def opened(self, *, clock: Callable[[], Micros] | None, live: bool) -> Iterator[tuple[Embedded, SqliteStore]]:
+        """Open the store, watched."""
+        with self.home(clock=clock) as (runner, store):
+            watch_store(self.monitor, self.folder)
+            watch_embedded(self.monitor, runner, self.policy, live=live)
+            yield runner, store
+
+
+def _run_file(source: FileSource, building: _Building, *, as_json: bool) -> None:
     with progress("rows") as tick:
-        file = source.opened(policy, key, tick)
+        file = source.opened(building.policy, building.key, tick)
         file.begin()  # a store that is opened binds its key; what cannot be read is refused before
-        with home() as (runner, _):
-            fed = _feed(file, source, runner)
+        with building.opened(clock=None, live=False) as (runner, _):
+            fed = _feed(file, source, runner, building.monitor)
     report_run(fed, as_json=as_json)
     problem = shortfall(fed.tally, fed.dropped) if fed.whole else None
     if problem is not None:
         raise problem
 
 
-def _feed(file: ObservationFile, source: FileSource, runner: Embedded) -> Fed:
+def _feed(file: ObservationFile, source: FileSource, runner: Embedded, monitor: Monitor) -> Fed:
     async def feed() -> bool:
         async with stop_signals() as stop:
             return await feed_file(file, FileSink(runner, stop), source.speed, stop)
@@ -123,25 +156,26 @@ def _feed(file: ObservationFile, source: FileSource, runner: Embedded) -> Fed:
     if session is not None:
         refuse_older(runner, source.path, session)
     before = sensing_counters(runner)
-    whole = run_async(feed())
+    whole = run_async(monitor.during(feed()))
     counted = sensing_counters(runner) - before
     return Fed(file.tally, {reason: rows for reason, rows in counted.items() if reason not in NO_DROPS}, whole)
 
 
-def _run_live(source: UdpSource, home: Home, policy: Policy, key: bytes, *, as_json: bool) -> None:
+def _run_live(source: UdpSource, building: _Building, *, as_json: bool) -> None:
     Port(source.address, 1, lambda: 0).close()
     simulated = source.start is not None  # simulated times have nothing to do with this machine's
-    with home(clock=None if simulated else wall_clock) as (runner, store):
+    with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, store):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(_listen(source, policy, key, runner, store))
+        made = run_async(building.monitor.during(_listen(source, building, runner, store)))
     report_traps(made, as_json=as_json)
 
 
-async def _listen(source: UdpSource, policy: Policy, key: bytes, runner: Embedded, store: SqliteStore) -> Receiver:
-    newest = newest_session(runner)
+async def _listen(source: UdpSource, building: _Building, runner: Embedded, store: SqliteStore) -> Receiver:
+    policy, newest = building.policy, newest_session(runner)
     async with stop_signals() as stop:
-        async with receiver(source, policy, key, LiveSink(runner, stop), newest=newest) as made:
+        async with receiver(source, policy, building.key, LiveSink(runner, stop), newest=newest) as made:
+            watch_receiver(building.monitor, made, policy, simulated=source.start is not None)
             store.operator_box.hear(lambda: asdict(made.counters))
             await until_stopped(made, stop)
         return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,7 +18,9 @@ from connectors.commands.options import (
     read_policy,
     run_async,
 )
+from connectors.commands.watching import metrics_option, monitor_of, watch_service
 from connectors.intake.clock import wall_clock
+from connectors.monitoring.monitor import Monitor
 from connectors.serve.running import Wanted
 from connectors.serve.running import serve as serve_until
 from connectors.serve.server import Tls
@@ -59,13 +62,14 @@ class Span(click.ParamType):
 @click.option("--tls-cert", type=FILE, help="Certificate chain (PEM).")
 @click.option("--tls-key", type=FILE, help="Its key (PEM).")
 @click.option("--behind-proxy", is_flag=True, help="A proxy of yours has TLS, and says who asks.")
+@metrics_option
 @click.pass_obj
 def serve(
     settings: Settings, *, store: Path | None, kafka: str | None, policy_file: Path, audiences: tuple[str, ...],
     account: bool, operator: bool, listen: tuple[str, int], tokens: Path | None, opened: str | None,
     index: Path | None, plans: Path | None, play: float | None, names: tuple[str, ...],
     tls_cert: Path | None, tls_key: Path | None,
-    behind_proxy: bool,
+    behind_proxy: bool, metrics: tuple[str, int] | None,
 ) -> None:  # fmt: skip
     """Serve released records over HTTP: a page for people, an interface for programs.
 
@@ -85,17 +89,19 @@ def serve(
         listen=listen, tokens=tokens, opened=opened, index=index, plans=plans, play=play, names=names, tls=tls,
         behind_proxy=behind_proxy,
     )  # fmt: skip
-    serve_here(wanted)
+    with monitor_of("serve", wanted.policy, metrics) as monitor:
+        serve_here(wanted, monitor)
 
 
-def serve_here(wanted: Wanted) -> None:
+def serve_here(wanted: Wanted, monitor: Monitor | None = None) -> None:
     """Serve until a signal says stop, and print where."""
+    watched = monitor or monitor_of("serve", wanted.policy, None)
 
     async def until_stopped() -> None:
         async with stop_signals() as stop:
-            await serve_until(wanted, wall_clock, stop, click.echo)
+            await serve_until(wanted, wall_clock, stop, click.echo, partial(watch_service, watched, wanted))
 
-    run_async(until_stopped())
+    run_async(watched.during(until_stopped()))
 
 
 @click.group()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -18,6 +19,8 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
+from connectors.commands.watching import metrics_option, monitor_of, watch_key
+from connectors.commands.watching_kafka import WorkerWatch
 from connectors.kafka import metadata
 from connectors.kafka.bounded import topic_names
 from connectors.kafka.client import partition_of
@@ -32,6 +35,7 @@ from connectors.site_metadata import site_metadata
 from stream.errors import UsageError
 from stream.keys import fingerprint
 from stream.pipeline import Options
+from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.agreement import refuse_superseded
@@ -60,11 +64,12 @@ from stream.settings import Settings
 )
 @click.option("--accept-loss", is_flag=True, help="Go on although observations are gone; their windows say so.")
 @windows_options
+@metrics_option
 @click.pass_obj
 def worker(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, accept_policy: bool,
     again: int | None, reopened: tuple[str, ...], accept_loss: bool,
-    first_window: Micros | None, last_window: Micros | None,
+    first_window: Micros | None, last_window: Micros | None, metrics: tuple[str, int] | None,
 ) -> None:  # fmt: skip
     """Turn observations on Kafka into private topics: one Faust worker, as many as there are partitions.
 
@@ -74,18 +79,48 @@ def worker(
         raise click.UsageError("--again needs --accept-policy")
     policy = read_policy(policy_file)
     refuse_unknown(policy, reopened)
-    keys = keyfile.FileKeys(key_file)
     options = Options(
         first_window=on_grid(policy, first_window, up=True),
         last_window=on_grid(policy, last_window, up=False),
     )
     servers = bootstrap(settings, kafka)
+    with monitor_of("worker", policy, metrics) as monitor:
+        watch = WorkerWatch(monitor, policy, servers)
+        watch_key(monitor, key_file)
+        consent = _Consent(accept_policy=accept_policy, again=again, reopened=frozenset(reopened), loss=accept_loss)
+        sys.exit(_work(settings, _Home(servers, policy, key_file), consent, options, watch))
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """What is worked on."""
+
+    servers: str
+    policy: Policy
+    key_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Consent:
+    """What the worker may go on after."""
+
+    accept_policy: bool
+    again: int | None
+    reopened: frozenset[str]
+    loss: bool
+
+
+def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, watch: WorkerWatch) -> int:
+    """Check the cluster, and run the worker to its end; return the exit code."""
+    servers, policy, keys = home.servers, home.policy, keyfile.FileKeys(home.key_file)
     existing = run_async(topic_names(servers))
     refuse_missing(existing, policy)
     run_async(refuse_producers_time(servers))
     if not keys.laboratory:
-        keyfile.serve(key_file, str(run_async(checked(servers)).id))
-    control = run_async(join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=accept_policy, again=again))
+        keyfile.serve(home.key_file, str(run_async(checked(servers)).id))
+    control = run_async(
+        join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=consent.accept_policy, again=consent.again)
+    )
     run_async(metadata.publish(servers, site_metadata(policy)))
     assert control.partitions is not None  # noqa: S101
     partitions = control.partitions
@@ -95,7 +130,8 @@ def worker(
         fence=FENCE,
         topics=EngineTopics(results=results),
         session_timeout=settings.session_timeout,
-        accept_loss=accept_loss,
+        accept_loss=consent.loss,
+        watch=watch,
         maintenance=None if keys.laboratory else lambda: forget_past_key_days(servers, policy, keys),
     )
 
@@ -105,10 +141,11 @@ def worker(
             raise UsageError(msg)
         present = await read(servers)
         refuse_superseded(present, policy, MECHANISMS)
-        return Partition(
-            policy, keys, options, accept_policy=accept_policy, accepted=present.accepted(), versions=present.versions,
-            owns=lambda site: partition_of(site, partitions) == partition,
-            shut_sites=ShutSites(report_shut, frozenset(reopened)),
+        made = Partition(
+            policy, keys, options, accept_policy=consent.accept_policy, accepted=present.accepted(),
+            versions=present.versions, owns=lambda site: partition_of(site, partitions) == partition,
+            shut_sites=ShutSites(report_shut, consent.reopened),
         )  # fmt: skip
+        return watch.engine(partition, made)
 
-    sys.exit(run_worker(config, engine))
+    return run_worker(config, engine)

@@ -52,7 +52,7 @@ def opened(
         partition = Partition(policy, keys, options, accept_policy=accept_policy, shut_sites=ShutSites(report_shut))
         verify_store(store)
         runner = Embedded(partition, store, mark, keys, clock)
-        runner.published = store.operator_box.note
+        runner.observers.append(lambda partition, _: store.operator_box.note(partition))
         runner.start()
         store.outboxes.prepare(sorted({audience for release in policy.release for audience in audiences_of(release)}))
         write_sites(folder / "private", site_metadata(policy))

@@ -27,6 +27,10 @@ class AnchoredClock:
         self._wall, self._monotonic = wall, monotonic
         self._offset = wall() - monotonic()
 
+    def wall_ahead(self) -> Micros:
+        """Return how far the wall clock is ahead of this one; negative where it is behind."""
+        return self._wall() - self._monotonic() - self._offset
+
     def now(self) -> Micros:
         """Return the time; ``ClockStepError`` when the wall clock has left it by more than 5 s."""
         now = self._monotonic() + self._offset

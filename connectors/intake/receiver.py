@@ -103,6 +103,11 @@ class Receiver:
         """Reasons for which something is dropped where all is well."""
         return frozenset({COLLAPSED}).union(*(entrance.everyday for entrance in self.entrances))
 
+    @property
+    def clock(self) -> AnchoredClock:
+        """What stamps arrivals."""
+        return self._clock
+
     async def wait(self) -> None:
         """Run until something stops the receiver, and raise it."""
         await asyncio.shield(self._worker)

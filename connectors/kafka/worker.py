@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from connectors.kafka.broker_errors import broker_error
 from connectors.kafka.strict_consumer import StrictTransport
@@ -32,6 +32,19 @@ log = logging.getLogger(__name__)
 CHECKPOINT_TIMEOUT = 4.0
 LEAVE_TIMEOUT = 4.0
 RETAKE_EVERY = 0.5
+
+
+class Watch(Protocol):
+    """Who watches a worker."""
+
+    def begin(self, tenures: Tenures, journal: KafkaJournal, settled: Callable[[], bool]) -> None:
+        """Watch these from now on; ``settled`` says whether the group has given this worker what it is to have."""
+
+    async def during(self, work: Coroutine[Any, Any, int]) -> int:
+        """Do the work, and look now and then."""
+
+    def failed(self, error: BaseException) -> None:
+        """Tell what ended the worker; may take a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +65,15 @@ class WorkerConfig:
     maintenance: Callable[[], Coroutine[Any, Any, None]] | None = None
     """What is to be done now and then beside the stream; an error in it stops the worker."""
     maintenance_every: float = 600.0
+    watch: Watch | None = None
 
 
 def run_worker(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[Engine]]) -> int:
     """Run a worker until a signal or an error; return the exit code, 0 to 3. Needs the main thread."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(_is_not_ours)
-    return asyncio.run(_run(config, engine_factory))
+    work = _run(config, engine_factory)
+    return asyncio.run(work if config.watch is None else config.watch.during(work))
 
 
 def _is_not_ours(record: logging.LogRecord) -> bool:
@@ -80,6 +95,8 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
         transport=StrictTransport,
         session_timeout=config.session_timeout,
     )
+    if config.watch is not None:
+        config.watch.begin(tenures, journal, lambda: _is_settled(app))
     working = asyncio.create_task(_work(app, journal, config))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -91,6 +108,8 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
     left = await _within(LEAVE_TIMEOUT, _leave(app), "leaving the group")
     if failure is not None:
         log.error("worker stopped: %s: %s", type(failure).__name__, _text_of(failure))
+        if config.watch is not None:
+            await asyncio.to_thread(config.watch.failed, failure)
     code = 0 if saved else _code(failure)
     if not left:  # something hangs on a broker that is away; all that could be written has been
         sys.stderr.flush()
@@ -120,6 +139,10 @@ async def _work(app: TacetApp, journal: KafkaJournal, config: WorkerConfig) -> N
         if chore.done() and not chore.cancelled():
             chore.result()
     raise app.tenures.failure or app.crash_reason or RuntimeError("the app stopped by itself")
+
+
+def _is_settled(app: TacetApp) -> bool:
+    return bool(app.rebalancing_count and not app.rebalancing and app.consumer.flow_active)
 
 
 async def _often(chore: Callable[[], Coroutine[Any, Any, None]], every: float) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -133,6 +133,8 @@ class KafkaJournal:
         self._bootstrap = bootstrap
         self._fence = fence
         self._topics = topics
+        self.observers: list[Callable[[Sequence[Output]], None]] = []
+        """Called with what a transaction held, when it is committed."""
 
     async def start(self) -> None:
         """Wait for a broker that is just starting; UsageError when a topic is missing."""
@@ -158,13 +160,17 @@ class KafkaJournal:
             return await asyncio.wait_for(transactional(self._bootstrap, name), BROKER_PATIENCE / 3)
 
         producer = await patiently(ask, ConnectionError, TimeoutError)
-        return KafkaWriter(self._bootstrap, producer, partition, self._topics)
+        return KafkaWriter(self._bootstrap, producer, partition, self._topics, self.observers)
 
 
 class KafkaWriter:
     """A partition's one writer (see ``stream.runners.contract.Writer``)."""
 
-    def __init__(self, bootstrap: str, producer: Any, partition: int, topics: EngineTopics) -> None:
+    def __init__(
+        self, bootstrap: str, producer: Any, partition: int, topics: EngineTopics,
+        observers: Sequence[Callable[[Sequence[Output]], None]] = (),
+    ) -> None:  # fmt: skip
+        self._observers = observers
         self._bootstrap = bootstrap
         self._producer = producer
         self._partition = partition
@@ -204,7 +210,10 @@ class KafkaWriter:
             )
             raise UsageError(msg)
         async with transaction(self._producer):
-            return await self._write(outputs, snapshot)
+            audit_end = await self._write(outputs, snapshot)
+        for observer in self._observers:
+            observer(outputs)
+        return audit_end
 
     async def _write(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
         audit = [output for output in outputs if output.topic == self._topics.audit]

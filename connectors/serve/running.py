@@ -201,8 +201,15 @@ def together(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str
     return coalition.units()
 
 
-async def serve(wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Serve until told to stop. ``say`` is given the address, and links that let people in.
+def _nobody(service: Service) -> None:
+    del service
+
+
+async def serve(
+    wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None],
+    watch: Callable[[Service], None] = _nobody,
+) -> None:  # fmt: skip
+    """Serve until told to stop. ``say`` is given the address, and links that let people in; ``watch`` the service.
 
     Raises:
         UsageError: what is wanted is not to be had (``check``), or its sources are not there.
@@ -214,6 +221,7 @@ async def serve(wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event
         scheme = "https" if wanted.tls is not None or wanted.behind_proxy else "http"
         names = Names.of(wanted.names, bound.getsockname()[1], scheme, behind_proxy=wanted.behind_proxy)
         with made(wanted, clock, names) as service:
+            watch(service)
             server = server_of(application(service), wanted.tls)
             following = feeds(wanted, service)
             _invite(wanted, service, bound, say)

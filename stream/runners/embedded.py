@@ -68,8 +68,8 @@ class KeyHolder(Protocol):
         """Destroy the keys of earlier days."""
 
 
-def _nothing(partition: Partition) -> None:
-    del partition
+Published = Callable[[Partition, Sequence[Emitted]], None]
+"""Called when what a commit holds is in the outboxes; at a start with nothing."""
 
 
 class Embedded:
@@ -91,8 +91,7 @@ class Embedded:
         self._unfinished: Iterator[None] = iter(())
         """The steps left of the last message."""
         self._whole = True
-        self.published: Callable[[Partition], None] = _nothing
-        """Called when what a commit holds is in the outboxes."""
+        self.observers: list[Published] = []
 
     def start(self) -> None:
         """Take up where the last committed transaction left off.
@@ -108,7 +107,7 @@ class Embedded:
         self._refuse_other_version()
         self._store.keep_policy(self.partition.policy.version, self.partition.policy.document())
         if not self._unreached:
-            self._give_out()
+            self._give_out(())
         for offset, value, stamp in self._store.waiting(self._position):
             self._unfinished = self._fold(offset, value, stamp)
             self._finish()
@@ -179,16 +178,17 @@ class Embedded:
             return
         snapshot = self.partition.snapshot(self._position, 0)
         self._store.commit(self._pending, snapshot, self._position)
-        self._pending = []
-        self._give_out()
+        committed, self._pending = self._pending, []
+        self._give_out(committed)
 
-    def _give_out(self) -> None:
+    def _give_out(self, committed: Sequence[Emitted]) -> None:
         self._mark.advance(self.partition.sites.chains())
         self._store.deliver()
         key_day = self.partition.sites.oldest_key_day_needed()
         if key_day is not None:
             self._keys.forget_before(key_day)
-        self.published(self.partition)
+        for observer in self.observers:
+            observer(self.partition, committed)
 
     # --- the mark -------------------------------------------------------------------------------------
 

@@ -20,6 +20,8 @@ from connectors.intake.ingest import GRID, OUTAGE
 from connectors.intake.waiting import ROOM
 from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
+from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
+from connectors.monitoring.monitor import LAST_WORD
 from connectors.serve import downloads
 from connectors.serve.access import SESSION
 from connectors.serve.guard import AT_ONCE, Rates
@@ -100,6 +102,12 @@ MADE = [
     ("docs/operations.md", f"may send {Rates().burst:.0f} requests at once and {Rates().each_second:.0f} a second"),
     ("docs/operations.md", f"a body that has not come within {BODY_WITHIN:.0f} s is refused"),
     ("docs/operations.md", f"takes nothing for {PATIENCE:.0f} s is cut off"),
+    *((f"docs/{name}", f"steps of {SIZE_STEP >> 20} MiB") for name in ("operations.md", "reference/metrics.md")),
+    *(
+        (f"docs/{name}", f"at least {TOGETHER} access points and {APART // MINUTE} minutes")
+        for name in ("operations.md", "reference/metrics.md")
+    ),
+    ("docs/operations.md", f"once more, at most for {LAST_WORD:.0f} s"),
     ("docs/operations.md", f"restricted topics | {kept(OBSERVATIONS, HOUR)} hours"),
     ("docs/operations.md", f"snapshots | the last of each partition, for {WORDS[kept(SNAPSHOT, DAY)]} days"),
     ("docs/operations.md", f"quarantine | {WORDS[kept(QUARANTINE, DAY)]} days"),
@@ -231,6 +239,7 @@ NO_FIGURE = {
     "what a field, a class or a factor says": r"(?:says|them:|value,|else) [01]\b|−1 where|saying 0|sensitive: 1 says|"
     r"coverage 0|version of the format, 1|version 1,|up to 1;|at least 0;|shown, 1 where|withheld, 0 where|new, 0 that|"
     r"` 0, and a half width|Numbers are 0 or|format, 1 |after 1 and not after 2",
+    "what a metric's value says": r"\| 1; the label|\| 1 where|delta 0: pure|says 200 while|else 503 and",
     "how many of what is beside it": r"Three ways|Four chains|all three add|three brokers;|by more than three",
     "a time of day in an example": r"17:00|10:0[01]",
     "the day from which key days are counted": r"since 1970",

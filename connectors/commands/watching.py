@@ -1,0 +1,151 @@
+"""--metrics: what each verb shows of itself, and when it is ready."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from connectors import keyfile
+from connectors.commands.options import Address, F
+from connectors.embedded.readings import has_outbox
+from connectors.intake.clock import wall_clock
+from connectors.intake.ingest import OUTAGE
+from connectors.intake.receiver import Receiver
+from connectors.monitoring.catalogue import Verb
+from connectors.monitoring.engine import EngineFigures, access_points
+from connectors.monitoring.figures import Labels
+from connectors.monitoring.monitor import Monitor
+from connectors.monitoring.traffic import Part, Parts, Series
+from stream.errors import KeyFileError
+from stream.policy.document import Policy
+from stream.records import DAY, SECOND, Micros
+from stream.runners.embedded import Embedded
+from stream.runners.partition import Partition
+from stream.schemas import parse_time
+
+if TYPE_CHECKING:
+    from connectors.serve.running import Wanted
+    from connectors.serve.service import Service
+
+KEY_BEATS, HISTORY_BEATS, STORE_BEATS = 15, 15, 60
+"""Seconds between two looks at the key file, at a service's history, and at the store's files."""
+
+
+def metrics_option(function: F) -> F:
+    """Add ``--metrics``."""
+    return click.option(
+        "--metrics", type=Address(), help="Show metrics and health here, to whoever can reach it (:PORT: loopback)."
+    )(function)
+
+
+def monitor_of(verb: Verb, policy: Policy, address: tuple[str, int] | None) -> Monitor:
+    """Return the monitor of a verb, to be entered."""
+    return Monitor(verb, policy, address, wall_clock)
+
+
+def watch_receiver(monitor: Monitor, made: Receiver, policy: Policy, *, simulated: bool = False) -> None:
+    """Watch what takes traps: ready while its clock's grid is served, so that heartbeats are durable."""
+    everywhere = sum(access_points(site) for site in policy.site.values())
+
+    def is_served() -> bool:
+        state = made.state
+        return made.clock.now() - (state.awake if simulated else state.grid) < OUTAGE
+
+    def look() -> None:
+        monitor.figures.set("tacet_clock_offset_seconds", made.clock.wall_ahead() / SECOND)
+
+    monitor.health.require("feed", is_served)
+    monitor.health.require("intake", lambda: not made.state.shut)
+    monitor.often(look)
+    monitor.traffic.count(lambda: _datagrams(made, everywhere))
+
+
+def _datagrams(made: Receiver, everywhere: int) -> Parts:
+    counters = made.counters
+    counts: dict[Series, int] = {
+        ("tacet_datagrams_total",): counters.datagrams,
+        ("tacet_datagrams_accepted_total",): counters.accepted,
+        ("tacet_kernel_drops_total",): counters.kernel_drops,
+    }
+    for reason, number in counters.dropped.items():
+        counts["tacet_datagrams_dropped_total", reason] = number
+    return {"": Part(everywhere, counts)}
+
+
+def watch_key(monitor: Monitor, path: Path) -> None:
+    """Watch a key file of the engine: ready while it can be read."""
+    held: dict[str, bool] = {}
+
+    def look() -> None:
+        try:
+            day = keyfile.oldest_key_day(path)
+            held["well"] = True
+        except KeyFileError:
+            day, held["well"] = None, False
+        monitor.figures.only_since("tacet_key_epoch_age_seconds", {} if day is None else {(): day * DAY})
+
+    monitor.health.require("key", lambda: held["well"])
+    monitor.often(look, KEY_BEATS)
+
+
+def watch_store(monitor: Monitor, folder: Path) -> None:
+    """Watch the room that a store takes and has."""
+
+    def look() -> None:
+        room = os.statvfs(folder)
+        monitor.figures.set("tacet_store_size_bytes", sum(_octets(path) for path in folder.rglob("*")))
+        monitor.figures.set("tacet_disk_free_bytes", room.f_bavail * room.f_frsize)
+        monitor.figures.set("tacet_disk_size_bytes", room.f_blocks * room.f_frsize)
+
+    monitor.often(look, STORE_BEATS)
+
+
+def _octets(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # SQLite's own files come and go
+        return 0
+
+
+def watch_engine(
+    monitor: Monitor, policy: Policy, held: Callable[[], Iterable[Partition]], clock: Callable[[], Micros] | None
+) -> EngineFigures:
+    """Watch the engine of some partitions: ready while none of their sites is shut."""
+    figures = EngineFigures(monitor.figures, policy, held, clock)
+    monitor.health.require("sites", figures.is_open)
+    monitor.often(figures.look)
+    monitor.traffic.count(figures.traffic)
+    return figures
+
+
+def watch_embedded(monitor: Monitor, runner: Embedded, policy: Policy, *, live: bool) -> None:
+    """Watch an embedded runner; what is released of a recording has neither lag nor delay."""
+    engine = watch_engine(monitor, policy, lambda: [runner.partition], wall_clock if live else None)
+    runner.observers.append(lambda _, records: engine.committed(records))
+
+
+def watch_service(monitor: Monitor, wanted: Wanted, service: Service) -> None:
+    """Watch a service that shows releases: ready while its outboxes are there, and its history answers."""
+    ends: dict[Labels, float] = {}
+    answered: dict[str, bool] = {}
+
+    def look() -> None:
+        answered["well"] = False
+        for audience in wanted.audiences:
+            for site in wanted.policy.site:
+                feed = service.history.latest(audience, site)["feed"]
+                if feed is not None:
+                    ends[site,] = max(ends.get((site,), 0.0), parse_time(feed["window_end"]) / SECOND)
+        answered["well"] = True
+        monitor.figures.only("tacet_window_end_timestamp_seconds", ends)
+
+    monitor.health.require("history", lambda: answered["well"])
+    if wanted.store is not None:
+        store = wanted.store
+        monitor.health.require("outboxes", lambda: all(has_outbox(store, name) for name in wanted.audiences))
+    if monitor.address is not None:
+        monitor.often(look, HISTORY_BEATS)

@@ -1,0 +1,1 @@
+"""What operators watch: figures that say nothing of people, and whether a service is well."""

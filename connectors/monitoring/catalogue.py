@@ -1,0 +1,102 @@
+"""The table of metrics: every name there is, what it means, what it follows from, and which verbs show it.
+
+Whoever can reach the port reads all of it without a token. So a figure follows from policy, ledger, settings and the
+clock's grid alone; or it is a timing or a size, told in coarse steps; or it is a sum over many people.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal, NamedTuple
+
+from stream.records import MINUTE, Micros
+
+
+class Nature(Enum):
+    """What the values of a metric follow from."""
+
+    PUBLIC = "policy, ledger, settings, the clock's grid"
+    """The same to the bit with one person more."""
+    TIMING = "how long something took"
+    """Told in whole seconds."""
+    SIZE = "how much room something takes"
+    """Told in whole steps of ``SIZE_STEP``, rounded down."""
+    TRAFFIC = "people"
+    """Told as sums over ``TOGETHER`` access points and ``APART``; outside the promise, for operators."""
+
+
+SIZE_STEP = 64 * 1024 * 1024
+"""Octets."""
+TOGETHER = 8
+"""Access points, at least, over which traffic is summed, ..."""
+APART: Micros = 5 * MINUTE
+"""... and for how long; its counters step on the clock's grid of this width and at no other time."""
+
+Kind = Literal["gauge", "counter", "histogram"]
+Verb = Literal["run", "ingest", "worker", "serve"]
+EVERYONE: frozenset[Verb] = frozenset({"run", "ingest", "worker", "serve"})
+ENGINE: frozenset[Verb] = frozenset({"run", "worker"})
+INTAKE: frozenset[Verb] = frozenset({"run", "ingest"})
+STORE: frozenset[Verb] = frozenset({"run"})
+READERS: frozenset[Verb] = ENGINE | {"serve"}
+
+
+class Metric(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    nature: Nature
+    verbs: frozenset[Verb]
+    """Which of them show it."""
+
+
+_P, _T, _S, _D = Nature.PUBLIC, Nature.TIMING, Nature.SIZE, Nature.TRAFFIC
+_OF_A_RELEASE = ("site", "release", "audience")
+METRICS: tuple[Metric, ...] = (
+    Metric("tacet_build_info", "gauge", "1; the labels say what runs.", ("version", "mechanisms"), _P, EVERYONE),
+    Metric("tacet_policy_info", "gauge", "1; the label is the policy's version.", ("policy",), _P, EVERYONE),
+    Metric("tacet_check_ok", "gauge", "1 where something that readiness needs is well.", ("check",), _P, EVERYONE),
+    Metric("tacet_failures_total", "counter", "Errors that ended the process, by kind.", ("error",), _P, EVERYONE),
+    Metric("tacet_replay_mismatches_total", "counter",
+           "Released windows that would have been released differently; nothing was.", (), _P, ENGINE),
+    Metric("tacet_source_up", "gauge", "1 where a source answered its last probe.", ("source",), _P, INTAKE),
+    Metric("tacet_source_probe_timestamp_seconds", "gauge", "When a source was last probed.", ("source",), _P, INTAKE),
+    Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE | INTAKE),
+    Metric("tacet_window_end_timestamp_seconds", "gauge", "End of the newest released window.", ("site",), _P,
+           READERS),
+    Metric("tacet_lag_seconds", "gauge", "How far a site's watermark is behind the clock.", ("site",), _T, ENGINE),
+    Metric("tacet_window_release_delay_seconds", "histogram",
+           "From when a window could be closed (its end and lateness) until it was released.", ("site",), _T, ENGINE),
+    Metric("tacet_releases_total", "counter", "Records that were released.", _OF_A_RELEASE, _P, ENGINE),
+    Metric("tacet_refusals_total", "counter", "Records that were denied or not asked, and why.",
+           (*_OF_A_RELEASE, "reason"), _P, ENGINE),
+    Metric("tacet_ledger_entries", "gauge", "Entries of a site's ledger.", ("site",), _P, ENGINE),
+    Metric("tacet_privacy_spent_epsilon", "gauge",
+           "What all releases together have cost a unit of privacy; delta 0: pure epsilon, which may be infinite.",
+           ("site", "audience", "unit", "delta"), _P, ENGINE),
+    Metric("tacet_budget_epsilon", "gauge", "What a daily budget allows.", (*_OF_A_RELEASE, "unit"), _P, ENGINE),
+    Metric("tacet_budget_left_epsilon", "gauge", "What it still pays, in whole windows.", (*_OF_A_RELEASE, "unit"),
+           _P, ENGINE),
+    Metric("tacet_key_epoch_age_seconds", "gauge", "Since the oldest day began whose key is still held.", (), _T,
+           ENGINE),
+    Metric("tacet_clock_offset_seconds", "gauge", "How far the wall clock has left the one that stamps arrivals.", (),
+           _T, INTAKE),
+    Metric("tacet_store_size_bytes", "gauge", "Octets of the store's files.", (), _S, STORE),
+    Metric("tacet_disk_free_bytes", "gauge", "Octets left where the store is.", (), _S, STORE),
+    Metric("tacet_disk_size_bytes", "gauge", "Octets there are in all where the store is.", (), _P, STORE),
+    Metric("tacet_datagrams_total", "counter", "Datagrams that came.", (), _D, INTAKE),
+    Metric("tacet_datagrams_accepted_total", "counter", "Datagrams that were taken.", (), _D, INTAKE),
+    Metric("tacet_datagrams_dropped_total", "counter", "Datagrams that were dropped, and why.", ("reason",), _D,
+           INTAKE),
+    Metric("tacet_kernel_drops_total", "counter", "Datagrams that the kernel had no room for.", (), _D, INTAKE),
+    Metric("tacet_observations_total", "counter", "Observations that were taken.", (), _D, ENGINE),
+    Metric("tacet_observations_dropped_total", "counter", "Observations that were dropped, and why.", ("reason",), _D,
+           ENGINE),
+    Metric("tacet_quarantined_total", "counter", "Messages and rows that were put aside, and why.", ("reason",), _D,
+           ENGINE),
+)  # fmt: skip
+
+BY_NAME = {metric.name: metric for metric in METRICS}

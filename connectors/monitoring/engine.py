@@ -1,0 +1,170 @@
+"""What an engine's figures are: of its ledger, its account and its windows, and of people as traffic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from connectors.monitoring.figures import Figures, Labels
+from connectors.monitoring.traffic import Part, Parts, Series
+from stream.policy.document import AttributeRelease, CountRelease, Policy, Site
+from stream.policy.fields import EVERYBODY
+from stream.records import SECOND, Micros
+from stream.runners.partition import Partition
+from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time
+
+RELEASED = "released"
+OF_COUNTS, OF_ATTRIBUTES = ("budget", "w_budget", "waiting"), ("asked", "factor", "month", "guard")
+"""Why a record of counts is denied, and why one of an attribute is not asked."""
+NOT_DROPPED = frozenset({"rows", "accepted", "stale_heartbeats"})
+"""Counters of sensing that are no reason for which a row was dropped."""
+Budget = tuple[str, str]
+"""Release and audience."""
+
+
+class Record(Protocol):
+    """One record of a commit."""
+
+    @property
+    def topic(self) -> str:
+        """Where it went."""
+
+    @property
+    def value(self) -> bytes:
+        """Its bytes."""
+
+
+class EngineFigures:
+    """Sets figures from what an engine has committed and from how its sites stand."""
+
+    def __init__(
+        self, figures: Figures, policy: Policy, held: Callable[[], Iterable[Partition]],
+        clock: Callable[[], Micros] | None,
+    ) -> None:  # fmt: skip
+        """``held`` gives the partitions that are worked on now; ``clock`` is the wall's, None for recordings."""
+        self._figures, self._policy, self._held, self._clock = figures, policy, held, clock
+        self._ends: dict[str, Micros] = {}
+        self._rejected: Counter[str] = Counter()
+        self._budgets = {(r.name, name): (r, name) for r in _counts(policy) for name in r.epsilon}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Let every counter be there before it counts, so that its first step is seen."""
+        for site, release, audience, reasons in _all_records(self._policy):
+            self._figures.add("tacet_releases_total", 0, site, release, audience)
+            for reason in reasons:
+                self._figures.add("tacet_refusals_total", 0, site, release, audience, reason)
+
+    def committed(self, records: Sequence[Record]) -> None:
+        """Take what a commit held, now that it is durable."""
+        for record in records:
+            if record.topic == AUDIT:
+                self._charged(parse_record(record.value))
+            elif record.topic == LEAKAGE:
+                self._accounted(parse_record(record.value))
+            elif record.topic == QUARANTINE:
+                self._rejected[parse_record(record.value)["reason"]] += 1
+
+    def _charged(self, entry: dict[str, Any]) -> None:
+        labels = entry["site"], entry["release"], entry["audience"]
+        if entry["outcome"] == RELEASED:
+            self._figures.add("tacet_releases_total", 1, *labels)
+        else:
+            self._figures.add("tacet_refusals_total", 1, *labels, entry["outcome"])
+
+    def _accounted(self, record: dict[str, Any]) -> None:
+        """Take the account behind a window of counts; a day's attributes tell of outcomes, and are not told here."""
+        if record["kind"] != "counts":
+            return
+        site, end = record["site"], parse_time(record["window_end"])
+        self._closed(site, end)
+        for reader, units in (*record["audiences"].items(), (EVERYBODY, record["coalition"])):
+            for unit, delta, epsilon in _spent(units or {}):
+                self._figures.set("tacet_privacy_spent_epsilon", epsilon, site, reader, unit, delta)
+        for name, windows in record["left"].items():
+            self._left(site, name, windows)
+
+    def _closed(self, site: str, end: Micros) -> None:
+        place = self._policy.site.get(site)
+        if end <= self._ends.get(site, -1):
+            return
+        self._ends[site] = end
+        self._figures.set("tacet_window_end_timestamp_seconds", end / SECOND, site)
+        if self._clock is not None and place is not None:
+            delay = (self._clock() - end - place.lateness) / SECOND
+            self._figures.observe("tacet_window_release_delay_seconds", delay, site)
+
+    def _left(self, site: str, name: str, windows: int) -> None:
+        release, audience = name.split("/", 1)
+        found = self._budgets.get((release, audience))
+        if found is None:  # of a policy before
+            return
+        declared, labels = found[0], (site, release, audience, found[0].unit)
+        self._figures.set("tacet_budget_left_epsilon", float(windows * declared.charge(audience)), *labels)
+        if audience in declared.daily_budget:
+            self._figures.set("tacet_budget_epsilon", float(declared.daily_budget[audience]), *labels)
+
+    def look(self) -> None:
+        """Set what no commit tells: how far the sites have come."""
+        marks: dict[Labels, Micros] = {}
+        shut: dict[Labels, float] = {}
+        entries: dict[Labels, float] = {}
+        for partition in self._held():
+            for name, state in partition.sites.sensing().items():
+                shut[name,] = state.shut
+                if self._clock is not None and state.clock.watermark is not None:
+                    marks[name,] = state.clock.watermark
+            entries |= {(name,): length for name, (length, _) in partition.sites.chains().items()}
+        self._figures.only_since("tacet_lag_seconds", marks)
+        self._figures.only("tacet_site_closed", shut)
+        self._figures.only("tacet_ledger_entries", entries)
+
+    def is_open(self) -> bool:
+        """Whether no site has shut at ``max_devices``."""
+        return not any(each.sites.shut() for each in self._held())
+
+    def traffic(self) -> Parts:
+        """Return what sensing has counted at each site, and what was put aside of all of them."""
+        parts = {"": Part(0, {("tacet_quarantined_total", why): n for why, n in self._rejected.items()})}
+        for partition in self._held():
+            for name, state in partition.sites.sensing().items():
+                site = self._policy.site.get(name)
+                counts = dict(_observed(state.counters))
+                parts[name] = Part(0 if site is None else access_points(site), counts)
+        return parts
+
+
+def access_points(site: Site) -> int:
+    """Return how many access points a site has."""
+    return sum(len(zone.radios) for zone in site.zones)
+
+
+def _counts(policy: Policy) -> Iterator[CountRelease]:
+    return (release for release in policy.release if isinstance(release, CountRelease))
+
+
+def _all_records(policy: Policy) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
+    """Yield site, release, audience and the reasons for which it may be refused."""
+    for site in policy.site:
+        for release in policy.release:
+            if policy.zones_of(release, site):
+                reasons = OF_ATTRIBUTES if isinstance(release, AttributeRelease) else OF_COUNTS
+                names = release.audiences if isinstance(release, AttributeRelease) else release.epsilon
+                yield from ((site, release.name, audience, reasons) for audience in names)
+
+
+def _spent(units: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Yield unit, delta and epsilon; what rests on a declared model of people's knowledge is no unit's price."""
+    for unit, epsilon in units.items():
+        if isinstance(epsilon, str):
+            yield unit, "0", float(epsilon)
+    for unit, held in units.get("tight", {}).items():
+        yield unit, str(held["delta"]), float(held["epsilon"])
+
+
+def _observed(counters: Mapping[str, int]) -> Iterator[tuple[Series, int]]:
+    yield ("tacet_observations_total",), counters.get("accepted", 0)
+    for reason, rows in counters.items():
+        if reason not in NOT_DROPPED:
+            yield ("tacet_observations_dropped_total", reason), rows

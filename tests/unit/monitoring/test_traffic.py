@@ -1,0 +1,142 @@
+"""What depends on people is summed over eight access points and five minutes, and steps on the clock's grid alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.monitoring.catalogue import APART, TOGETHER
+from connectors.monitoring.figures import Figures
+from connectors.monitoring.traffic import Part, Traffic
+from stream.records import MINUTE, SECOND, Micros
+
+NAME = "tacet_observations_total"
+GRID = 1_700_000_100 * SECOND // APART * APART
+
+
+class Ground:
+    """Counters of some sites, a clock, and what is told of them."""
+
+    def __init__(self, **access_points: int) -> None:
+        self.parts = {site: Part(number, {(NAME,): 0}) for site, number in access_points.items()}
+        self.figures, self.now, self.monotonic = Figures("worker", lambda: GRID), GRID + 90 * SECOND, 5 * SECOND
+        self.traffic = Traffic(self.figures)
+        self.traffic.count(lambda: self.parts)
+        self.look()
+
+    def came(self, site: str, rows: int) -> None:
+        points, counts = self.parts[site]
+        self.parts[site] = Part(points, {(NAME,): counts[NAME,] + rows})
+
+    def look(self) -> None:
+        self.traffic.look(self.now, self.monotonic)
+
+    def until(self, time: Micros, every: Micros = SECOND) -> None:
+        """Go on to a time of the wall clock, looking every second."""
+        while self.now < time:
+            step = min(every, time - self.now)
+            self.now += step
+            self.monotonic += step
+            self.look()
+
+    @property
+    def told(self) -> float:
+        (family,) = [family for family in self.figures.families() if family.metric.name == NAME]
+        return family.values[()]
+
+
+def test_nothing_is_told_between_two_points_of_the_grid() -> None:
+    ground = Ground(dbh=TOGETHER)
+    ground.until(GRID + 2 * APART)
+    before = ground.told
+    ground.came("dbh", 40)
+    ground.until(GRID + 3 * APART - SECOND)
+    assert ground.told == before
+    ground.until(GRID + 3 * APART)
+    assert ground.told == before + 40
+
+
+def test_the_first_step_too_holds_five_minutes_at_least() -> None:
+    ground = Ground(dbh=TOGETHER)  # begun 90 s behind a point of the grid
+    ground.came("dbh", 3)
+    ground.until(GRID + APART + 4 * MINUTE)
+    assert ground.told == 0
+    ground.until(GRID + 2 * APART)
+    assert ground.told == 3
+
+
+def test_of_seven_access_points_nothing_is_told_ever() -> None:
+    ground = Ground(dbh=TOGETHER - 1)
+    ground.came("dbh", 500)
+    ground.until(GRID + 12 * APART)
+    assert ground.told == 0
+
+
+def test_sites_are_told_together_where_together_they_have_enough() -> None:
+    ground = Ground(dbh=5, icb=3)
+    ground.came("dbh", 7)
+    ground.came("icb", 2)
+    ground.until(GRID + 2 * APART)
+    assert ground.told == 9
+
+
+def test_a_site_that_has_just_come_does_not_make_the_others_enough() -> None:
+    ground = Ground(dbh=5)
+    ground.until(GRID + 2 * APART)
+    ground.came("dbh", 7)
+    ground.parts["icb"] = Part(3, {(NAME,): 1000})
+    ground.until(GRID + 3 * APART)
+    assert ground.told == 0
+    ground.came("icb", 1)
+    ground.until(GRID + 4 * APART)
+    assert ground.told == 8, "what came since, of both; not what the other one had counted before"
+
+
+def test_a_site_that_leaves_is_not_told_of_any_more() -> None:
+    ground = Ground(dbh=5, icb=3)
+    ground.until(GRID + 2 * APART)
+    ground.came("dbh", 7)
+    del ground.parts["icb"]
+    ground.until(GRID + 5 * APART)
+    assert ground.told == 0
+
+
+def test_a_site_whose_counts_fall_has_begun_anew() -> None:
+    ground = Ground(dbh=8, icb=8)
+    ground.came("icb", 20)
+    ground.until(GRID + 2 * APART)
+    ground.parts["icb"] = Part(8, {(NAME,): 4})
+    ground.came("dbh", 1)
+    ground.until(GRID + 3 * APART)
+    assert ground.told == 21
+    ground.came("icb", 5)
+    ground.until(GRID + 4 * APART)
+    assert ground.told == 26
+
+
+def test_a_point_that_a_busy_loop_comes_late_to_is_passed_over() -> None:
+    ground = Ground(dbh=TOGETHER)
+    ground.until(GRID + 2 * APART - SECOND)
+    ground.came("dbh", 6)
+    ground.until(GRID + 2 * APART + 3 * SECOND, every=10 * SECOND)
+    assert ground.told == 0
+    ground.until(GRID + 3 * APART)
+    assert ground.told == 6
+
+
+@pytest.mark.parametrize("leap", [APART, -APART])
+def test_a_wall_clock_that_is_set_makes_no_step_shorter(leap: Micros) -> None:
+    ground = Ground(dbh=TOGETHER)
+    ground.until(GRID + 2 * APART)
+    ground.came("dbh", 6)
+    ground.now += leap
+    ground.look()
+    assert ground.told == 0
+
+
+def test_what_counts_later_takes_its_five_minutes_too() -> None:
+    ground = Ground(dbh=TOGETHER)
+    ground.until(GRID + 2 * APART - MINUTE)
+    ground.traffic.count(lambda: {"": Part(TOGETHER, {("tacet_quarantined_total", "row"): 0})})
+    ground.came("dbh", 6)
+    ground.until(GRID + 2 * APART)
+    assert ground.told == 0

@@ -1,0 +1,132 @@
+"""One person more: every figure is the same, at every moment, but for named timings, sizes and sums over many.
+
+Two runs of one building, with the same key, clock and heartbeats, of which the second has one person's observations
+more; and whatever they show, a look at it after every message of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import keyfile
+from connectors.commands.watching import watch_embedded, watch_key, watch_store
+from connectors.embedded.runner import opened
+from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
+from connectors.monitoring.figures import Figures
+from connectors.monitoring.monitor import Monitor
+from stream.policy.document import Policy, load_policy
+from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch
+from tests.core_ground import (
+    ACCESS_POINTS,
+    ATTRIBUTES,
+    COUNTS,
+    EVENING,
+    SITE,
+    Seen,
+    building,
+    messages,
+    people,
+    policy_text,
+)
+
+ROOM = 'access_points = ["02:00:00:00:00:01"'
+TEXT = policy_text(COUNTS + ATTRIBUTES).replace('daily_budget = { board = "10" }', 'daily_budget = { board = "5" }')
+MANY = load_policy(TEXT.replace(f"{ROOM}]", f'{ROOM}, "02:00:00:00:01:01", "02:00:00:00:01:02"]'))
+"""The building with eight access points."""
+FEW = building()
+OTHERS = people(hours=29, devices=10)
+MORE = [Seen(EVENING + n * 11 * MINUTE, "a4:00:00:00:77:77", ACCESS_POINTS["abcd"[n % 4]]) for n in range(1, 140)]
+TOLD_OF_PEOPLE = {
+    "tacet_lag_seconds", "tacet_window_release_delay_seconds", "tacet_key_epoch_age_seconds",
+    "tacet_clock_offset_seconds", "tacet_store_size_bytes", "tacet_disk_free_bytes",
+    "tacet_datagrams_total", "tacet_datagrams_accepted_total", "tacet_datagrams_dropped_total",
+    "tacet_kernel_drops_total", "tacet_observations_total", "tacet_observations_dropped_total",
+    "tacet_quarantined_total",
+}  # fmt: skip
+"""Timings in whole seconds, sizes in whole steps, and traffic; nothing else may tell two runs apart."""
+Shown = dict[str, Any]
+
+
+def shown(figures: Figures) -> Shown:
+    return {family.metric.name: (dict(family.values), dict(family.spreads)) for family in figures.families()}
+
+
+def run(folder: Path, key: Path, policy: Policy, seen: list[Seen]) -> Iterator[tuple[Micros, Shown]]:
+    """Yield, behind each heartbeat, its time and what is shown then."""
+    now = [EVENING]
+    monitor = Monitor("run", policy, None, lambda: now[0])
+    watch_key(monitor, key)
+    monotonic = 0
+    with opened(policy, key, folder) as (runner, _):
+        watch_store(monitor, folder)
+        watch_embedded(monitor, runner, policy, live=False)
+        for message in messages(sorted(seen), policy):
+            runner.take(message)
+            if isinstance(message, Heartbeat):
+                monotonic += max(0, message.watermark - now[0])
+                now[0] = max(now[0], message.watermark)
+                monitor.health.look()
+                for look, _ in monitor._looks:
+                    look()
+                monitor.traffic.look(now[0], monotonic)
+                yield now[0], shown(monitor.figures)
+    assert not isinstance(message, ObservationBatch)
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("key") / "key"
+    keyfile.create(path, laboratory=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, key: Path) -> list[list[tuple[Micros, Shown]]]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [list(run(folder / str(number), key, MANY, seen)) for number, seen in enumerate((OTHERS, OTHERS + MORE))]
+
+
+def test_what_may_differ_is_what_the_catalogue_calls_so() -> None:
+    assert {metric.name for metric in METRICS if metric.nature is not Nature.PUBLIC} == TOLD_OF_PEOPLE
+
+
+def test_one_person_more_changes_no_other_figure_at_any_moment(runs: list[list[tuple[Micros, Shown]]]) -> None:
+    without, with_more = runs
+    assert [time for time, _ in without] == [time for time, _ in with_more]
+    for (time, one), (_, other) in zip(without, with_more, strict=True):
+        differing = {name for name in one if one[name] != other[name]}
+        assert differing <= TOLD_OF_PEOPLE, time
+
+
+def test_the_two_runs_did_release_and_were_counted(runs: list[list[tuple[Micros, Shown]]]) -> None:
+    """Equal figures of nothing would be equal too."""
+    last = [held[-1][1] for held in runs]
+    for shown_last in last:
+        assert sum(shown_last["tacet_releases_total"][0].values()) > 100
+        assert sum(shown_last["tacet_refusals_total"][0].values()) > 0
+        assert len(shown_last["tacet_privacy_spent_epsilon"][0]) > 20
+        assert shown_last["tacet_budget_left_epsilon"][0][SITE, "plain", "board", "window"] == 0
+    one, other = (held["tacet_observations_total"][0][()] for held in last)
+    assert 0 < other - one <= len(MORE)
+
+
+def test_traffic_steps_at_points_of_the_grid_alone(runs: list[list[tuple[Micros, Shown]]]) -> None:
+    steps = 0
+    for held in runs:
+        for (_, before), (time, after) in pairwise(held):
+            if before["tacet_observations_total"] != after["tacet_observations_total"]:
+                assert time % APART < SECOND
+                steps += 1
+    assert steps > 10
+
+
+def test_of_six_access_points_no_traffic_is_told(tmp_path: Path, key: Path) -> None:
+    assert len(ACCESS_POINTS) < TOGETHER
+    told = [each["tacet_observations_total"] for _, each in run(tmp_path / "store", key, FEW, OTHERS[:300])]
+    assert len(told) > 20
+    assert {value for values, _ in told for value in values.values()} <= {0}
