@@ -25,6 +25,7 @@ from stream.mechanisms.nightly import BEFORE as BEFORE_DAY
 from stream.mechanisms.nightly import PARTS, WHOLE_DAY, NightlyFilter, NightlyState
 from stream.mechanisms.noise import Ints, discrete_laplace
 from stream.mechanisms.parameter import NoiseParameter, laplace_noise
+from stream.mechanisms.revision import smooth
 from tests.benchmarks.ground import Figure, cpu, policy, quick, simulations, tell
 
 GOAL = 3.0
@@ -32,6 +33,8 @@ TICKS = 3 if quick() else 6
 """The least of so many counts: the rest is other processes' doing. Two before them make the state sparse."""
 BEFORE = 2
 SLOT = Slot(20, 10, False)
+HOUR = 12
+"""Windows."""
 
 
 def main() -> None:
@@ -41,6 +44,7 @@ def main() -> None:
     for epsilon in ("1", "0.1"):
         title = f"1,000 zones to {max(mixed):,}, epsilon {epsilon}"
         figures += measure(title, mixed, Fraction(epsilon)) + learning(title, mixed, Fraction(epsilon))
+        figures.append(revising(title, mixed, Fraction(epsilon)))
     tell(figures + measure("10,000 zones to 60, epsilon 0.1", (60,) * 10_000, Fraction("0.1"), GOAL))
 
 
@@ -100,6 +104,15 @@ def learning(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> list
         Figure(f"{title}: learning on one of {PARTS} parts", float(np.mean(costs)) * 1e3, "ms"),
         Figure(f"{title}: on the dearest of those tried", max(costs) * 1e3, "ms"),
     ]
+
+
+def revising(title: str, capacities: tuple[int, ...], epsilon: Fraction) -> Figure:
+    """Revise an hour by itself and the hour behind it, as ``revise = "1h"`` does with one window of each hour."""
+    stage, law = RegimeFilter(capacities, laplace_noise(epsilon)), laplace_noise(epsilon)
+    truth = np.random.default_rng(1).binomial(capacities, 0.05)
+    drawn = [discrete_laplace(b"k" * 32, b"hour %d" % tick, law.epsilon, len(capacities)) for tick in range(2 * HOUR)]
+    items = [FilterItem(truth + noise, SLOT) for noise in drawn]
+    return Figure(f"{title}: revising an hour", cpu(lambda: smooth(stage, stage.initial(), items, HOUR)), "s")
 
 
 def timed(stage: RegimeFilter, state: FilterState, noisy: Ints) -> tuple[tuple[FilterState, Estimate], float]:
