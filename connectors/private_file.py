@@ -1,4 +1,4 @@
-"""JSON files of one owner: key files and marks, written whole or not at all."""
+"""Files of one owner: key files and marks, JSON that is written whole or not at all; and secrets of one line."""
 
 from __future__ import annotations
 
@@ -86,3 +86,31 @@ def write_new(path: Path, document: dict[str, Any]) -> None:
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+def read_secret(path: Path) -> str:
+    """Return the first line of a file of one owner; KeyFileError where others can read it, or it holds nothing."""
+    refuse_open(path)
+    try:
+        secret = path.read_text(encoding="ascii").partition("\n")[0].strip()
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error.strerror})"
+        raise KeyFileError(msg) from None
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret:
+        msg = f"{path}: must hold one line of text"
+        raise KeyFileError(msg)
+    return secret
+
+
+def refuse_open(path: Path) -> None:
+    """Raise KeyFileError for a file that is not there, or that others than its owner can read."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        msg = f"{path}: cannot be read ({error.strerror})"
+        raise KeyFileError(msg) from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        msg = f"{path}: must be readable by its owner only (mode 0600)"
+        raise KeyFileError(msg)

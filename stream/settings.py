@@ -25,6 +25,20 @@ class Settings(BaseSettings):
 
     kafka: str | None = None
     """Bootstrap servers, ``host:port`` separated by commas."""
+    kafka_security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """How brokers are spoken to: those that end in SSL are TLS, those of SASL show a user's name and password."""
+    kafka_sasl_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"] = "SCRAM-SHA-512"
+    """How the password is shown to be known; PLAIN sends it, so it goes over TLS only."""
+    kafka_username: str | None = None
+    """The user's name, for SASL."""
+    kafka_password_file: Path | None = None
+    """File of the user's password, one line, mode 0600; read anew for each connection."""
+    kafka_ca_file: Path | None = None
+    """Certificates that may sign a broker's, PEM; ``system`` for those that the machine trusts."""
+    kafka_cert_file: Path | None = None
+    """This client's certificate and what it was signed by, PEM, where brokers ask for one."""
+    kafka_key_file: Path | None = None
+    """Its private key, PEM without a password, mode 0600."""
     snmp_communities_file: Path | None = None
     """File of accepted SNMP communities, one a line, mode 0600."""
     session_timeout: float = Field(default=SESSION_TIMEOUT, ge=SHORTEST_SESSION, le=300.0)

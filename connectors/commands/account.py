@@ -13,7 +13,7 @@ from connectors.commands.homes import one_of, where_options
 from connectors.commands.options import FILE, Time, json_option, print_json, read_policy, run_async, working
 from connectors.commands.tables import table
 from connectors.embedded.readings import read_outbox, read_topic
-from connectors.kafka.control import checked
+from connectors.kafka.control import looked_at
 from connectors.kafka.following import Record, consume
 from connectors.reports.books import store_books, verified, with_kept
 from connectors.reports.kafka_books import kafka_books
@@ -60,7 +60,7 @@ def account(
     servers = one_of(store, kafka, settings)
     with working("reading the books"):
         if servers is not None:
-            run_async(checked(servers))
+            run_async(looked_at(servers))
         books = store_books(store) if store is not None else kafka_books(servers or "")
         audit = verified(books)
         if coalition is None and not tight:

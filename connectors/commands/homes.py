@@ -1,4 +1,4 @@
-"""Where a verb reads from: an embedded store, Kafka, or a service; and secrets, which come from files only."""
+"""Where a verb reads from: an embedded store, Kafka, or a service."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import click
 
 from connectors.commands.options import FILE, FOLDER, F, bootstrap
 from connectors.embedded.readings import given_releases, has_outbox
+from connectors.private_file import read_secret
 from connectors.subscriber import Home, Origin
-from stream.errors import KeyFileError, UsageError
+from stream.errors import UsageError
 from stream.settings import Settings
 
 WHERE = "give either --store or --kafka"
@@ -63,24 +64,6 @@ def home_of(origin: Origin) -> Home:
     """Return where a source is read from, without what is read there."""
     return {"store": origin.get("store"), "kafka": origin.get("kafka"), "url": origin.get("url"),
             "token": origin.get("token")}  # fmt: skip
-
-
-def read_secret(path: Path) -> str:
-    """Return the first line of a file of one owner; KeyFileError where others can read it, or it holds nothing."""
-    try:
-        if path.stat().st_mode & 0o077:
-            msg = f"{path}: must be readable by its owner only (mode 0600)"
-            raise KeyFileError(msg)
-        secret = path.read_text(encoding="ascii").partition("\n")[0].strip()
-    except OSError as error:
-        msg = f"{path}: cannot be read ({error.strerror})"
-        raise KeyFileError(msg) from None
-    except UnicodeDecodeError:
-        secret = ""
-    if not secret:
-        msg = f"{path}: must hold one line of text"
-        raise KeyFileError(msg)
-    return secret
 
 
 def _note_nothing_yet(store: Path, audience: str, release: str | None) -> None:

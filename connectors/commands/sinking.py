@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from connectors.commands.homes import home_of, read_secret, source_of, source_options
+from connectors.commands.homes import home_of, source_of, source_options
 from connectors.commands.options import FILE, Address, F, run_async
+from connectors.private_file import read_secret
 from connectors.signals import first_to_end, stop_signals
 from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Kind, Occasion

@@ -1,4 +1,4 @@
-"""topics: the topics of a policy on Kafka."""
+"""topics: the topics of a policy on Kafka, and who may do what with them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
+from connectors.kafka.acls import BROKERS, commands, document, users
 from connectors.kafka.control import found_cluster
 from connectors.kafka.topics import Created, create_topics, topic_names
+from stream.errors import UsageError
 from stream.schemas import METADATA
 from stream.settings import Settings
 
 
 @click.group()
 def topics() -> None:
-    """Create the topics of a policy on Kafka."""
+    """Create the topics of a policy on Kafka, and say who may do what with them."""
 
 
 @topics.command("create")
@@ -46,6 +48,38 @@ def create_all(
     for name in made.existing:
         click.echo(f"existed  {name}")
     click.echo(f"{made.partitions} partitions, {made.replication} replicas")
+
+
+@topics.command("acls")
+@policy_option
+@click.option("--serve", "served", multiple=True, help="An audience that 'tacet serve' shows; default: all.")
+@click.option("--serve-account", is_flag=True, help="'tacet serve' shows the account, too.")
+@json_option
+def acls(*, policy_file: Path, served: tuple[str, ...], serve_account: bool, as_json: bool) -> None:
+    """Print the users that Kafka needs for a policy, and what each may do: as lines of shell for Kafka's own tools.
+
+    \b
+    tacet topics acls --policy policy.toml > acls.sh
+    TACET_KAFKA=broker:9093 sh -e acls.sh
+
+    Nothing is asked of a broker, and nothing changed. Print and run it again when audiences or releases were added;
+    what belongs to those that are gone is removed with kafka-acls.sh --remove.
+    """
+    policy = read_policy(policy_file)
+    known = [audience.name for audience in policy.audience]
+    if unknown := sorted({*served} - {*known}):
+        raise UsageError(f"--serve: must name audiences of the policy ({', '.join(known)}), got {unknown[0]!r}")
+    wanted = users(policy, served or None, account=serve_account)
+    if as_json:
+        print_json(document(wanted))
+        return
+    click.echo("# brokers and controllers, in server.properties; and super.users for who runs this:")
+    for name, value in BROKERS.items():
+        click.echo(f"#   {name}={value}")
+    for user in wanted:
+        click.echo(f"\n# {user.role}{f' {user.audience}' if user.audience else ''}")
+        for line in commands(user):
+            click.echo(line)
 
 
 async def _create(servers: str, names: list[str], partitions: int, replication: int | None) -> Created:

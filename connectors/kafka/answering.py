@@ -1,5 +1,7 @@
 """aiokafka's client, except that nobody waits for a broker that hangs (see ``hanging``).
 
+Each of its connections is made by what ``connection`` says at that time, whatever the client was made with.
+
 A request that waits is no sign of that: a healthy leader holds an answer back until its followers have the
 record. So what waits for long makes the broker be asked, over a connection of its own, whether it is there.
 
@@ -10,6 +12,7 @@ The internals overridden are those of aiokafka 0.14.0, pinned exactly.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import Awaitable
@@ -21,6 +24,7 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
+from connectors.kafka.connection import Access, AccessRefusedError
 from connectors.kafka.hanging import BROKERS, Address
 
 log = logging.getLogger(__name__)
@@ -92,6 +96,11 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
 
     _sync_task: Any
 
+    @functools.cached_property
+    def access(self) -> Access:
+        """How brokers are reached, and as whom; UsageError where settings or files break a rule."""
+        return Access()
+
     @property
     def hosts(self) -> list[Any]:
         """The bootstrap servers in any order, but those that hang last."""
@@ -103,7 +112,13 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
         return random.choice(awake).nodeId if awake else super().get_random_node()
 
     async def bootstrap(self) -> None:
-        """Learn the cluster's brokers from the first server that answers; KafkaConnectionError when none does."""
+        """Learn the cluster's brokers from the first server that answers.
+
+        Raises:
+            AccessRefusedError: none does, and one does not take this user, or is not taken by it.
+            KafkaConnectionError: none does.
+        """
+        refused: AccessRefusedError | None = None
         for host, port, _ in self.hosts:
             connection = self._connection(host, port)
             try:
@@ -111,6 +126,7 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
                 self.cluster.update_metadata(await connection.send(MetadataRequest([])))
             except (OSError, KafkaError) as error:
                 log.warning("no answer from %s:%d: %s", host, port, type(error).__name__)
+                refused = self.access.refusal(f"{host}:{port}", error) or refused
                 connection.close()
                 continue
             if self.cluster.brokers():
@@ -120,6 +136,8 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
             if self._sync_task is None:
                 self._sync_task = asyncio.create_task(self._md_synchronizer())
             return
+        if refused is not None:
+            raise refused
         msg = f"no server answers of {len(self.hosts)}"
         raise KafkaConnectionError(msg)
 
@@ -151,7 +169,9 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
         try:
             await connection.connect()
         except (OSError, KafkaError) as error:
-            log.warning("no connection to %s:%d: %s", *connection.address, type(error).__name__)
+            host, port = connection.address
+            refused = self.access.refusal(f"{host}:{port}", error)
+            log.warning("no connection to %s:%d: %s", host, port, refused or type(error).__name__)
             return False
         return True
 
@@ -161,15 +181,8 @@ class AnsweringClient(AIOKafkaClient):  # type: ignore[misc]
             port,
             client_id=self._client_id,
             request_timeout_ms=self._request_timeout_ms,
-            ssl_context=self._ssl_context,
-            security_protocol=self._security_protocol,
             max_idle_ms=self._connections_max_idle_ms,
-            sasl_mechanism=self._sasl_mechanism,
-            sasl_plain_username=self._sasl_plain_username,
-            sasl_plain_password=self._sasl_plain_password,
-            sasl_kerberos_service_name=self._sasl_kerberos_service_name,
-            sasl_kerberos_domain_name=self._sasl_kerberos_domain_name,
-            sasl_oauth_token_provider=self._sasl_oauth_token_provider,
+            **self.access.arguments(),
             **options,
         )
 
@@ -188,5 +201,5 @@ async def _asked_again(connection: AnsweringConnection) -> None:
 
 
 def answering(client: Any) -> None:
-    """Let an aiokafka client that has not been started ask as ``AnsweringClient`` does."""
+    """Let an aiokafka client that has not been started ask as ``AnsweringClient`` does, and as whom settings say."""
     client.__class__ = AnsweringClient

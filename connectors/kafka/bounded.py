@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
-from connectors.kafka.client import partitions_of, reader_of
+from connectors.kafka.client import partitions_of, reader_of, refuse_unseen
 from connectors.kafka.patience import patiently
 from stream.runners.contract import LossError
 from stream.schemas import SNAPSHOT
@@ -118,6 +118,7 @@ async def read_keyed(bootstrap: str, topic: str, partition: int) -> list[tuple[b
 
 
 async def _bounds(reader: Any, at: TopicPartition) -> tuple[int, int]:
+    await refuse_unseen(reader._client, at.topic)  # noqa: SLF001 - no public way to ask without a subscription
     begin = (await reader.beginning_offsets([at]))[at]
     end = (await reader.end_offsets([at]))[at]
     return int(begin), int(end)

@@ -12,13 +12,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import stamina
 from aiokafka.errors import KafkaError
 
 from connectors.kafka.bounded import read_tail
-from connectors.kafka.client import connect, partition_of, producer_of
+from connectors.kafka.client import NotAllowedError, connect, partition_of, producer_of
 from connectors.kafka.control import decide, read
 from connectors.kafka.writers import close
 from stream.errors import TacetError, UsageError
@@ -115,7 +116,15 @@ class Claims:
         return held
 
     async def _newest(self, partitions: int) -> Micros:
-        """Return the newest session of these sources in the log's latest messages; -1 where there is none."""
+        """Return the newest session of these sources in the log's latest messages; -1 where there is none.
+
+        An ingest need not be allowed to read what it writes: then the claims in the control topic are all it knows.
+        """
+        with suppress(NotAllowedError):
+            return await self._newest_in_log(partitions)
+        return -1
+
+    async def _newest_in_log(self, partitions: int) -> Micros:
         newest = -1
         for partition in sorted({partition_of(site, partitions) for site, _ in self._pairs}):
             for value in await read_tail(self._bootstrap, OBSERVATIONS, partition, TAIL):

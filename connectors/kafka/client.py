@@ -8,6 +8,7 @@ consumers agree.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
 from connectors.kafka.answering import answering
+from connectors.kafka.connection import Access
 from stream.errors import UsageError
 from stream.records import Heartbeat, ObservationBatch
 from stream.schemas import OBSERVATIONS, encode_message
@@ -25,6 +27,7 @@ MAX_RECORD = 16 << 20
 """Largest record in bytes: a snapshot of one partition."""
 MAX_MESSAGE = MAX_RECORD + (64 << 10)
 """The same with what Kafka puts around it."""
+logging.getLogger("aiokafka.cluster").addFilter(lambda line: "not authorized" not in line.msg)  # refuse_unseen says it
 BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
 PATIENCE_MS = int(BROKER_PATIENCE * 1000)
@@ -52,6 +55,10 @@ def producer_of(bootstrap: str, **options: Any) -> Any:
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **PRODUCER, **options)
     answering(producer.client)
     return producer
+
+
+class NotAllowedError(UsageError):
+    """Kafka does not let this user do what its role needs."""
 
 
 class KafkaSink:
@@ -104,7 +111,7 @@ async def connect(client: Any, bootstrap: str) -> None:
     try:
         await client.start()
     except KafkaConnectionError as error:
-        raise ConnectionError(f"no Kafka broker answers at {bootstrap}") from error
+        raise ConnectionError(f"no Kafka broker answers at {bootstrap}{Access().describe()}") from error
 
 
 @asynccontextmanager
@@ -128,11 +135,19 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
 
 
 async def partitions_of(client: Any, topic: str) -> list[int]:
-    """Return the numbers of a topic's partitions; UsageError when it does not exist."""
-    client.add_topic(topic)
-    await client.force_metadata_update()
+    """Return the numbers of a topic's partitions; UsageError when it does not exist, or may not be seen."""
+    await refuse_unseen(client, topic)
     known = client.cluster.partitions_for_topic(topic)
     if not known:
         msg = f"topic {topic}: does not exist; create it with 'tacet topics create'"
         raise UsageError(msg)
     return sorted(known)
+
+
+async def refuse_unseen(client: Any, topic: str) -> None:
+    """Raise NotAllowedError for a topic that this user may not see; whoever asks for its records would wait in vain."""
+    client.add_topic(topic)
+    await client.force_metadata_update()
+    if topic in client.cluster.unauthorized_topics:
+        msg = f"topic {topic}: must be open to this user; 'tacet topics acls' prints what each role needs"
+        raise NotAllowedError(msg)

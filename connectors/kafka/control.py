@@ -95,6 +95,20 @@ async def checked(bootstrap: str) -> Control:
     return control
 
 
+async def looked_at(bootstrap: str) -> Control:
+    """Return the cluster's record after comparing the topics that can be seen with it; for who only reads.
+
+    UsageError when the control topic cannot be seen, or a topic has another number of partitions.
+    """
+    counts = await engine_counts(bootstrap)
+    if CONTROL not in counts:
+        msg = f"topic {CONTROL}: does not exist, or is not open to this user"
+        raise UsageError(msg)
+    control = await read(bootstrap)
+    refuse_other_counts(control, {name: count for name, count in counts.items() if name != CONTROL})
+    return control
+
+
 async def refuse_grown(bootstrap: str, topics: Iterable[str]) -> None:
     """Raise UsageError when one of these topics has another number of partitions than the cluster.
 

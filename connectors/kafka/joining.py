@@ -23,6 +23,8 @@ from stream.schemas import AUDIT
 
 FENCE = "tacet-engine"
 """Whoever takes a partition fences every earlier owner, also one that knows another identity of the cluster."""
+GROUP = "tacet-engine"
+"""The workers' consumer group: who joined it would take partitions away from them."""
 
 
 async def join(

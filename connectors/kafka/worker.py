@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from connectors.kafka.broker_errors import broker_error
+from connectors.kafka.joining import GROUP
 from connectors.kafka.strict_consumer import StrictTransport
 from connectors.kafka.writers import EngineTopics, KafkaJournal
 from stream.errors import DataError, TacetError, UsageError
@@ -54,7 +55,7 @@ class WorkerConfig:
     bootstrap: str
     fence: str
     """Name under which the writers of a partition fence each other: one cluster's, and no other's."""
-    group: str = "tacet-engine"
+    group: str = GROUP
     topics: EngineTopics = field(default_factory=EngineTopics)
     session_timeout: float = SESSION_TIMEOUT
     """Seconds of silence after which a worker's partitions go to another."""

@@ -33,6 +33,8 @@ class Books:
     policies: list[bytes] = field(default_factory=list)
     counted: list[dict[str, Any]] = field(default_factory=list)
     """Records of true counts, where they are published and still kept (restricted)."""
+    states_read: bool = True
+    """Whether the reader could see the states: without them nobody misses entries that are gone from the end."""
 
     def audit(self, mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
         """Return what the audit chains must fit."""
@@ -64,7 +66,8 @@ def verified(books: Books) -> list[dict[str, Any]]:
 def _unchecked(books: Books, signed: bool, marked: bool) -> list[str]:
     """Return what could not be checked: without the key, without a mark (Kafka has none), without true counts."""
     checked = (signed, marked, signed and bool(books.counted))
-    return [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
+    found = [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
+    return found if books.states_read else ["head against the state", *found]
 
 
 def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str, Any]:

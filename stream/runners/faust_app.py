@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import faust
+from faust.app import BootStrategy
 
 from stream.runners.tenures import Tenures
 from stream.settings import SESSION_TIMEOUT
@@ -19,12 +20,19 @@ METADATA_AGE_MS = 10_000
 """Milliseconds after which a worker looks again which topics and partitions there are: one may have been made anew."""
 
 
+class _ConsumerOnly(BootStrategy):  # type: ignore[misc]
+    """Starts no producer: nothing is sent through Faust, and its connections would be made by nobody's rules."""
+
+    enable_kafka_producer = False
+
+
 class TacetApp(faust.App):  # type: ignore[misc]
     """A Faust app over a transport that was handed in; it writes no folders and starts no web server."""
 
     tenures: Tenures
     source: str
     transport_type: Callable[[Any, Any], Any]
+    BootStrategy = _ConsumerOnly
 
     def _new_transport(self) -> Any:
         return self.transport_type(self.conf.broker_consumer, self)

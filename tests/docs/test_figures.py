@@ -145,6 +145,8 @@ WORTH = "tests/acceptance/test_demo.py::test_the_public_stream_is_worth_publishi
 LEFT_OUT = "tests/unit/test_plan.py::test_zones_that_are_left_out_are_tried_and_found_wanting"
 OWNERS = "tests/acceptance/test_demo.py::test_what_it_leaves_is_for_its_owner_only"
 KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_refused"
+KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
+KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
 COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
@@ -195,6 +197,8 @@ TESTED = [
     ("docs/reference/commands.md", "half as long is a broker waited for", PARTS),
     ("docs/reference/commands.md", "new key file, mode 0600", OWNERS),
     ("docs/reference/commands.md", "one a line, mode 0600", COMMUNITIES),
+    ("docs/reference/commands.md", "its password, one line, mode 0600", KAFKA_PASSWORD),
+    ("docs/reference/commands.md", "its key, PEM without a password, mode 0600", KAFKA_KEY),
     ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),
     ("docs/reference/commands.md", "Exit codes: 0 done (what a budget denied is in the summary);", STOPPED),
     ("docs/reference/commands.md", "2 wrong usage, policy or key; 3 bad data", ENDS),

@@ -44,7 +44,7 @@ def test_no_command_is_listed_that_is_not_there() -> None:
 def test_every_setting_is_listed_with_its_default(name: str) -> None:
     (default,) = re.findall(rf"^\| `TACET_{name.upper()}` \| (.*?) \|", COMMANDS, flags=re.MULTILINE)
     value = Settings.model_fields[name].default
-    assert default == ("none" if value is None else f"`{str(value).lower()}`")
+    assert default == ("none" if value is None else f"`{str(value).lower() if isinstance(value, bool) else value}`")
 
 
 def test_no_setting_is_listed_that_is_not_there() -> None:

@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,9 +36,22 @@ _POM = """\
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
     </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
+    </dependency>
   </dependencies>
 </project>
 """
+
+
+class Security(Protocol):
+    """Who may connect to brokers, and how."""
+
+    users: Mapping[str, str]
+    """Passwords by name, for SCRAM-SHA-512."""
+
+    def settings(self, port: int, controller: int) -> Mapping[str, str]:
+        """Return what a broker on these ports is set to besides."""
 
 
 class NoKafkaError(Exception):
@@ -116,7 +129,7 @@ class DockerBroker:
     def __init__(self) -> None:
         from testcontainers.core.container import DockerContainer
 
-        port = _free_port()
+        port = free_port()
         self.bootstrap = f"127.0.0.1:{port}"
         self._container: Any = DockerContainer(IMAGE).with_bind_ports(port, port)
         for name, value in {
@@ -191,12 +204,15 @@ class JavaBroker:
 
     killable = True
 
-    def __init__(self, jars: Path, node: int = 1, ports: Sequence[tuple[int, int]] = (), cluster: str = "") -> None:
+    def __init__(
+        self, jars: Path, node: int = 1, ports: Sequence[tuple[int, int]] = (), cluster: str = "",
+        security: Security | None = None,
+    ) -> None:  # fmt: skip
         """``ports`` are those of all brokers of the cluster: for clients, and among themselves."""
         self._folder = Path(tempfile.mkdtemp(prefix="tacet-kafka-"))
         self._jars = jars
         self._process: subprocess.Popen[bytes] | None = None
-        ports = ports or [(_free_port(), _free_port())]
+        ports = ports or [(free_port(), free_port())]
         port, controller = ports[node - 1]
         self.bootstrap = f"127.0.0.1:{port}"
         voters = (f"{number}@127.0.0.1:{internal}" for number, (_, internal) in enumerate(ports, 1))
@@ -209,11 +225,14 @@ class JavaBroker:
             "log.dir": str(self._folder / "data"),
             **_COMMON,
             **(_OF_THREE if len(ports) >= 3 else {}),
+            **(security.settings(port, controller) if security else {}),
         }
         self._properties = self._folder / "server.properties"
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         named = f"--cluster-id={cluster or _cluster_id()}"  # one word: an id may begin with a dash
-        self._java("kafka.tools.StorageTool", "format", named, "-c", str(self._properties))
+        users = [word for name, password in (security.users if security else {}).items()
+                 for word in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]")]  # fmt: skip
+        self._java("kafka.tools.StorageTool", "format", named, "-c", str(self._properties), *users)
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         memory = ["-Xmx512M", "-Xms256M", "-XX:TieredStopAtLevel=1"]
@@ -271,10 +290,10 @@ class JavaCluster:
 
     killable = True
 
-    def __init__(self, jars: Path) -> None:
-        ports = [(_free_port(), _free_port()) for _ in range(3)]
+    def __init__(self, jars: Path, security: Security | None = None) -> None:
+        ports = [(free_port(), free_port()) for _ in range(3)]
         cluster = _cluster_id()
-        self.brokers = {node: JavaBroker(jars, node, ports, cluster) for node in (1, 2, 3)}
+        self.brokers = {node: JavaBroker(jars, node, ports, cluster, security) for node in (1, 2, 3)}
         self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers.values())
         self._turns = itertools.cycle(self.brokers)
         self._turn = 1
@@ -324,12 +343,20 @@ def _java() -> Broker:
     return broker
 
 
-def find_cluster() -> JavaCluster:
+def find_cluster(security: Security | None = None) -> JavaCluster:
     """Return three running brokers; NoKafkaError where there is no Java for them."""
     _require_java()
-    cluster = JavaCluster(_jars())
+    cluster = JavaCluster(_jars(), security)
     cluster.begin()
     return cluster
+
+
+def find_secured(security: Security) -> JavaBroker:
+    """Return a running broker that only its users reach; NoKafkaError where there is no Java for it."""
+    _require_java()
+    broker = JavaBroker(_jars(), security=security)
+    broker.start()
+    return broker
 
 
 def _require_java() -> None:
@@ -341,7 +368,7 @@ def _require_java() -> None:
 def _jars() -> Path:
     """Return the folder of Kafka's jars in the user's cache, filled by Maven the first time."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    jars = base / "tacet" / "kafka" / VERSION
+    jars = base / "tacet" / "kafka" / f"{VERSION}-tools"
     if any(jars.glob("kafka_2.13-*.jar")):
         return jars
     if shutil.which("mvn") is None:
@@ -379,7 +406,7 @@ def kafka_jars() -> Path | None:
 # --- ports ----------------------------------------------------------------------------------------------
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

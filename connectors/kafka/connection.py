@@ -1,0 +1,141 @@
+"""How a client reaches brokers: by TLS or not, and as whom. Every client's connections get it here, from the settings.
+
+Files are read anew for each connection, so a password or certificate that is exchanged counts from the next one on,
+without a restart. While a file cannot be read, what was read last is shown again: the broker decides what it is worth.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from connectors.private_file import read_secret, refuse_open
+from stream.errors import KeyFileError, TacetError, UsageError
+from stream.settings import Settings
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SYSTEM = Path("system")
+"""In the place of a file of certificates: those that the machine trusts."""
+_FILES_AND_NAMES = ("kafka_username", "kafka_password_file", "kafka_ca_file", "kafka_cert_file", "kafka_key_file")
+_REFUSALS = (SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError, ssl.SSLError)
+
+
+class AccessRefusedError(TacetError):
+    """A broker does not take this user, or is not one that this user takes; asking again changes nothing."""
+
+
+class Access:
+    """What a client shows to brokers, and what it asks of them."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """Take settings, else those of the environment; UsageError where they, or their files, break a rule."""
+        self._settings = Settings() if settings is None else settings
+        refuse_contradictions(self._settings)
+        self._read = self._files()
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options of aiokafka that this is, with files as they are now."""
+        try:
+            self._read = self._files()
+        except UsageError as error:
+            log.warning("what was read before is shown to brokers once more: %s", error)
+        return self._read
+
+    def _files(self) -> dict[str, Any]:
+        given = self._settings
+        found: dict[str, Any] = {"security_protocol": given.kafka_security_protocol}
+        if speaks_tls(given):
+            found["ssl_context"] = tls_context(given.kafka_ca_file, given.kafka_cert_file, given.kafka_key_file)
+        password_file = given.kafka_password_file
+        if password_file is not None:
+            found |= {
+                "sasl_mechanism": given.kafka_sasl_mechanism,
+                "sasl_plain_username": given.kafka_username,
+                "sasl_plain_password": _named("kafka_password_file", lambda: read_secret(password_file)),
+            }
+        return found
+
+    def describe(self) -> str:
+        """Return protocol and user in words, for errors; nothing for plain text."""
+        given = self._settings
+        if given.kafka_security_protocol == "PLAINTEXT":
+            return ""
+        user = f", user {given.kafka_username} by {given.kafka_sasl_mechanism}" if given.kafka_username else ""
+        return f" by {given.kafka_security_protocol}{user}"
+
+    def refusal(self, server: str, error: BaseException) -> AccessRefusedError | None:
+        """Return what to say when a connection failed for who asks or who answers; None when for something else."""
+        if not isinstance(error, _REFUSALS):
+            return None
+        reason = "the broker does not take the user"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            reason = f"the broker's certificate is not taken ({error.verify_message.rstrip('.')})"
+        elif isinstance(error, ssl.SSLError):
+            reason = f"no TLS came about ({getattr(error, 'reason', None) or type(error).__name__})"
+        elif isinstance(error, UnsupportedSaslMechanismError):
+            reason = "the broker does not offer this mechanism"
+        return AccessRefusedError(f"Kafka: {server}{self.describe()}: {reason}")
+
+
+def speaks_tls(settings: Settings) -> bool:
+    """Return whether what goes to brokers is encrypted on its way."""
+    return settings.kafka_security_protocol in ("SSL", "SASL_SSL")
+
+
+def refuse_contradictions(settings: Settings) -> None:
+    """Raise UsageError for settings that contradict each other, or that let everybody read the password."""
+    protocol, tls = settings.kafka_security_protocol, speaks_tls(settings)
+    wanted = {"kafka_username", "kafka_password_file"} if protocol.startswith("SASL") else set[str]()
+    wanted |= {"kafka_ca_file"} if tls else set()
+    allowed = wanted | ({"kafka_cert_file", "kafka_key_file"} if tls else set())
+    by = f"TACET_KAFKA_SECURITY_PROTOCOL={protocol}"
+    for name in _FILES_AND_NAMES:
+        given = getattr(settings, name) is not None
+        if given and name not in allowed:
+            raise UsageError(f"{_variable(name)}: must not be set with {by}, which has no use for it")
+        if name in wanted and not given:
+            more = ", to 'system' for the certificates that this machine trusts" if name == "kafka_ca_file" else ""
+            raise UsageError(f"{_variable(name)}: must be set with {by}{more}")
+    if (settings.kafka_cert_file is None) != (settings.kafka_key_file is None):
+        raise UsageError("TACET_KAFKA_CERT_FILE, TACET_KAFKA_KEY_FILE: must be set both, or neither")
+    if protocol == "SASL_PLAINTEXT" and settings.kafka_sasl_mechanism == "PLAIN":
+        raise UsageError(f"TACET_KAFKA_SASL_MECHANISM: must not be PLAIN with {by}, which lets all read the password")
+
+
+def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """Return what a client asks of brokers' certificates, names included, and the one that it shows itself."""
+    try:
+        context = ssl.create_default_context(cafile=None if authorities in (None, SYSTEM) else authorities)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"TACET_KAFKA_CA_FILE={authorities}: must be a readable file of certificates, PEM") from error
+    if certificate is not None and key is not None:
+        _named("kafka_key_file", lambda: refuse_open(key))
+        try:
+            context.load_cert_chain(certificate, key, password=lambda: b"")  # a key with one would ask the terminal
+        except (OSError, ssl.SSLError) as error:
+            what = "must be a certificate and its own key, PEM, the key without a password"
+            raise UsageError(f"TACET_KAFKA_CERT_FILE={certificate}, TACET_KAFKA_KEY_FILE={key}: {what}") from error
+    return context
+
+
+def _named(setting: str, read: Callable[[], T]) -> T:
+    """Read a file; an error names the variable beside the file."""
+    try:
+        return read()
+    except KeyFileError as error:
+        raise KeyFileError(f"{_variable(setting)}: {error}") from None
+
+
+def _variable(setting: str) -> str:
+    return f"TACET_{setting.upper()}"

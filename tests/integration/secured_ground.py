@@ -1,0 +1,158 @@
+"""A Kafka that only its users reach: TLS everywhere, SCRAM for passwords, mTLS beside it, and an authorizer.
+
+Users and rules are those that ``tacet topics acls`` prints. Brokers and controllers know each other by certificate.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest
+
+from connectors.kafka.acls import BROKERS, document, users
+from connectors.kafka.connection import Access
+from stream.policy.document import Policy
+from stream.settings import Settings
+from tests.integration.kafka_ground import NoKafkaError, free_port
+
+ADMIN, BROKER = "admin", "broker"
+RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
+PATTERNS = {"literal": 3, "prefixed": 4}
+OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Alter": 7, "Describe": 8, "DescribeConfigs": 10, "AlterConfigs": 11}
+ALLOW, ANY = 3, 1
+Acl = tuple[int, str, int, str, int]
+"""Resource, name, pattern, principal, operation; in Kafka's numbers."""
+
+
+class Secured:
+    """Certificates and users of a cluster, in a folder of their own."""
+
+    def __init__(self, folder: Path, policy: Policy) -> None:
+        if shutil.which("openssl") is None:
+            reason = "no openssl on the path, which certifies brokers"
+            raise NoKafkaError(reason)
+        self.folder = folder
+        self.names = [user.name for user in users(policy)]
+        self.users: Mapping[str, str] = {name: f"password-of-{name}" for name in (ADMIN, *self.names)}
+        self.mtls: dict[int, int] = {}
+        """The port where certificates are asked for, by the one where passwords are."""
+        self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+                      "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")  # fmt: skip
+        self.certify(BROKER)
+        pem = (folder / f"{BROKER}.key").read_text() + (folder / f"{BROKER}.pem").read_text()
+        (folder / "keystore.pem").write_text(pem)
+        for name, password in self.users.items():
+            self.give(name, password)
+
+    def certify(self, name: str) -> None:
+        """Sign a certificate for a user, good for both ends of a connection on this machine."""
+        self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+                      "-keyout", f"{name}.key", "-out", f"{name}.csr")  # fmt: skip
+        (self.folder / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
+        self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                      "-days", "2", "-extfile", "ext", "-out", f"{name}.pem")  # fmt: skip
+        (self.folder / f"{name}.key").chmod(0o600)
+
+    def give(self, name: str, password: str) -> Path:
+        """Write a user's file of its password."""
+        path = self.folder / f"{name}.password"
+        path.touch(0o600)
+        path.write_text(password + "\n")
+        return path
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True)
+
+    def settings(self, port: int, controller: int) -> Mapping[str, str]:
+        """Return a broker's settings: passwords on its port, certificates on one more and among controllers."""
+        mtls = self.mtls.setdefault(port, free_port())
+        listeners = f"SASL_SSL://127.0.0.1:{port},MTLS://127.0.0.1:{mtls}"
+        return dict(BROKERS) | {
+            "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": "SASL_SSL:SASL_SSL,MTLS:SSL,CONTROLLER:SSL",
+            "inter.broker.listener.name": "MTLS",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config":
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "listener.name.mtls.ssl.client.auth": "required",
+            "listener.name.controller.ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": r"RULE:^CN=([a-z0-9-]+)$/$1/,DEFAULT",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.folder / "keystore.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.folder / "ca.pem"),
+            "super.users": f"User:{BROKER};User:{ADMIN}",
+        }  # fmt: skip
+
+    def variables(self, name: str, *, certificate: bool = False) -> dict[str, str]:
+        """Return what a user's programs have in their environment."""
+        own = {"CERT_FILE": self.folder / f"{name}.pem", "KEY_FILE": self.folder / f"{name}.key"}
+        if not certificate:
+            own = {"USERNAME": Path(name), "PASSWORD_FILE": self.folder / f"{name}.password"}
+        given = {"CA_FILE": self.folder / "ca.pem"} | own
+        return {"TACET_KAFKA_SECURITY_PROTOCOL": "SSL" if certificate else "SASL_SSL"} | {
+            f"TACET_KAFKA_{key}": str(value) for key, value in given.items()
+        }
+
+    def environment(self, name: str, **more: str) -> dict[str, str]:
+        """Return this process's environment, but for whose it is."""
+        return {**os.environ, **self.variables(name), **more}
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """Return a user's options for clients of aiokafka."""
+        return Access(self.known_as(name)).arguments()
+
+    def known_as(self, name: str) -> Settings:
+        """Return a user's settings."""
+        given = {key.removeprefix("TACET_").lower(): value for key, value in self.variables(name).items()}
+        return Settings.model_validate(given)
+
+
+def asked(policy: Policy, *names: str) -> set[Acl]:
+    """Return the rules that ``tacet topics acls --json`` prints, of some users or of all."""
+    return {
+        (RESOURCES[rule["resource"]], rule["name"], PATTERNS[rule["pattern"]], user["principal"],
+         OPERATIONS[rule["operation"]])
+        for user in document(users(policy))["principals"] if not names or user["principal"][len("User:"):] in names
+        for rule in user["acls"]
+    }  # fmt: skip
+
+
+@asynccontextmanager
+async def admin_of(bootstrap: str, options: Mapping[str, Any]) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Give a client that administers a cluster."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **options)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def give_rules(bootstrap: str, secured: Secured, rules: Iterable[Acl]) -> None:
+    """Give a cluster some rules, as its administrator."""
+    async with admin_of(bootstrap, secured.arguments(ADMIN)) as admin:
+        for kind, name, pattern, principal, operation in rules:
+            request = CreateAclsRequest(kind, name, pattern, principal, "*", operation, ALLOW)
+            answer = await admin._send_request(request)
+            assert [code for code, _ in answer.creation_responses] == [0], answer
+
+
+async def rules_of(bootstrap: str, secured: Secured) -> set[Acl]:
+    """Return the rules that a cluster has."""
+    everything: tuple[Any, ...] = (ANY, None, ANY, None, None, ANY, ANY)
+    async with admin_of(bootstrap, secured.arguments(ADMIN)) as admin:
+        answer = await admin._send_request(DescribeAclsRequest(*everything))
+    return {
+        (kind, name, pattern, principal, operation)
+        for kind, name, pattern, rules in answer.resources
+        for principal, _, operation, _ in rules
+    }
