@@ -54,8 +54,11 @@ def create_all(
 @policy_option
 @click.option("--serve", "served", multiple=True, help="An audience that 'tacet serve' shows; default: all.")
 @click.option("--serve-account", is_flag=True, help="'tacet serve' shows the account, too.")
+@click.option("--serve-operator", is_flag=True, help="'tacet serve' shows operators how things stand, too.")
 @json_option
-def acls(*, policy_file: Path, served: tuple[str, ...], serve_account: bool, as_json: bool) -> None:
+def acls(
+    *, policy_file: Path, served: tuple[str, ...], serve_account: bool, serve_operator: bool, as_json: bool
+) -> None:
     """Print the users that Kafka needs for a policy, and what each may do: as lines of shell for Kafka's own tools.
 
     \b
@@ -69,7 +72,7 @@ def acls(*, policy_file: Path, served: tuple[str, ...], serve_account: bool, as_
     known = [audience.name for audience in policy.audience]
     if unknown := sorted({*served} - {*known}):
         raise UsageError(f"--serve: must name audiences of the policy ({', '.join(known)}), got {unknown[0]!r}")
-    wanted = users(policy, served or None, account=serve_account)
+    wanted = users(policy, served or None, account=serve_account, operator=serve_operator)
     if as_json:
         print_json(document(wanted))
         return

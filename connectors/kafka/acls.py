@@ -64,10 +64,12 @@ class User:
     """By Kafka's names, for each broker: bytes a second, and percent of a thread's time."""
 
 
-def users(policy: Policy, served: Iterable[str] | None = None, *, account: bool = False) -> list[User]:
+def users(
+    policy: Policy, served: Iterable[str] | None = None, *, account: bool = False, operator: bool = False
+) -> list[User]:
     """Return the users that a policy's cluster needs; ``served`` audiences, all unless told, are the service's.
 
-    ``account``: the service shows the account as well.
+    ``account``, ``operator``: the service shows the account, or how things stand, as well.
     """
     audiences = [audience.name for audience in policy.audience]
     private = {name: _private_of(policy, name) for name in audiences}
@@ -77,11 +79,15 @@ def users(policy: Policy, served: Iterable[str] | None = None, *, account: bool 
         User("tacet-ingest", "ingest", None, tuple(_ingest()), {"producer_byte_rate": 10 * MEBIBYTE}),
         User("tacet-engine", "engine", None, tuple(_engine(every))),
         *(_audience(name, private[name]) for name in audiences),
-        _reader("tacet-serve", "serve", [*shown, *([LEAKAGE] if account else [])]),
+        _reader("tacet-serve", "serve", [*shown, *_shown_besides(account=account, operator=operator)]),
         _reader("tacet-account", "account", [LEAKAGE, AUDIT, CONTROL, *every]),
         _reader("tacet-auditor", "auditor", [AUDIT, CONTROL, *every]),
         User("tacet-operator", "operator", None, tuple(_operator(policy))),
     ]
+
+
+def _shown_besides(*, account: bool, operator: bool) -> list[str]:
+    return [LEAKAGE, QUARANTINE, CONTROL] if operator else [LEAKAGE] if account else []
 
 
 def _private_of(policy: Policy, audience: str) -> list[str]:

@@ -31,8 +31,11 @@ _FILES_AND_NAMES = ("kafka_username", "kafka_password_file", "kafka_ca_file", "k
 _REFUSALS = (SaslAuthenticationFailed, UnsupportedSaslMechanismError, IllegalSaslStateError, ssl.SSLError)
 
 
-class AccessRefusedError(TacetError):
-    """A broker does not take this user, or is not one that this user takes; asking again changes nothing."""
+class AccessRefusedError(TacetError, ConnectionError):
+    """A broker does not take this user, or is not one that this user takes.
+
+    Who has begun asks again as of a broker that is away: while a password is exchanged, either side may be first.
+    """
 
 
 class Access:

@@ -133,14 +133,16 @@ def test_the_account_is_read_by_its_readers_and_quarantine_by_operators(by_name:
 
 
 def test_the_service_reads_the_audiences_that_it_is_given_and_the_account_when_it_shows_it(policy: Policy) -> None:
-    def shown(served: tuple[str, ...] | None, *, account: bool) -> set[str]:
-        (serve,) = [user for user in users(policy, served, account=account) if user.role == "serve"]
+    def shown(served: tuple[str, ...] | None, *, account: bool = False, operator: bool = False) -> set[str]:
+        made = users(policy, served, account=account, operator=operator)
+        (serve,) = [user for user in made if user.role == "serve"]
         return {rule.name for rule in serve.rules}
 
     dean, deanery = (f"tacet.private.{name}.occupancy.v1" for name in ("dean", "deanery"))
-    assert shown(None, account=False) == {dean, deanery, METADATA}
-    assert shown(("dean",), account=False) == {dean, METADATA}
+    assert shown(None) == {dean, deanery, METADATA}
+    assert shown(("dean",)) == {dean, METADATA}
     assert shown(("dean",), account=True) == {dean, METADATA, LEAKAGE}
+    assert shown(("dean",), operator=True) == {dean, METADATA, LEAKAGE, QUARANTINE, CONTROL}
 
 
 def test_every_prefix_ends_where_a_name_does(by_name: dict[str, User]) -> None:
