@@ -1,9 +1,10 @@
 """What is published, as contracts that machines read: JSON Schemas of records, and an AsyncAPI document of a policy.
 
-Schemas are made of the models of which records are made, and so cannot say anything else than these. Readers are to
-skip fields that they do not know: a later version adds fields, and takes none away. The AsyncAPI document has a channel
-for each private topic, with ``x-privacy``: what its records cost whom. Nothing in either depends on people, and no
-address of a site is in them.
+Schemas are made of models: of private records and audit entries those of which records are made, so that they cannot
+say anything else; of the account and of sites' metadata those of ``contract_models``. Readers are to skip fields that
+they do not know: a later version adds fields, and takes none away. The AsyncAPI document has a channel for each private
+topic, and for the account and the metadata, with ``x-privacy``: what its records cost whom. Nothing in either depends
+on people, and no address of a site is in them.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any
 import orjson
 from pydantic import BaseModel
 
+from connectors.reports.contract_models import AccountRecord, SiteMetadata
 from connectors.reports.privacy_terms import privacy_terms
 from stream.policy.document import Policy
-from stream.schemas import AttributeRecord, AuditEntry, CountRecord, private_topic
+from stream.schemas import LEAKAGE, METADATA, AttributeRecord, AuditEntry, CountRecord, private_topic
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ASYNCAPI = "3.0.0"
@@ -27,12 +29,15 @@ VERSION = "1.0.0"
 """Of what contracts say, and how; that of the records is in their ``v`` and in the topics' names."""
 MODELS: Mapping[str, type[BaseModel]] = {
     "count-record": CountRecord, "attribute-record": AttributeRecord, "audit-entry": AuditEntry,
+    "account-record": AccountRecord, "site-metadata": SiteMetadata,
 }  # fmt: skip
 """Name of a schema -> the model of its records."""
 _TIMES = ("window_start", "window_end")
 _DECIMALS = ("epsilon", "spend", "delta")
 _DECIMAL = r"^[0-9]+(\.[0-9]+)?$"
 _PRIVATE = ("count-record", "attribute-record")
+_SENT = (*_PRIVATE, "account-record", "site-metadata")
+"""Whose topics the AsyncAPI document describes; that of the audit is its auditors' alone."""
 _HEADERS = ("content-type", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject")
 
 
@@ -58,6 +63,7 @@ def record_schema(name: str) -> dict[str, Any]:
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:
     made, words = model.model_json_schema(mode="serialization"), _words(model)
+    made = _inlined(made, made.get("$defs", {}))
     fields = {name: _field(name, field, words) for name, field in made["properties"].items()}
     version = {"const": 1, "description": "version of the format"}
     return {
@@ -70,13 +76,28 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _field(name: str, made: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
-    """Return a field's schema with what its type does not say, without defaults: what is left out is not there."""
+    """Return a field's schema with what its type does not say."""
     own: dict[str, Any] = {"description": words[name]} if name in words else {}
     if name in _TIMES:
         own["format"] = "date-time"
     if name in _DECIMALS:
         own["pattern"] = _DECIMAL
-    return {key: value for key, value in made.items() if key not in {"title", "default"}} | own
+    return {**made, **own}
+
+
+def _inlined(schema: Any, models: Mapping[str, Any]) -> Any:
+    """Return a schema with the schemas of other models in the places of references to them, and without titles and
+    defaults: what is left out is not there."""
+    if isinstance(schema, list):
+        return [_inlined(each, models) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        schema = models[schema["$ref"].rpartition("/")[2]] | {k: v for k, v in schema.items() if k != "$ref"}
+    if "properties" in schema:  # names of fields, which may be any word
+        fields = {name: _inlined(field, models) for name, field in schema["properties"].items()}
+        return _inlined({k: v for k, v in schema.items() if k != "properties"}, models) | {"properties": fields}
+    return {key: _inlined(each, models) for key, each in schema.items() if key not in {"title", "default", "$defs"}}
 
 
 def _words(model: type[BaseModel]) -> dict[str, str]:
@@ -94,8 +115,11 @@ def _words(model: type[BaseModel]) -> dict[str, str]:
 
 
 def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
-    """Return the AsyncAPI document of a policy's private topics: what Tacet sends, to whom, at which price."""
-    channels = dict(_channels(policy, audiences))
+    """Return the AsyncAPI document of a policy's topics that are read: what Tacet sends, to whom, at which price.
+
+    That of the account is left out where only some audiences are meant: its readers see every audience's outcomes.
+    """
+    channels = dict([*_channels(policy, audiences), *_shared_channels(policy, account=not audiences)])
     return {
         "asyncapi": ASYNCAPI,
         "info": {
@@ -109,9 +133,9 @@ def asyncapi(policy: Policy, audiences: Collection[str] = ()) -> dict[str, Any]:
             f"send.{name}": {"action": "send", "channel": {"$ref": f"#/channels/{name}"}} for name in channels
         },
         "components": {
-            "messages": {name: _message(name) for name in _PRIVATE},
+            "messages": {name: _message(name) for name in _SENT},
             "messageTraits": {"cloudEvent": {"headers": _event_headers()}},
-            "schemas": {name: _schema(MODELS[name]) for name in _PRIVATE},
+            "schemas": {name: _schema(MODELS[name]) for name in _SENT},
         },
     }
 
@@ -120,25 +144,39 @@ def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str,
     for audience, name, terms in privacy_terms(policy):
         if audiences and audience not in audiences:
             continue
-        record = _PRIVATE["attributes" in terms]
-        yield (
-            f"{audience}.{name}",
-            {
-                "address": private_topic(audience, name),
-                "description": f"Release '{name}' as audience '{audience}' is given it; keyed by site.",
-                "messages": {"record": {"$ref": f"#/components/messages/{record}"}},
-                "bindings": {"kafka": {"topic": private_topic(audience, name), "bindingVersion": "0.5.0"}},
-                "x-privacy": terms,
-            },
-        )
+        words = f"Release '{name}' as audience '{audience}' is given it; keyed by site."
+        topic, record = private_topic(audience, name), _PRIVATE["attributes" in terms]
+        yield f"{audience}.{name}", _channel(topic, words, record, terms)
+
+
+def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the channels of what is no audience's own; nothing on them costs more than what was released."""
+    if account:
+        readers = [audience.name for audience in policy.audience]
+        words = "What all releases of a site together have cost; keyed by site. A window's last record is right."
+        yield "account", _channel(LEAKAGE, words, "account-record", {"spend": "0", "read_as": readers})
+    words = "What sites and zones are called; keyed by site, of which the newest message counts."
+    yield "metadata", _channel(METADATA, words, "site-metadata", {"spend": "0"})
+
+
+def _channel(topic: str, words: str, record: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "address": topic,
+        "description": words,
+        "messages": {"record": {"$ref": f"#/components/messages/{record}"}},
+        "bindings": {"kafka": {"topic": topic, "bindingVersion": "0.5.0"}},
+        "x-privacy": terms,
+    }
 
 
 def _message(name: str) -> dict[str, Any]:
+    """Return the message of a record; those of private topics are CloudEvents."""
+    traits = {"traits": [{"$ref": "#/components/messageTraits/cloudEvent"}]} if name in _PRIVATE else {}
     return {
         "name": name,
         "title": MODELS[name].__name__,
         "contentType": "application/json",
-        "traits": [{"$ref": "#/components/messageTraits/cloudEvent"}],
+        **traits,
         "payload": {"$ref": f"#/components/schemas/{name}"},
         "bindings": {"kafka": {"key": {"type": "string", "description": "the site"}, "bindingVersion": "0.5.0"}},
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,43 @@ import orjson
 import pytest
 from click.testing import CliRunner
 from jsonschema import Draft202012Validator
+from pydantic import BaseModel
 
 from connectors.cli import tacet
 from connectors.kafka.topics import topic_names
+from connectors.reports.contract_models import Habit, Information, Odds, Refused, Tight, Units
 from connectors.reports.contracts import MODELS, asyncapi, contract_files, record_schema
 from connectors.simulation.policy import policy_text as simulated_policy
+from connectors.site_metadata import site_metadata
 from stream.errors import UsageError
+from stream.operators import scan
 from stream.policy.document import load_policy
-from stream.records import HOUR
-from stream.schemas import AUDIT
+from stream.policy.privacy_day import PrivacyDays
+from stream.records import HOUR, OccupancyWindow, Spent
+from stream.release.account_stage import account_stage
+from stream.release.stage import Releases
+from stream.schemas import AUDIT, LEAKAGE, METADATA
 from stream.simulator.events import SimulatorConfig, simulate
-from tests.core_ground import ACCESS_POINTS, SOURCES, bodies, building, laboratory, outputs_of, people
+from tests.core_ground import (
+    ACCESS_POINTS,
+    COUNTS,
+    SOURCES,
+    bodies,
+    building,
+    laboratory,
+    outputs_of,
+    people,
+    policy_text,
+)
 from tests.unit import test_noisy_release as noisy
 from tests.unit import test_revised_release as revised
+from tests.unit.test_policy_show import MODELLED, PRIVACY
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "deploy" / "contracts"
 OLD = json.loads((ROOT / "tests" / "fixtures" / "contracts_1.json").read_text())
+FIRST = OLD | json.loads((ROOT / "tests" / "fixtures" / "contracts_2.json").read_text())
+"""Each schema as it was when there first was one."""
 OLD_STORE = json.loads((ROOT / "tests" / "fixtures" / "store_1.json").read_text())
 CHECKED = {name: Draft202012Validator(record_schema(name)) for name in MODELS}
 DAY = (
@@ -47,7 +68,8 @@ RELEASES = {
 
 def records() -> dict[str, list[dict[str, Any]]]:
     """Records of every kind that releases make, by the name of their schema."""
-    outputs = outputs_of(building(), people(hours=29), laboratory(4))  # shows some values, and withholds some
+    policy = building(head=PRIVACY, releases=COUNTS + MODELLED)
+    outputs = outputs_of(policy, people(hours=29), laboratory(4))  # shows some values, and withholds some
     private = bodies(outputs, "private")
     counts = [body for body in private if "attribute" not in body][-50:]
     counts += [body for release in RELEASES.values() for body in noisy.bodies(release)]
@@ -57,11 +79,26 @@ def records() -> dict[str, list[dict[str, Any]]]:
         revised.windows(revised.NINE, revised.NINE + 2 * HOUR),
     )
     counts += revised.bodies(made)
+    named = load_policy(policy_text().replace('id = "a"', 'id = "a"\nmetadata = { brick = "brick:Room", name = "A" }'))
     return {
         "count-record": counts,
         "attribute-record": [body for body in private if "attribute" in body],
         "audit-entry": bodies(outputs, AUDIT)[-50:],
+        "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
+        "site-metadata": [*site_metadata(policy).values(), *site_metadata(named).values()],
     }
+
+
+def day_accounts() -> list[dict[str, Any]]:
+    """Return the account of two windows of gaussian noise that is paid by the day: units that have no pure epsilon."""
+    site = 'day_starts = "04:00"\ncontribution = "8h"\n'
+    policy, days, counts = noisy.policy(DAY, site), PrivacyDays("04:00", "UTC"), noisy.COUNTS[0]
+    ends = [noisy.NINE + place * noisy.TICK for place in (1, 2)]
+    windows = [OccupancyWindow("dbh", end, counts, Fraction(1), days.at(end), counts) for end in ends]
+    _, released = scan(Releases(policy, "dbh", noisy.KEYS), iter(windows))
+    spent = [each for each in released if isinstance(each, Spent)]
+    _, made = scan(account_stage(policy, "dbh", laboratory=True), iter(spent))
+    return bodies(made, LEAKAGE)
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +145,9 @@ def test_what_is_no_record_is_no_instance(name: str, made: dict[str, list[dict[s
     record = made[name][0]
     for field in record_schema(name)["required"]:
         assert not CHECKED[name].is_valid({key: value for key, value in record.items() if key != field}), field
-    for wrong in ({"v": 2}, {"site": 7}, {"epsilon": 0.5}, {"epsilon": "-1"}, {"laboratory": "true"}):
-        assert not CHECKED[name].is_valid(record | wrong), wrong
+    for field, value in (("v", 2), ("site", 7), ("epsilon", 0.5), ("epsilon", "-1"), ("laboratory", "true")):
+        if field in record:
+            assert not CHECKED[name].is_valid(record | {field: value}), field
 
 
 def test_a_schema_says_what_the_model_says_of_a_field() -> None:
@@ -123,17 +161,17 @@ def test_a_schema_says_what_the_model_says_of_a_field() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_readers_of_0_1_0_read_records_of_today(name: str, made: dict[str, list[dict[str, Any]]]) -> None:
-    old = Draft202012Validator(OLD[name])
+def test_readers_of_the_first_version_read_records_of_today(name: str, made: dict[str, list[dict[str, Any]]]) -> None:
+    old = Draft202012Validator(FIRST[name])
     for record in made[name]:
         old.validate(record)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_field_of_0_1_0_is_gone_or_of_another_type(name: str) -> None:
+def test_no_field_of_the_first_version_is_gone_or_of_another_type(name: str) -> None:
     today = record_schema(name)
-    assert set(OLD[name]["required"]) <= set(today["required"]), "what was always there still is"
-    for field, said in OLD[name]["properties"].items():
+    assert set(FIRST[name]["required"]) <= set(today["required"]), "what was always there still is"
+    for field, said in FIRST[name]["properties"].items():
         if "type" in said:
             assert today["properties"][field]["type"] == said["type"], field
 
@@ -152,13 +190,91 @@ def test_a_reader_skips_what_a_later_version_adds(made: dict[str, list[dict[str,
         validator.validate(made[name][0] | {"said_later": [1]})
 
 
+def old_accounts() -> Iterator[dict[str, Any]]:
+    """Yield the account that 0.1.0 has written into a store."""
+    connection = sqlite3.connect(":memory:")
+    connection.executescript("\n".join(OLD_STORE["files"]["store.sqlite"]))
+    for (value,) in connection.execute("SELECT value FROM outputs WHERE topic = ?", (LEAKAGE,)):
+        yield orjson.loads(value)
+    connection.close()
+
+
+def test_the_account_of_0_1_0_is_an_instance_of_todays_schema_and_has_no_field_that_is_gone(
+    made: dict[str, list[dict[str, Any]]],
+) -> None:
+    today = {kind: shapes(r for r in made["account-record"] if r["kind"] == kind) for kind in ("counts", "attributes")}
+    written = list(old_accounts())
+    for record in written:
+        CHECKED["account-record"].validate(record)
+        assert shapes([record]) <= today[record["kind"]]
+    assert {record["kind"] for record in written} >= {"counts"}
+
+
+def shapes(records: Iterable[dict[str, Any]]) -> set[tuple[str, str]]:
+    """Return path and type of everything in some records; in the places of names that a policy gives stands a star."""
+    fixed = {field for model in (Units, Odds, Habit, Information, Refused, Tight) for field in model.model_fields}
+
+    def of(value: Any, path: str) -> Iterator[tuple[str, str]]:
+        if isinstance(value, dict):
+            for name, each in value.items():
+                yield from of(each, f"{path}.{name if not path or name in fixed else '*'}")
+        elif isinstance(value, list):
+            for each in value:
+                yield from of(each, f"{path}[]")
+        else:
+            yield path, type(value).__name__
+
+    return {found for record in records for found in of(record, "")}
+
+
+# --- what models say of records that are made without them ---------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["account-record", "site-metadata"])
+def test_a_model_tells_all_of_a_record(name: str, made: dict[str, list[dict[str, Any]]]) -> None:
+    """What a record has, at any depth, the model has; read and written again it is the same."""
+    for record in made[name]:
+        again = MODELS[name].model_validate(record).model_dump(mode="json", exclude_unset=True)
+        assert {"v": 1} | again == record
+
+
+@pytest.mark.parametrize(("model", "at"), [(Units, "audiences"), (Odds, "attributes"), (Information, "information")])
+def test_every_field_within_an_account_is_seen(
+    model: type[BaseModel], at: str, made: dict[str, list[dict[str, Any]]]
+) -> None:
+    held = [each for record in made["account-record"] for each in record.get(at, {}).values()]
+    if model is Information:
+        held = [row for by_reader in held for row in by_reader.values()]
+    assert {field for each in held for field in each} == set(model.model_fields)
+
+
+def test_no_address_is_in_metadata(made: dict[str, list[dict[str, Any]]]) -> None:
+    text = json.dumps(made["site-metadata"])
+    assert not [address for address in (*ACCESS_POINTS.values(), *SOURCES) if address in text]
+
+
 # --- topics and prices --------------------------------------------------------------------------------
 
 
-def test_every_private_topic_has_a_channel_and_no_other() -> None:
+def test_every_topic_that_is_read_has_a_channel_and_no_other() -> None:
     policy = building()
     described = [channel["address"] for channel in asyncapi(policy)["channels"].values()]
-    assert sorted(described) == sorted(name for name in topic_names(policy) if name.startswith("tacet.private."))
+    private = [name for name in topic_names(policy) if name.startswith("tacet.private.")]
+    assert sorted(described) == sorted([*private, LEAKAGE, METADATA])
+
+
+def test_the_account_and_the_metadata_say_who_reads_them_as_whom() -> None:
+    document = asyncapi(building())
+    channels, messages = document["channels"], document["components"]["messages"]
+    assert channels["account"]["x-privacy"] == {"spend": "0", "read_as": ["facilities", "public", "board"]}
+    assert channels["metadata"]["x-privacy"] == {"spend": "0"}
+    assert [name for name, message in messages.items() if "traits" in message] == ["count-record", "attribute-record"]
+    assert "#/$defs" not in json.dumps(document), "every reference leads somewhere within the document"
+
+
+def test_who_is_one_audience_is_told_of_no_account() -> None:
+    channels = set(asyncapi(building(), ["public"])["channels"])
+    assert channels == {"public.grouped", "public.smooth", "public.office-day", "metadata"}
 
 
 def test_channels_say_what_their_records_cost_whom() -> None:
@@ -209,10 +325,10 @@ def test_the_verb_writes_them_for_some_audiences_or_all(tmp_path: Path) -> None:
     done = CliRunner().invoke(tacet, [*words, "--audience", "public"])
     assert done.exit_code == 0, done.output
     document = orjson.loads((tmp_path / "out" / "asyncapi.json").read_bytes())
-    assert sorted(document["channels"]) == ["public.floors", "public.office-day"]
+    assert sorted(document["channels"]) == ["metadata", "public.floors", "public.office-day"]
     assert "facilities" not in json.dumps(document)
     assert CliRunner().invoke(tacet, words).exit_code == 0
-    assert len(orjson.loads((tmp_path / "out" / "asyncapi.json").read_bytes())["channels"]) == 4
+    assert len(orjson.loads((tmp_path / "out" / "asyncapi.json").read_bytes())["channels"]) == 6
     refused = CliRunner().invoke(tacet, [*words, "--audience", "nobody"])
     assert isinstance(refused.exception, UsageError)
     assert str(refused.exception) == "--audience must be one of the policy's, got nobody"
