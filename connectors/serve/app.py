@@ -68,7 +68,14 @@ def application(service: Service, rates: Rates | None = None) -> Guard:
     state = {"service": service, "files": page_files(), "document": document(operations, service.cookie)}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await answering({**scope, "state": state, "app": answering}, receive, send)  # so that routes refuse as all else
+        peer = tuple(scope["client"] or ("", 0))
+        service.busy.add(peer)
+        try:
+            await answering(
+                {**scope, "state": state, "app": answering}, receive, send
+            )  # routes refuse as all else does
+        finally:
+            service.busy.discard(peer)
 
     return Guard(app, service.names, rates, partial(shown_by, service))
 

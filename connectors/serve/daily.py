@@ -10,8 +10,7 @@ import orjson
 
 from connectors.serve.index import Index
 from connectors.serve.local_clock import SiteClock, date_of
-from connectors.serve.released import NANO
-from stream.policy.fields import decimal_string
+from stream.policy.fields import NANO, decimal_string
 from stream.records import DAY, EPOCH
 
 _WITHIN = " AND ($3 IS NULL OR day >= $3) AND ($4 IS NULL OR day <= $4)"

@@ -12,7 +12,8 @@ import orjson
 from connectors.embedded.readings import ACCOUNT_BOX, OPERATOR_BOX, has_outbox, last_given, read_outbox
 from connectors.serve.playback import Playback, came_at
 from connectors.serve.service import Service
-from stream.errors import UsageError
+from stream.errors import DataError, UsageError
+from stream.schemas import parse_record
 
 POLL_SECONDS = 0.5
 BATCH = 2000
@@ -30,14 +31,34 @@ class Intake:
         return self._service.history.position(source) or 0
 
     async def take(self, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
-        """Keep records, each once; FinalityError where one is known with other bytes."""
+        """Keep records, each once.
+
+        Raises:
+            FinalityError: one is known with other bytes.
+            DataError: one of them is no private record; where it was read is named.
+        """
         service = self._service
         async with service.turn:
-            new = await anyio.to_thread.run_sync(service.history.add, records, positions)
-            service.laboratory = service.laboratory or any(orjson.loads(value)["laboratory"] for value in records[-1:])
+            try:
+                new = await anyio.to_thread.run_sync(service.history.add, records, positions)
+            except DataError as error:
+                raise DataError(f"{', '.join(positions) or 'play'}: {error}") from None
+            service.laboratory = service.laboratory or any(of_laboratory(value) for value in records[-1:])
             service.forget()
             for audience, given in by_audience(new).items():
                 service.streams.publish(audience, given)
+
+
+def of_laboratory(record: bytes) -> bool:
+    """Return whether a record says that it was made with a laboratory key."""
+    return parse_record(record).get("laboratory") is True
+
+
+def own(audience: str, source: str, records: Sequence[bytes]) -> Sequence[bytes]:
+    """Return an audience's records as they are; DataError where one of them is another's, wherever it came from."""
+    if any(type(value) is not bytes or parse_record(value).get("audience") != audience for value in records):
+        raise DataError(f"{source}: must hold records of audience {audience} alone")
+    return records
 
 
 def by_audience(records: Iterable[bytes]) -> dict[str, list[tuple[str, bytes]]]:
@@ -68,6 +89,7 @@ async def follow_outbox(store: Path, audience: str, intake: Intake) -> None:
     Raises:
         UsageError: the history was made from another store, or the outbox has become another one.
         FinalityError: a record differs from what the history has of it.
+        DataError: a record is another audience's, or none.
     """
     source, last = f"outbox:{audience}", None
     position = await anyio.to_thread.run_sync(intake.position, source)
@@ -79,7 +101,7 @@ async def follow_outbox(store: Path, audience: str, intake: Intake) -> None:
             raise UsageError(msg)
         if rows and rows[-1] != last:
             position, _ = last = rows[-1]
-            await intake.take([value for _, value in rows], {source: position})
+            await intake.take(own(audience, source, [value for _, value in rows]), {source: position})
         if len(rows) < BATCH:
             await asyncio.sleep(POLL_SECONDS)
 
@@ -98,7 +120,8 @@ PLAYED_EVERY = 0.2
 
 def played(store: Path, audiences: Iterable[str], speed: float) -> Playback:
     """Return what the outboxes of some audiences hold, to be played; UsageError where that is nothing."""
-    records = [(came_at(value), value) for audience in audiences for _, value in read_outbox(store, audience, 0)]
+    held = [(name, [value for _, value in read_outbox(store, name, 0)]) for name in audiences]
+    records = [(came_at(value), value) for name, values in held for value in own(name, f"outbox:{name}", values)]
     if not records:
         msg = f"--play: must have something to play, {store} has given its audiences nothing yet"
         raise UsageError(msg)

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from stream.errors import DataError
 from stream.records import SECOND, Micros
 from stream.schemas import parse_record, parse_time
 
@@ -15,10 +16,14 @@ SHOWN_FIRST = 3 / 8
 
 
 def came_at(value: bytes) -> Micros:
-    """Return when a record came: the end of its window, or of revised values the one with which they came."""
+    """Return when a record came: the end of its window, or of revised values the one with which they came; DataError
+    where it does not say."""
     record = parse_record(value)
-    end = parse_time(record["window_end"])
-    return int(end + record.get("lag", 0) * (end - parse_time(record["window_start"])))
+    try:
+        end = parse_time(record["window_end"])
+        return int(end + record.get("lag", 0) * (end - parse_time(record["window_start"])))
+    except (KeyError, TypeError, ValueError):
+        raise DataError("record: must be a private release with the times of its window") from None
 
 
 @dataclass(slots=True)

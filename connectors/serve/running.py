@@ -223,6 +223,7 @@ async def serve(
         with made(wanted, clock, names) as service:
             watch(service)
             server = server_of(application(service), wanted.tls)
+            bound.busy = service.busy
             following = feeds(wanted, service)
             _invite(wanted, service, bound, say)
             await first_to_end(_served(server, bound, service, stop), _sweep(service), *following)

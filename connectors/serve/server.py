@@ -14,10 +14,10 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from connectors.serve.door import Door
 from connectors.serve.slow import PATIENCE
 from stream.errors import UsageError
 
-MOST_CONNECTIONS = 1024
 LARGEST_HEAD = 16 << 10
 """Bytes of a request's head at most."""
 SAY_WITHIN = 10.0
@@ -60,13 +60,13 @@ class Server(uvicorn.Server):
         yield
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; UsageError where the address is taken or none of this machine's."""
+def listening(host: str, port: int) -> Door:
+    """Return a door that is bound to an address; UsageError where the address is taken or none of this machine's."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
             0
         ]
-        made = socket.socket(family, kind)
+        made = Door(family, kind)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # what it has been handed, the system keeps no longer than we would
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, PATIENCE * 1000)
@@ -103,7 +103,7 @@ def server_of(app: ASGIApp, tls: Tls | None) -> Server:
         options = {"ssl_certfile": str(tls.certificate), "ssl_keyfile": str(tls.key)}
     config = uvicorn.Config(
         app, http=_Prompt, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
-        server_header=False, proxy_headers=False, limit_concurrency=MOST_CONNECTIONS,
+        server_header=False, proxy_headers=False,
         h11_max_incomplete_event_size=LARGEST_HEAD, timeout_keep_alive=15, timeout_graceful_shutdown=GRACE, **options,
     )  # fmt: skip
     try:

@@ -20,6 +20,7 @@ from connectors.serve.books import AccountBook, OperatorBook
 from connectors.serve.cluster import ClusterBook
 from connectors.serve.contract import ReleasedHistory
 from connectors.serve.described import Plans, promised, releases_of, sites_of
+from connectors.serve.door import Peer
 from connectors.serve.downloads import Downloads
 from connectors.serve.guard import Names, Rates, client_of
 from connectors.serve.playback import Playback
@@ -69,6 +70,8 @@ class Service:
     """Answers that hold until the next record comes."""
     came: int = 0
     """How many times records have come."""
+    busy: set[Peer] = field(default_factory=set)
+    """Who is being answered now; the door lets these stay."""
     link_used: Callable[[], None] = lambda: None
     wrong: Rates = field(default_factory=lambda: Rates(burst=10, each_second=0.2))
     """How many wrong secrets a client may show."""

@@ -20,7 +20,7 @@ from connectors.kafka.following import consume
 from connectors.serve.books import AccountBook
 from connectors.serve.cluster import ClusterBook
 from connectors.serve.coalitions import Coalition
-from connectors.serve.feed import Intake
+from connectors.serve.feed import Intake, own
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -30,7 +30,7 @@ LOOK_SECONDS = 30.0
 """After so long it is looked whether an audience has a topic more, and what the cluster has agreed on."""
 WAIT_MS = 500
 _PRIVATE = re.compile(r"tacet\.private\.([a-z0-9-]+)\.[a-z0-9-]+\.v1")
-Take = Callable[[Sequence[bytes], Mapping[str, int]], Awaitable[None]]
+Take = Callable[[TopicPartition, Sequence[bytes], Mapping[str, int]], Awaitable[None]]
 
 
 def topics_of(names: Collection[str], audiences: Collection[str]) -> list[str]:
@@ -44,21 +44,28 @@ async def follow_private(kafka: str, audiences: Collection[str], intake: Intake)
     Raises:
         UsageError: an audience has no topic on this cluster.
         FinalityError: a record differs from what the history has of it.
+        DataError: a record is another audience's, or none.
     """
+
+    async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        found = _PRIVATE.fullmatch(at.topic)
+        assert found is not None  # noqa: S101
+        await intake.take(own(found[1], _source(at), records), positions)
+
     while True:
         topics = topics_of(await topic_names(kafka), audiences)
         for audience in audiences:
             if not topics_of(topics, [audience]):
                 msg = f"--audience {audience}: must have a private topic on this cluster"
                 raise UsageError(msg)
-        await _follow(kafka, topics, intake.position, intake.take, LOOK_SECONDS)
+        await _follow(kafka, topics, intake.position, take, LOOK_SECONDS)
 
 
 async def follow_account(kafka: str, book: AccountBook) -> None:
     """Keep the account's book up with its topic."""
 
-    async def take(records: Sequence[bytes], positions: Mapping[str, int]) -> None:
-        del positions
+    async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        del at, positions
         book.take(records)
 
     await _follow(kafka, [LEAKAGE], lambda source: 0, take, None)
@@ -67,8 +74,8 @@ async def follow_account(kafka: str, book: AccountBook) -> None:
 async def follow_quarantine(kafka: str, book: ClusterBook) -> None:
     """Keep an operator's book up with the messages that were refused."""
 
-    async def take(records: Sequence[bytes], positions: Mapping[str, int]) -> None:
-        del positions
+    async def take(at: TopicPartition, records: Sequence[bytes], positions: Mapping[str, int]) -> None:
+        del at, positions
         book.take_refused(records)
 
     await _follow(kafka, [QUARANTINE], lambda source: 0, take, None)
@@ -104,10 +111,9 @@ async def _follow(
         until = None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
             batches = await reader.getmany(timeout_ms=WAIT_MS)
-            raws = [raw for at in sorted(batches) for raw in batches[at]]
-            if raws:
-                ends = {_source(at): held[-1].offset + 1 for at, held in batches.items() if held}
-                await take([raw.value or b"" for raw in raws], ends)
+            for at in sorted(batches):
+                if held := batches[at]:
+                    await take(at, [raw.value or b"" for raw in held], {_source(at): held[-1].offset + 1})
 
 
 async def _seek(reader: Any, topics: Sequence[str], position: Callable[[str], int]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from connectors.serve.server import Tls
 from tests.acceptance.serve.ground import Served, complete, make_store, served, wanted
 
 
@@ -31,3 +34,17 @@ def browser(service: Served, folder: Path) -> Iterator[httpx.Client]:
         for audience in ("facilities", "public"):
             complete(client, folder, audience)
         yield client
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    """A certificate of loopback, signed by itself."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    return Tls(folder / "cert.pem", folder / "key.pem")

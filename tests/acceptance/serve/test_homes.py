@@ -17,12 +17,12 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from connectors.embedded.readings import outboxes
+from connectors.embedded.readings import last_given, outboxes
 from connectors.kafka.client import partition_of
 from connectors.kafka.topics import create_topics
 from connectors.serve.feed import played
 from connectors.serve.playback import Playback
-from stream.errors import FinalityError, UsageError
+from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
@@ -112,13 +112,18 @@ def test_a_record_that_was_published_otherwise_stops_the_service(
     folder: Path, boxes_only: Path, tmp_path: Path
 ) -> None:
     index = behind_an_index(
-        folder, boxes_only, tmp_path, 'UPDATE records SET value = replace(value, \'"spend":"0.5"\', \'"spend":"0.6"\')'
+        folder,
+        boxes_only,
+        tmp_path,
+        'UPDATE records SET value = CAST(replace(value, \'"spend":"0.5"\', \'"spend":"0.6"\') AS BLOB)',
     )
     with pytest.raises(FinalityError):
         ends(wanted(boxes_only, index=index))
 
 
-@pytest.mark.parametrize("change", ["DELETE FROM records", "UPDATE records SET value = replace(value, '0.5', '0.6')"])
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM records", "UPDATE records SET value = CAST(replace(value, '0.5', '0.6') AS BLOB)"]
+)
 def test_an_outbox_that_becomes_another_one_meanwhile_stops_the_service(
     folder: Path, boxes_only: Path, change: str
 ) -> None:
@@ -141,6 +146,19 @@ def replaced(box: Path, change: str) -> None:
     with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute(change)
     other.replace(box)
+
+
+def test_a_record_in_an_outbox_that_is_not_its_own_stops_the_service_and_is_shown_to_nobody(
+    folder: Path, boxes_only: Path
+) -> None:
+    def foist() -> None:
+        stray = records(folder, "facilities")[0]
+        with closing(sqlite3.connect(boxes_only / "store" / "private" / "public.sqlite")) as box, box:
+            values = (last_given(boxes_only / "store", "public") + 1, "stray", "occupancy", "east", 0, stray)
+            box.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)", values)
+
+    with pytest.raises(DataError, match="outbox:public: must hold records of audience public alone"):
+        served_until_it_ends(folder, boxes_only, foist)
 
 
 # --- a play -----------------------------------------------------------------------------------------------------

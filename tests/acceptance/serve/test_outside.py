@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import httpx
@@ -49,19 +47,6 @@ def test_who_asks_is_who_our_own_proxy_saw_and_what_a_client_claims_counts_for_n
     headers = [(b"x-forwarded-for", line.encode()) for line in given.split("\n") if line]
     request = Request({"type": "http", "headers": headers, "client": ("127.0.0.1", 9)})
     assert client_of(request, behind_proxy=behind) == client
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Tls:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
-        cwd=folder, check=True, capture_output=True,
-    )  # fmt: skip
-    return Tls(folder / "cert.pem", folder / "key.pem")
 
 
 def test_with_a_certificate_it_speaks_tls_and_nothing_else(folder: Path, tmp_path: Path, certificate: Tls) -> None:
