@@ -14,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from connectors import keyfile
+from connectors.files.dialect import OWN, Dialect
 from connectors.files.observations import ObservationFile
 from connectors.intake.admission import AllowList
 from connectors.intake.clock import AnchoredClock, wall_clock
@@ -40,13 +41,15 @@ class FileSource:
     """Times real time; None: as fast as it is taken."""
     since: Micros | None = None
     until: Micros | None = None
+    dialect: Dialect = OWN
 
     def opened(
         self, policy: Policy, pseudonym_key: bytes, progress: Callable[..., None] | None = None
     ) -> ObservationFile:
         """Return the file's messages; nothing is read yet."""
         return ObservationFile(
-            self.path, policy, pseudonym_key, since=self.since, until=self.until, progress=progress
+            self.path, policy, pseudonym_key, since=self.since, until=self.until, dialect=self.dialect,
+            progress=progress,
         )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from connectors import keyfile
+from connectors.commands.choosing import dialect_options
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -25,6 +26,7 @@ from connectors.commands.options import (
 from connectors.embedded.readings import read_policies
 from connectors.embedded.runner import opened
 from connectors.embedded.store import SqliteStore
+from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
 from connectors.reports.books import with_kept
@@ -79,12 +81,13 @@ def cost_line(price: Price) -> str:
     multiple=True,
     help="A policy under which the store released before, where the store has not kept it; once for each.",
 )
+@dialect_options
 @windows_options
 @json_option
 def backfill(
     observations: Path, *, policy_file: Path, key_file: Path, store: Path, out: Path | None, attempt: int,
     names: tuple[str, ...], earlier: tuple[Path, ...], first_window: Micros | None, last_window: Micros | None,
-    as_json: bool,
+    dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
     """Settle recorded OBSERVATIONS with a store: release what was passed over, repeat what was released.
 
@@ -105,8 +108,9 @@ def backfill(
         earlier_policies = with_kept(read_policies(store), [read_policy(f) for f in earlier])
         settled = Backfill(policy, keys, runner.partition, StoreBook(held), options, earlier_policies, names)
         file = ObservationFile(
-            observations, policy, keyfile.pseudonym_key(key_file), since=settled.since, until=until, progress=tick
-        )
+            observations, policy, keyfile.pseudonym_key(key_file), since=settled.since, until=until,
+            dialect=dialect, progress=tick,
+        )  # fmt: skip
         for message in file.messages():
             settled.take(message)
         for price in settled.price():

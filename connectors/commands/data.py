@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import click
 
 from connectors import keyfile
+from connectors.commands.choosing import dialect_options
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -30,6 +31,7 @@ from connectors.commands.options import (
 )
 from connectors.commands.pricing import Price, noise_of_table
 from connectors.files.counts import TableRelease, release_file
+from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay as run_replay
 from connectors.files.shortfall import shortfall
@@ -137,11 +139,12 @@ def _write(path: Path, write: Any, total: int | None) -> None:
 @click.option("--out", type=FOLDER, required=True, help="New folder for what comes out (mode 0700).")
 @click.option("--include-restricted", is_flag=True, help="Also write true presence and counts.")
 @click.option("--attempt", type=click.IntRange(1), default=1, help="Above 1: an operator-requested re-release.")
+@dialect_options
 @windows_options
 @json_option
 def replay(
     observations: Path, *, policy_file: Path, key_file: Path, out: Path, include_restricted: bool, attempt: int,
-    first_window: Micros | None, last_window: Micros | None, as_json: bool,
+    first_window: Micros | None, last_window: Micros | None, dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
     """Run recorded OBSERVATIONS (CSV or JSONL) through the whole pipeline into files.
 
@@ -156,7 +159,7 @@ def replay(
     with progress("rows replayed") as tick:
         file = ObservationFile(
             observations, policy, keyfile.pseudonym_key(key_file),
-            since=options.first_window, until=options.last_window, progress=tick,
+            since=options.first_window, until=options.last_window, dialect=dialect, progress=tick,
         )  # fmt: skip
         made = run_replay(file, policy, keys, out, options)
     report = asdict(made) | {"tally": made.tally.figures(), "policy_version": policy.version}

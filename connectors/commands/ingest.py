@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from connectors import keyfile, logs
-from connectors.commands.choosing import chosen, source_options
+from connectors.commands.choosing import chosen, dialect_options, source_options
 from connectors.commands.options import (
     bootstrap,
     communities,
@@ -26,6 +26,7 @@ from connectors.commands.options import (
 from connectors.commands.summaries import report_file, report_traps
 from connectors.commands.watching import metrics_option, monitor_of, watch_receiver
 from connectors.commands.watching_kafka import BrokerWatch
+from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
 from connectors.intake.ingest import Ingest
@@ -49,6 +50,7 @@ LAST_DRAIN = 8.0
 @policy_option
 @key_option
 @source_options
+@dialect_options
 @click.option("--take-over", is_flag=True, help="Send for sources although another ingest does; that one ends.")
 @windows_options
 @metrics_option
@@ -57,7 +59,7 @@ LAST_DRAIN = 8.0
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
     observations: Path | None, speed: float | None, take_over: bool, first_window: Micros | None,
-    last_window: Micros | None, metrics: tuple[str, int] | None, as_json: bool,
+    last_window: Micros | None, dialect: Dialect, metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from traps until told to stop, or from a file to its end.
 
@@ -69,13 +71,17 @@ def ingest(
     Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
     """
     policy = read_policy(policy_file)
-    given = chosen(udp, observations)
+    given = chosen(udp, observations, dialect)
     live = not isinstance(given, Path)
     if live and (first_window is not None or last_window is not None):
         raise click.UsageError("--from, --to: must go with --observations; for live traps give them to 'tacet worker'")
     windows = (None, None) if live else public_range(key_file, policy, first_window, last_window)
     servers = bootstrap(settings, kafka)
-    source = FileSource(given, speed, *windows) if isinstance(given, Path) else UdpSource(given, communities(settings))
+    source = (
+        FileSource(given, speed, *windows, dialect)
+        if isinstance(given, Path)
+        else UdpSource(given, communities(settings))
+    )
     with monitor_of("ingest", policy, metrics) as monitor:
         pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file), monitor)
         run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))

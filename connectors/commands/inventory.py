@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from connectors.commands.options import FILE, NEW_FILE, read_policy_text
+from connectors.files.dialect import dialect_of
 from connectors.inventory.policy_text import Building, policy_text
 from connectors.inventory.recorded import recorded_access_points
 from connectors.inventory.rows import columns_of, read_inventory
@@ -22,7 +23,11 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 @click.command("init")
 @click.option("--access-points", type=FILE, help="A list of access points (CSV).")
-@click.option("--columns", multiple=True, help="Which column means what: ap=Radio MAC,name=AP Name; may be repeated.")
+@click.option(
+    "--columns",
+    multiple=True,
+    help="Which column means what: ap=Radio MAC,name=AP Name, of a recording device=mac,access_point=ap,time=when.",
+)
 @click.option("--controllers", help="Addresses of what sends, with commas between.")
 @click.option("--from-observations", type=FILE, help="Laboratory: the access points of a recording instead.")
 @click.option(
@@ -67,7 +72,9 @@ def init(
         made = policy_text(Building(places, _addresses(controllers), timezone, shared_bits))
     else:
         assert from_observations is not None  # noqa: S101
-        places = places_of(from_observations, recorded_access_points(from_observations), site, "access-point")
+        places = places_of(
+            from_observations, recorded_access_points(from_observations, dialect_of(columns)), site, "access-point"
+        )
         made = policy_text(Building(places, _addresses(controllers), timezone, shared_bits, "recording"))
     read_policy_text(made, "the policy of this list")
     if out is None:

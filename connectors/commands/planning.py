@@ -11,9 +11,11 @@ from typing import Any
 import click
 from rich.console import Console
 
+from connectors.commands.choosing import dialect_options, refuse_dialect
 from connectors.commands.options import FILE, json_option, print_json, progress, read_policy, working
 from connectors.commands.poor import marked_poor
 from connectors.commands.tables import table
+from connectors.files.dialect import Dialect
 from connectors.reports.plan import plan as plan_of
 from connectors.reports.quality import Quality
 from connectors.reports.target import TRIED, targets
@@ -47,11 +49,13 @@ class Percentage(click.ParamType):
 @click.argument("file", type=FILE, required=False)
 @click.option("--policy", "policy_file", type=FILE, help="The policy, instead of FILE.")
 @click.option("--observations", type=FILE, help="Try it on recorded observations (CSV or JSONL) instead: restricted.")
+@dialect_options
 @click.option("--target-error", "target", type=Percentage(), help="Which epsilon reaches this part of the mean count?")
 @json_option
 def plan(
-    file: Path | None, *, policy_file: Path | None, observations: Path | None, target: Fraction | None, as_json: bool
-) -> None:
+    file: Path | None, *, policy_file: Path | None, observations: Path | None, target: Fraction | None,
+    dialect: Dialect, as_json: bool,
+) -> None:  # fmt: skip
     """Report, before anything runs, what a day will cost and how good its releases will be.
 
     Errors are those on the demo's day, which 'tacet simulate --scale 0.45 --always-on 75' makes, or on --observations:
@@ -64,7 +68,7 @@ def plan(
     if (file is None) == (policy_file is None):
         raise click.UsageError("give the policy once: as FILE, or with --policy")
     policy = read_policy(file or policy_file or Path())
-    days = _days(policy, observations)
+    days = _days(policy, observations, dialect)
     report = _plan(policy, days) if target is None else _targets(policy, days, target)
     if observations is not None:
         report |= {"restricted": True, "notice": NOTICE}
@@ -76,12 +80,13 @@ def plan(
     console.print(SIMULATED if observations is None else f"[bold]{NOTICE}[/bold]")
 
 
-def _days(policy: Policy, observations: Path | None) -> Windows:
+def _days(policy: Policy, observations: Path | None, dialect: Dialect) -> Windows:
     if observations is None:
+        refuse_dialect(dialect)
         with working("a day simulated"):
             return simulated_windows(policy)
     with progress("rows read") as tick:
-        return observed_windows(policy, observations, tick)
+        return observed_windows(policy, observations, tick, dialect)
 
 
 def _plan(policy: Policy, days: Windows) -> dict[str, Any]:

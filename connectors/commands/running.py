@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from connectors import keyfile
-from connectors.commands.choosing import chosen, source_options
+from connectors.commands.choosing import chosen, dialect_options, source_options
 from connectors.commands.options import (
     FOLDER,
     Time,
@@ -45,6 +45,7 @@ from connectors.embedded.runner import (
     sensing_counters,
 )
 from connectors.embedded.store import SqliteStore
+from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import NO_DROPS, shortfall
 from connectors.intake.clock import CLOCK_STEP, wall_clock
@@ -68,6 +69,7 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @key_option
 @click.option("--store", type=FOLDER, required=True, help="Folder of the store; made if missing.")
 @source_options
+@dialect_options
 @click.option(
     "--clock",
     type=click.Choice(["wall", "uptime"]),
@@ -84,7 +86,8 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
     observations: Path | None, speed: float | None, clock: str, start: Micros | None, accept_policy: bool,
-    first_window: Micros | None, last_window: Micros | None, metrics: tuple[str, int] | None, as_json: bool,
+    first_window: Micros | None, last_window: Micros | None, dialect: Dialect, metrics: tuple[str, int] | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
@@ -94,7 +97,7 @@ def run(
     Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names.
     """
     policy = read_policy(policy_file)
-    given = chosen(udp, observations)
+    given = chosen(udp, observations, dialect)
     if isinstance(given, Path):
         windows = public_range(key_file, policy, first_window, last_window)
     else:
@@ -109,7 +112,7 @@ def run(
         building = _Building(policy, keyfile.pseudonym_key(key_file), home, store, monitor)
         watch_key(monitor, key_file)
         if isinstance(given, Path):
-            _run_file(FileSource(given, speed, *windows), building, as_json=as_json)
+            _run_file(FileSource(given, speed, *windows, dialect), building, as_json=as_json)
         else:
             source = UdpSource(given, communities(settings), start if clock == "uptime" else None)
             _run_live(source, building, as_json=as_json)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from connectors.files.dialect import OWN, Dialect
 from connectors.files.playback import Playback, Range
 from connectors.files.row_rules import RowRules, Sighting
 from connectors.files.row_sort import RowSort
@@ -35,7 +36,8 @@ from stream.policy.document import Policy
 from stream.records import DAY, Micros
 from stream.sensing.pseudonyms import is_locally_administered, names_by_site
 
-COLUMNS = ("time", "device", "access_point", "site")
+OCTETS = 6
+"""Of an address; an opaque id has more."""
 PAUSE_ROWS = 256
 """Rows, of some 10 microseconds each, after which ``steps`` lets its caller do something else."""
 PROGRESS_ROWS = 10_000
@@ -57,6 +59,7 @@ class ObservationFile:
         *,
         since: Micros | None = None,
         until: Micros | None = None,
+        dialect: Dialect = OWN,
         progress: Callable[..., None] | None = None,
     ) -> None:
         """``progress`` is called with rows read; later with rows given and rows in all."""
@@ -69,7 +72,8 @@ class ObservationFile:
         self._rows = RowSort()
         self._stretches = Stretches()
         self._span: tuple[Micros, Micros] | None = None
-        self._rules = RowRules(policy)
+        self._rules = RowRules(policy, dialect)
+        self._columns = dialect.names
         self._names = names_by_site(policy, key)
         self._identity = _identities()
 
@@ -110,7 +114,7 @@ class ObservationFile:
 
     def _take_in(self) -> Iterator[None]:
         with open_text(self._path) as file:
-            for line, fields in rows_of(self._path, lines_of(self._path, file), COLUMNS):
+            for line, fields in rows_of(self._path, lines_of(self._path, file), self._columns):
                 self.tally.rows += 1
                 if self.tally.rows % PAUSE_ROWS == 0:
                     if self._progress is not None and self.tally.rows % PROGRESS_ROWS < PAUSE_ROWS:
@@ -140,7 +144,7 @@ class ObservationFile:
         if early or time > self._asked.last_of(self._policy, site):
             self.tally.outside += 1
             return
-        self.tally.locally_administered += is_locally_administered(address)
+        self.tally.locally_administered += len(address) == OCTETS and is_locally_administered(address)
         names = self._names[site]
         name = bytes.fromhex(names.name(address, names.epoch(time)))
         self._rows.add((time, place, name, line, self._identity(address)))

@@ -16,6 +16,7 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from connectors.files.dialect import OWN, Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import NO_DROPS, shortfall
 from stream.errors import DataError
@@ -61,7 +62,9 @@ def _as_site(name: str, site: Site) -> list[OccupancyWindow]:
     ]
 
 
-def observed_windows(policy: Policy, path: Path, progress: Callable[..., None] | None = None) -> Windows:
+def observed_windows(
+    policy: Policy, path: Path, progress: Callable[..., None] | None = None, dialect: Dialect = OWN
+) -> Windows:
     """Return the windows of a recording, sensed as a replay would: restricted, as their counts are true ones.
 
     Devices get names that nobody keeps.
@@ -70,7 +73,7 @@ def observed_windows(policy: Policy, path: Path, progress: Callable[..., None] |
         UsageError: the file cannot be read.
         DataError: it cannot be read to its end, no window comes of it, or many of its rows were lost.
     """
-    file = ObservationFile(path, policy, secrets.token_bytes(32), progress=progress)
+    file = ObservationFile(path, policy, secrets.token_bytes(32), dialect=dialect, progress=progress)
     stages = {site: Pipeline(policy, site, plan_keys()).table.sense for site in policy.site}
     states = {site: sense.initial() for site, sense in stages.items()}
     windows: dict[str, list[OccupancyWindow]] = {site: [] for site in policy.site}

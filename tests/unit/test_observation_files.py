@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from connectors.files import text_rows
-from connectors.files.observations import COLUMNS, ObservationFile
+from connectors.files.dialect import FIELDS as COLUMNS
+from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
 from stream.errors import DataError, UsageError
 from stream.pipeline import Options, Pipeline
@@ -189,8 +190,8 @@ def test_a_name_ends_at_the_site_where_it_was_seen(tmp_path: Path) -> None:
 
 TIME = "time must be RFC 3339 with an offset (or local to the site without one), from 1970 to 2254"
 TWICE = "time must have an offset where the clocks of the site are set back"
-DEVICE = "device must be a MAC address, six pairs of hexadecimal digits with colons between"
-RADIO = "access_point must be a radio address, six pairs of hexadecimal digits with colons between"
+DEVICE = "device must be a MAC address, such as a4:00:00:00:00:01 or a400.0000.0001"
+RADIO = "access_point must be a radio address such as 5c:52:1e:00:20:65, or a name that the policy lists"
 PLACE = "site must be one of the policy's"
 FIELDS = "must have the fields that the first line names"
 STRAY = "time must be at most 7 days from the rest of the recording where no --to is given"
@@ -202,7 +203,7 @@ BAD = [
     (f"1969-12-31T23:59:59Z,{mac(1)},{access_point('a')},{SITE}", TIME),
     (f"9999-01-01T00:00:00Z,{mac(1)},{access_point('a')},{SITE}", TIME),
     (f"{rfc3339(EVENING)},somebody,{access_point('a')},{SITE}", DEVICE),
-    (f"{rfc3339(EVENING)},a4-00-00-00-00-01,{access_point('a')},{SITE}", DEVICE),
+    (f"{rfc3339(EVENING)},a4-00-00:00-00-01,{access_point('a')},{SITE}", DEVICE),
     (f"{rfc3339(EVENING)},{mac(1)},lobby,{SITE}", RADIO),
     (f"{rfc3339(EVENING)},{mac(1)},{access_point('a')},elsewhere", PLACE),
     (f"{rfc3339(EVENING)},{mac(1)},{access_point('a')}", FIELDS),
