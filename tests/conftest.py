@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import uuid
@@ -11,9 +12,10 @@ from typing import TypeVar
 import pytest
 
 from tests.integration.kafka_ground import Broker, JavaCluster, NoKafkaError, find_broker, find_cluster
+from tests.integration.secured_ground import SecuredKafka, secured_kafka_in
 
 T = TypeVar("T")
-BROKERS = {"kafka", "three_brokers"}
+BROKERS = {"kafka", "three_brokers", "secured_kafka"}
 """The fixtures that are brokers."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,6 +49,13 @@ def three_brokers() -> Iterator[JavaCluster]:
     cluster = _had(find_cluster)
     yield cluster
     cluster.close()
+
+
+@pytest.fixture(scope="session")
+def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """A broker with TLS, users and their rules; skips or fails like ``kafka``."""
+    with contextlib.ExitStack() as ending:
+        yield _had(lambda: ending.enter_context(secured_kafka_in(tmp_path_factory.mktemp("secured"))))
 
 
 def _had(find: Callable[[], T]) -> T:

@@ -5,28 +5,31 @@ Users and rules are those that ``tacet topics acls`` prints. Brokers and control
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest
+from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest
 
-from connectors.kafka.acls import BROKERS, document, users
+from connectors.kafka.acls import BROKERS, User, document, users
 from connectors.kafka.connection import Access
-from stream.policy.document import Policy
+from stream.policy.document import Policy, load_policy
 from stream.settings import Settings
-from tests.integration.kafka_ground import NoKafkaError, free_port
+from tests.acceptance.command_line import command
+from tests.integration.kafka_ground import JavaBroker, NoKafkaError, find_secured, free_port, kafka_jars
 
 ADMIN, BROKER = "admin", "broker"
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
 PATTERNS = {"literal": 3, "prefixed": 4}
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Alter": 7, "Describe": 8, "DescribeConfigs": 10, "AlterConfigs": 11}
-ALLOW, ANY = 3, 1
+ALLOW, ANY, EXACTLY = 3, 1, 0
 Acl = tuple[int, str, int, str, int]
 """Resource, name, pattern, principal, operation; in Kafka's numbers."""
 
@@ -45,7 +48,8 @@ class Secured:
         """The port where certificates are asked for, by the one where passwords are."""
         self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
                       "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem")  # fmt: skip
-        self.certify(BROKER)
+        for name in (BROKER, ADMIN, *self.names):
+            self.certify(name)
         pem = (folder / f"{BROKER}.key").read_text() + (folder / f"{BROKER}.pem").read_text()
         (folder / "keystore.pem").write_text(pem)
         for name, password in self.users.items():
@@ -116,12 +120,12 @@ class Secured:
         return Settings.model_validate(given)
 
 
-def asked(policy: Policy, *names: str) -> set[Acl]:
-    """Return the rules that ``tacet topics acls --json`` prints, of some users or of all."""
+def asked(made: Iterable[User]) -> set[Acl]:
+    """Return the rules that ``tacet topics acls --json`` prints of some users."""
     return {
         (RESOURCES[rule["resource"]], rule["name"], PATTERNS[rule["pattern"]], user["principal"],
          OPERATIONS[rule["operation"]])
-        for user in document(users(policy))["principals"] if not names or user["principal"][len("User:"):] in names
+        for user in document(made)["principals"]
         for rule in user["acls"]
     }  # fmt: skip
 
@@ -146,6 +150,13 @@ async def give_rules(bootstrap: str, secured: Secured, rules: Iterable[Acl]) -> 
             assert [code for code, _ in answer.creation_responses] == [0], answer
 
 
+async def quotas_of(bootstrap: str, secured: Secured, name: str) -> dict[str, float]:
+    """Return a user's quotas, as a cluster has them."""
+    async with admin_of(bootstrap, secured.arguments(ADMIN)) as admin:
+        answer = await admin._send_request(DescribeClientQuotasRequest([("user", EXACTLY, name)], strict=True))
+    return {rate: value for entry in answer.entries for rate, value in entry[1]}
+
+
 async def rules_of(bootstrap: str, secured: Secured) -> set[Acl]:
     """Return the rules that a cluster has."""
     everything: tuple[Any, ...] = (ANY, None, ANY, None, None, ANY, ANY)
@@ -156,3 +167,96 @@ async def rules_of(bootstrap: str, secured: Secured) -> set[Acl]:
         for kind, name, pattern, rules in answer.resources
         for principal, _, operation, _ in rules
     }
+
+
+# --- a cluster in use -------------------------------------------------------------------------------------------------
+
+POLICY = """
+[site.hall]
+sources = ["127.0.0.1"]
+tick = "1min"
+validity = "5min"
+lateness = "1s"
+[[site.hall.zones]]
+id = "101"
+capacity = 30
+access_points = ["5c:52:1e:00:20:11"]
+[[site.hall.zones]]
+id = "102"
+capacity = 30
+access_points = ["5c:52:1e:00:20:12"]
+[[audience]]
+name = "dean"
+[[audience]]
+name = "deanery"
+[[release]]
+name = "occupancy"
+query = "count"
+mechanism = "laplace"
+epsilon = { dean = "100", deanery = "90" }
+"""
+
+
+@dataclass(frozen=True)
+class SecuredKafka:
+    """A broker with the users, rules and topics of ``POLICY``."""
+
+    broker: JavaBroker
+    secured: Secured
+    policy_file: Path
+
+    @property
+    def bootstrap(self) -> str:
+        """Where passwords are asked for."""
+        return self.broker.bootstrap
+
+    @property
+    def by_certificate(self) -> str:
+        """Where certificates are asked for."""
+        return f"127.0.0.1:{self.secured.mtls[int(self.bootstrap.rpartition(':')[2])]}"
+
+    def tacet(self, name: str, *words: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run one command as a user to its end; the exit code must be the one expected."""
+        given = {"TACET_KAFKA": self.bootstrap} | more
+        done = subprocess.run(
+            command(words), env=self.secured.environment(name, **given), capture_output=True, text=True, timeout=120,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+
+@contextmanager
+def secured_kafka_in(folder: Path) -> Iterator[SecuredKafka]:
+    """A broker whose users have what ``tacet topics acls`` prints, and whose operator has made the topics."""
+    policy = load_policy(POLICY)
+    secured = Secured(folder, policy)
+    (folder / "policy.toml").write_text(POLICY)
+    ground = SecuredKafka(find_secured(secured), secured, folder / "policy.toml")
+    try:
+        asyncio.run(give_rules(ground.bootstrap, secured, asked(users(policy, operator=True))))
+        ground.tacet("tacet-operator", "topics", "create", "--policy", str(ground.policy_file), "--partitions", "1")
+        yield ground
+    finally:
+        ground.broker.close()
+
+
+def java_tool(folder: Path, name: str, main: str) -> None:
+    """Write one of Kafka's own tools as it is called on a machine that has Kafka."""
+    script = folder / name
+    script.write_text(f'#!/bin/sh\nexec java -Xmx128m -XX:TieredStopAtLevel=1 -cp "{kafka_jars()}/*" {main} "$@"\n')
+    script.chmod(0o700)
+
+
+def kafka_tools(secured: Secured, folder: Path) -> dict[str, str]:
+    """Put Kafka's tools and the administrator's file for them into a folder; return the environment that finds them."""
+    java_tool(folder, "kafka-acls.sh", "org.apache.kafka.tools.AclCommand")
+    java_tool(folder, "kafka-configs.sh", "kafka.admin.ConfigCommand")
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    (folder / "admin.properties").touch(0o600)
+    (folder / "admin.properties").write_text(
+        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={module} required username="{ADMIN}" password="{secured.users[ADMIN]}";\n'
+        f"ssl.truststore.type=PEM\nssl.truststore.location={secured.folder / 'ca.pem'}\n"
+    )
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}

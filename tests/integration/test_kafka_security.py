@@ -1,0 +1,362 @@
+"""Who may do what on a real Kafka with TLS, SCRAM, mTLS and an authorizer: under the rules that the product prints.
+
+What each user may read and write is tried with kcat, which shares no code with the project nor with its client library,
+by the user's certificate; the programs themselves come by password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import TransactionalIdAuthorizationFailed
+
+from connectors import keyfile
+from connectors.kafka.acls import commands, users
+from connectors.kafka.client import partitions_of, reader_of
+from connectors.kafka.topics import topic_names
+from connectors.snmp.sender import Association, encode_associate, send
+from stream.policy.document import load_policy
+from stream.schemas import (
+    AUDIT,
+    CONTROL,
+    LEAKAGE,
+    METADATA,
+    OBSERVATIONS,
+    OCCUPANCY,
+    PRESENCE,
+    QUARANTINE,
+    SNAPSHOT,
+    private_topic,
+)
+from tests.acceptance.command_line import command
+from tests.acceptance.test_kafka_end_to_end import until_answered
+from tests.integration.programs_ground import free_port
+from tests.integration.secured_ground import (
+    ADMIN,
+    POLICY,
+    SecuredKafka,
+    asked,
+    kafka_tools,
+    quotas_of,
+    rules_of,
+)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+DEAN, DEANERY = (private_topic(name, "occupancy") for name in ("dean", "deanery"))
+TOPICS = (*topic_names(load_policy(POLICY)), METADATA)
+READS = {
+    "tacet-ingest": {CONTROL},
+    "tacet-engine": {OBSERVATIONS, SNAPSHOT, AUDIT, CONTROL, METADATA},
+    "tacet-audience-dean": {DEAN, METADATA},
+    "tacet-audience-deanery": {DEANERY, METADATA},
+    "tacet-serve": {DEAN, DEANERY, METADATA, LEAKAGE, QUARANTINE, CONTROL},
+    "tacet-account": {LEAKAGE, AUDIT, CONTROL, DEAN, DEANERY, METADATA},
+    "tacet-auditor": {AUDIT, CONTROL, DEAN, DEANERY, METADATA},
+    "tacet-operator": {QUARANTINE, CONTROL, METADATA},
+}
+WRITES = {
+    "tacet-ingest": {OBSERVATIONS, CONTROL},
+    "tacet-engine": {
+        SNAPSHOT, AUDIT, CONTROL, METADATA, PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE, DEAN, DEANERY,
+    },
+    "tacet-operator": {CONTROL},
+}  # fmt: skip
+REFUSED = ("Topic authorization failed", "Group authorization failed")
+
+
+def kcat(kafka: SecuredKafka, name: str, *words: str, given: str = "") -> str | None:
+    """Run kcat as a user; return what it was refused, None when it could do it."""
+    if shutil.which("kcat") is None:
+        if os.environ.get("TACET_REQUIRE_KCAT") == "1":
+            pytest.fail("TACET_REQUIRE_KCAT=1, but there is no kcat on the path")
+        pytest.skip("no kcat on the path")
+    folder = kafka.secured.folder
+    options = {
+        "security.protocol": "SSL", "ssl.ca.location": folder / "ca.pem", "message.timeout.ms": 10_000,
+        "ssl.certificate.location": folder / f"{name}.pem", "ssl.key.location": folder / f"{name}.key",
+        "ssl.endpoint.identification.algorithm": "none",  # this version knows names only, and the broker is an address
+    }  # fmt: skip
+    given_as = [word for key, value in options.items() for word in ("-X", f"{key}={value}")]
+    line = ["kcat", "-b", kafka.by_certificate, *given_as, *words]
+    done = subprocess.run(line, input=given, capture_output=True, text=True, timeout=60, check=False)
+    found = [what for what in REFUSED if what in done.stderr]
+    assert bool(found) or done.returncode == 0, done.stderr
+    return found[0] if found else None
+
+
+def may_read(kafka: SecuredKafka, name: str, topic: str) -> bool:
+    return kcat(kafka, name, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q") is None
+
+
+def may_write(kafka: SecuredKafka, name: str, topic: str) -> bool:
+    return kcat(kafka, name, "-P", "-t", topic, "-p", "0", given="nothing of this cluster's\n") is None
+
+
+# --- topics -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_user_reads_what_its_role_reads_and_nothing_else(secured_kafka: SecuredKafka, name: str) -> None:
+    assert {topic for topic in TOPICS if may_read(secured_kafka, name, topic)} == READS[name]
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_user_writes_nothing_that_its_role_does_not(secured_kafka: SecuredKafka, name: str) -> None:
+    """What it may write is shown by the programs at work: a message of nobody's would be in their way."""
+    closed = [topic for topic in TOPICS if topic not in WRITES.get(name, set())]
+    assert not [topic for topic in closed if may_write(secured_kafka, name, topic)]
+
+
+def test_a_topic_of_no_rule_is_closed_to_all(secured_kafka: SecuredKafka) -> None:
+    """Where no rule is found nobody is let in, but for who administers the cluster."""
+    assert may_read(secured_kafka, ADMIN, OBSERVATIONS)
+    assert not may_read(secured_kafka, "tacet-engine", "another.topic")
+
+
+# --- groups and transactions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "joined"),
+    [
+        ("tacet.private.dean", True),
+        ("tacet.private.dean.lobby-screen", True),
+        ("tacet.private.deanery", False),
+        ("tacet-engine", False),
+        ("another", False),
+    ],
+)
+def test_an_audience_joins_groups_of_its_own_and_not_the_engines(
+    secured_kafka: SecuredKafka, group: str, joined: bool
+) -> None:
+    refused = kcat(
+        secured_kafka, "tacet-audience-dean", "-G", group, "-e", "-q", "-X", "auto.offset.reset=earliest", DEAN
+    )
+    assert refused == (None if joined else "Group authorization failed")
+
+
+@pytest.mark.parametrize(
+    ("name", "transaction"),
+    [
+        ("tacet-ingest", "tacet-engine-0"),
+        ("tacet-operator", "tacet-engine-0"),
+        ("tacet-audience-dean", "tacet-control"),
+        ("tacet-account", "tacet-control"),
+    ],
+)
+async def test_who_is_not_the_engine_cannot_fence_a_writer(
+    secured_kafka: SecuredKafka, name: str, transaction: str
+) -> None:
+    options = secured_kafka.secured.arguments(name)
+    producer = AIOKafkaProducer(bootstrap_servers=secured_kafka.bootstrap, transactional_id=transaction, **options)
+    with pytest.raises(TransactionalIdAuthorizationFailed):
+        await producer.start()
+    await producer.stop()
+
+
+# --- the rules themselves -----------------------------------------------------------------------------------------
+
+
+async def test_the_cluster_has_the_rules_that_are_printed_and_no_other(secured_kafka: SecuredKafka) -> None:
+    wanted = asked(users(load_policy(POLICY), operator=True))
+    held = await rules_of(secured_kafka.bootstrap, secured_kafka.secured)
+    assert {rule for rule in held if "provost" not in rule[3]} == wanted
+
+
+async def test_printed_lines_run_with_kafkas_own_tools(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
+    """Of one audience here; all of them in ``tests/docs/test_kafka_page.py``."""
+    policy = load_policy(POLICY.replace("deanery", "provost"))
+    (provost,) = [user for user in users(policy) if user.audience == "provost"]
+    found = kafka_tools(secured_kafka.secured, tmp_path) | {"TACET_KAFKA": secured_kafka.bootstrap}
+    lines = "\n".join(commands(provost))
+    subprocess.run(
+        ["sh", "-e"], input=lines, text=True, cwd=tmp_path, env=os.environ | found, check=True, capture_output=True
+    )
+    held = await rules_of(secured_kafka.bootstrap, secured_kafka.secured)
+    assert {rule for rule in held if rule[3] == f"User:{provost.name}"} == asked([provost])
+    assert await quotas_of(secured_kafka.bootstrap, secured_kafka.secured, provost.name) == dict(provost.quotas)
+
+
+# --- who is let in, and what is said to others --------------------------------------------------------------------
+
+READ = ("subscribe", "--audience", "dean", "--from-start", "--until-end", "--json")
+
+
+def test_a_certificate_lets_its_user_in_where_certificates_are_asked_for(secured_kafka: SecuredKafka) -> None:
+    secured = secured_kafka.secured
+    given = secured.variables("tacet-audience-dean", certificate=True)
+    unset = {name: "" for name in secured.variables("tacet-audience-dean") if name not in given}
+    env = {key: value for key, value in (os.environ | given).items() if key not in unset}
+    line = command([*READ, "--kafka", secured_kafka.by_certificate])
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    other = subprocess.run(
+        [word.replace("dean", "deanery") if word == "dean" else word for word in line],
+        env=env, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert other.returncode == 2
+    assert "audience deanery: must have a private topic" in other.stderr
+
+
+def test_a_wrong_password_is_said_in_one_line_without_it(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.touch(0o600)
+    wrong.write_text("hunter2hunter2")
+    done = secured_kafka.tacet("tacet-audience-dean", *READ, code=1, TACET_KAFKA_PASSWORD_FILE=str(wrong))
+    said = done.stderr.splitlines()[-1]
+    assert "by SASL_SSL, user tacet-audience-dean by SCRAM-SHA-512: the broker does not take the user" in said
+    assert "hunter2" not in done.stderr
+
+
+def test_a_broker_of_another_authority_gets_no_password(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", "/CN=other", "-keyout", str(tmp_path / "other.key"), "-out", str(other)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    done = secured_kafka.tacet("tacet-audience-dean", *READ, code=1, TACET_KAFKA_CA_FILE=str(other))
+    assert "the broker's certificate is not taken" in done.stderr.splitlines()[-1]
+
+
+def test_who_speaks_plain_text_is_not_let_in(secured_kafka: SecuredKafka) -> None:
+    done = subprocess.run(
+        command([*READ, "--kafka", secured_kafka.bootstrap]), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert f"no Kafka broker answers at {secured_kafka.bootstrap}" in done.stderr.splitlines()[-1]
+
+
+def test_what_a_user_may_not_do_is_said_by_name(secured_kafka: SecuredKafka) -> None:
+    done = secured_kafka.tacet("tacet-audience-dean", "account", code=2)
+    assert f"topic {CONTROL}: does not exist, or is not open to this user" in done.stderr
+
+
+async def test_a_password_is_exchanged_without_a_restart(
+    secured_kafka: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader goes on over new connections by the new password, on a broker that takes the old one no more."""
+    secured, name = secured_kafka.secured, "tacet-auditor"
+    for variable, value in secured.variables(name).items():
+        monkeypatch.setenv(variable, value)
+    async with reader_of(secured_kafka.bootstrap) as reader:
+        assert await partitions_of(reader._client, AUDIT) == [0]
+        await asyncio.to_thread(_exchange, secured_kafka, name, "another-password", tmp_path)
+        secured.give(name, "another-password")
+        for connection in list(reader._client._conns.values()):
+            connection.close()
+        assert await partitions_of(reader._client, AUDIT) == [0]
+    secured.give(name, secured.users[name])
+    with pytest.raises(ConnectionError, match="the broker does not take the user"):
+        async with reader_of(secured_kafka.bootstrap):
+            pass
+    await asyncio.to_thread(_exchange, secured_kafka, name, secured.users[name], tmp_path)
+
+
+def _exchange(kafka: SecuredKafka, name: str, password: str, folder: Path) -> None:
+    env = os.environ | kafka_tools(kafka.secured, folder)
+    words = [
+        "kafka-configs.sh",
+        "--bootstrap-server",
+        kafka.bootstrap,
+        "--command-config",
+        "admin.properties",
+        "--alter",
+        "--add-config",
+        f"SCRAM-SHA-512=[password={password}]",
+        "--entity-type",
+        "users",
+        "--entity-name",
+        name,
+    ]
+    subprocess.run(words, cwd=folder, env=env, check=True, capture_output=True)
+
+
+# --- the whole way ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def running(kafka: SecuredKafka, name: str, *words: str, **more: str) -> Iterator[None]:
+    """A program that runs as a user until it is told to stop; it must end well."""
+    env = kafka.secured.environment(name, TACET_KAFKA=kafka.bootstrap, TACET_LOG_LEVEL="warning", **more)
+    process = subprocess.Popen(command(words), env=env, stdout=subprocess.DEVNULL)
+    try:
+        yield
+        assert process.poll() is None, f"{words[0]} has ended by itself"
+        process.terminate()
+        assert process.wait(timeout=60) == 0, words[0]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def released(kafka: SecuredKafka, audience: str) -> list[dict[str, Any]]:
+    done = kafka.tacet(f"tacet-audience-{audience}", "subscribe", "--audience", audience, *READ[3:])
+    return [orjson.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_traps_come_to_subscribers_the_account_auditors_and_the_service_each_as_a_user_of_its_own(
+    secured_kafka: SecuredKafka, tmp_path: Path
+) -> None:
+    """Every program is the real one, over TLS, with its own password and the rules that are printed, no more."""
+    keyfile.create(tmp_path / "key", laboratory=False)
+    (tmp_path / "communities").touch(0o600)
+    (tmp_path / "communities").write_text("s3cret\n")
+    tokens, token = (
+        ("--tokens", str(tmp_path / "tokens")),
+        ("--name", "officer", "--audience", "dean", "--account", "--operator"),
+    )
+    bearer = secured_kafka.tacet("tacet-serve", "token", "new", *tokens, *token).stdout.split()[0]
+    traps, page = free_port(), free_port()
+    policy = ("--policy", str(secured_kafka.policy_file))
+    with ExitStack() as ending:
+
+        def begin(name: str, *words: str, **more: str) -> None:
+            ending.enter_context(running(secured_kafka, name, *words, **more))
+
+        begin("tacet-engine", "worker", *policy, "--key-file", str(tmp_path / "key"))
+        begin("tacet-ingest", "ingest", *policy, "--key-file", str(tmp_path / "key"), "--udp", f"127.0.0.1:{traps}",
+              TACET_SNMP_COMMUNITIES_FILE=str(tmp_path / "communities"))  # fmt: skip
+        until_answered(traps)
+        begin("tacet-serve", "serve", *policy, "--audience", "dean", "--audience", "deanery", "--account", "--operator",
+              *tokens, "--index", str(tmp_path / "index"), "--listen", f"127.0.0.1:{page}")  # fmt: skip
+        associated = [encode_associate(Association(bytes([2, 0, 0, 0, 1, number]), bytes.fromhex("5c521e002012")),
+                                       community=b"s3cret", uptime=1) for number in range(5)]  # fmt: skip
+        asyncio.run(send([(0, trap) for trap in associated], ("127.0.0.1", traps), None))
+        patience, found = time.monotonic() + 150, list[dict[str, Any]]()
+        while time.monotonic() < patience and not found:
+            time.sleep(2)
+            found = [record for record in released(secured_kafka, "dean") if (record["values"] or {}).get("102") == 5]
+        assert found, "a window with the five devices in it must have come"
+        assert {record["audience"] for record in released(secured_kafka, "deanery")} == {"deanery"}
+        window = found[0]["window_end"]
+        account = orjson.loads(secured_kafka.tacet("tacet-account", "account", "--json").stdout)
+        assert account["sites"]["hall"]["last"]["window_end"] >= window
+        together = secured_kafka.tacet("tacet-account", "account", "--coalition", "dean,deanery", "--json").stdout
+        assert "dean+deanery" in together
+        audit = orjson.loads(secured_kafka.tacet("tacet-auditor", "audit", "verify", "--json").stdout)
+        assert audit["ok"]
+        assert audit["entries"] == audit["records"] > 0
+        assert "head against the state" in audit["unchecked"], "an auditor sees no state, and says so"
+        status = orjson.loads(secured_kafka.tacet("tacet-engine", "status", *policy, "--json").stdout)
+        assert [part["partition"] for part in status["partitions"]] == [0]
+        headers = {"Authorization": f"Bearer {bearer}"}
+        with httpx.Client(base_url=f"http://127.0.0.1:{page}/api/v1", headers=headers, timeout=30) as client:
+            shown = client.get("/latest", params={"audience": "dean", "site": "hall"})
+            assert shown.status_code == 200, shown.text
+            assert shown.json()
+            assert "hall" in client.get("/account").json()["sites"]
+            assert client.get("/operator").status_code == 200
