@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,23 +201,25 @@ def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path: 
     process = subprocess.Popen(
         [sys.executable, "-m", "connectors", "run", "--policy", str(tmp_path / "policy.toml"),
          "--key-file", str(key), "--store", str(tmp_path / "store"), "--udp", "127.0.0.1:0",
-         "--clock", "uptime", "--start", "2026-03-03T04:00:00Z"],
+         "--clock", "uptime", "--start", "2026-03-03T04:00:00Z", "--metrics", "127.0.0.1:0"],
         env=os.environ | {"TACET_SNMP_COMMUNITIES_FILE": str(tmp_path / "communities"), "TACET_LOG_LEVEL": "debug"},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert process.stderr is not None
-        port, report = 0, ""
-        for line in process.stderr:
-            report += line
-            if found := re.search(r"port.*?(\d{4,5})", line):
-                port = int(found[1])
-                break
+        report, ports = "", dict[str, int]()
+        while len(ports) < 2:
+            report += (line := process.stderr.readline())
+            if found := re.search(r"\[info *\] (metrics|listening) .*?port.*?(\d{4,5})", line):
+                ports[found[1]] = int(found[2])
+            assert line
+        port = ports["listening"]
         made = list(datagrams())
         asyncio.run(send(made, ("127.0.0.1", port), None, source=SOURCES[0], max_rate=3000))
         patience = time.monotonic() + 60
         while time.monotonic() < patience and _windows(tmp_path / "store") < 20:
             time.sleep(0.1)
+        shown = urllib.request.urlopen(f"http://127.0.0.1:{ports['metrics']}/metrics", timeout=30).read().decode()
         process.terminate()
         out, err = process.communicate(timeout=60)
     finally:
@@ -226,6 +229,8 @@ def test_nothing_of_what_was_sent_over_udp_is_found_in_what_comes_out(tmp_path: 
     assert _windows(tmp_path / "store") >= 20
     assert not needles.found_in(text)
     assert not needles.found_in(report + out + err)
+    assert "tacet_releases_total" in shown
+    assert not needles.found_in(shown)
     assert "unknown access point" in out
     assert [line.split() for line in out.splitlines() if "02:ff:ff" in line] == [["125", "02:ff:ff:ff:ff:ff"]]
     assert "02:ff:ff" not in text + err, "an access point that the policy lacks is told the operator, and nobody else"
