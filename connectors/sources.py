@@ -25,6 +25,7 @@ from connectors.signals import first_to_end
 from connectors.sink import Sink
 from connectors.snmp.admission import Senders
 from connectors.snmp.entrance import TrapEntrance
+from connectors.snmp.usm.listening import V3Files
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import SECOND, Heartbeat, Micros
@@ -59,6 +60,8 @@ class UdpSource:
 
     address: tuple[str, int]
     communities: tuple[bytes, ...]
+    v3: V3Files | None = None
+    """Who may speak SNMPv3; None: nobody."""
     start: Micros | None = None
     """What uptime 0 stands for, in a laboratory whose event time is the controllers' sysUpTime; None: arrival."""
 
@@ -107,8 +110,9 @@ async def receiver(
     """Listen for traps from the policy's sources, in a session after the ``newest`` there was."""
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
+    senders = Senders(AllowList(sources), source.communities, or_v3=source.v3 is not None)
     made = Receiver(
-        [TrapEntrance(source.address, Senders(AllowList(sources), source.communities))],
+        [TrapEntrance(source.address, senders, v3=source.v3)],
         ingest=Ingest.of_policy(policy, pseudonym_key, start=source.start),
         sink=sink,
         clock=clock,

@@ -41,6 +41,10 @@ class Settings(BaseSettings):
     """Its private key, PEM without a password, mode 0600."""
     snmp_communities_file: Path | None = None
     """File of accepted SNMP communities, one a line, mode 0600."""
+    snmp_users_file: Path | None = None
+    """File of SNMPv3 users and of the engines of each source, TOML, mode 0600."""
+    snmp_state_file: Path | None = None
+    """File in which a receiver of SNMPv3 keeps what it has heard; beside the file of users unless it is set."""
     session_timeout: float = Field(default=SESSION_TIMEOUT, ge=SHORTEST_SESSION, le=300.0)
     """Seconds of silence after which a worker's partitions go to another; half as long is a broker waited for."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

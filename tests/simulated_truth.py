@@ -8,7 +8,7 @@ from connectors.intake.admission import UNKNOWN_SOURCE
 from connectors.intake.ingest import COLLAPSE, COLLAPSED, TICK_OF_UPTIME, UNKNOWN_ACCESS_POINT
 from connectors.simulation.faults import Kind
 from connectors.simulation.traps import TrapSchedule
-from connectors.snmp.entrance import BAD_COMMUNITY
+from connectors.snmp.reasons import BAD_COMMUNITY
 from stream.errors import UsageError
 from stream.records import DAY
 from stream.simulator.events import Simulation

@@ -21,6 +21,7 @@ from connectors.commands.options import (
     public_range,
     read_policy,
     run_async,
+    v3_files,
     windows_options,
 )
 from connectors.commands.summaries import report_file, report_traps
@@ -80,7 +81,7 @@ def ingest(
     source = (
         FileSource(given, speed, *windows, dialect)
         if isinstance(given, Path)
-        else UdpSource(given, communities(settings))
+        else UdpSource(given, communities(settings), v3_files(settings))
     )
     with monitor_of("ingest", policy, metrics) as monitor:
         pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file), monitor)

@@ -24,6 +24,7 @@ from connectors.commands.options import (
     public_range,
     read_policy,
     run_async,
+    v3_files,
     windows_options,
 )
 from connectors.commands.summaries import Fed, report_run, report_traps
@@ -94,7 +95,8 @@ def run(
     Listens for traps until it is told to stop (SIGTERM, Ctrl-C), or works through a file and ends; under a
     production key a file needs --from and --to, so that no row decides which windows are released. It may be
     killed at any moment: started again with the same arguments it goes on, and releases nothing twice.
-    Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names.
+    Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names, users of SNMPv3 from the one of
+    TACET_SNMP_USERS_FILE.
     """
     policy = read_policy(policy_file)
     given = chosen(udp, observations, dialect)
@@ -114,7 +116,7 @@ def run(
         if isinstance(given, Path):
             _run_file(FileSource(given, speed, *windows, dialect), building, as_json=as_json)
         else:
-            source = UdpSource(given, communities(settings), start if clock == "uptime" else None)
+            source = UdpSource(given, communities(settings), v3_files(settings), start if clock == "uptime" else None)
             _run_live(source, building, as_json=as_json)
 
 

@@ -65,6 +65,9 @@ class UdpEntrance(ABC):
     def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Take one datagram that was received at ``now``, or count why not; never waits."""
 
+    def turned(self) -> None:  # noqa: B027 - most protocols have nothing to do
+        """Do what must be done once for all that was just heard, before the worker makes anything of it."""
+
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that the socket is bound to."""
@@ -107,11 +110,13 @@ class UdpEntrance(ABC):
 
     def _turn(self) -> int:
         port, room = self._port, self.room
-        before = room.counters.datagrams
+        before, waiting = room.counters.datagrams, len(room.queue)
         if port is not None:
             try:
                 port.read(functools.partial(self.hear, room.clock.now()))
+                self.turned()
             except Exception as error:  # else the event loop would only log it, and never look at the port again
+                room.turn_back(waiting)
                 room.fail(error)
                 port.stop()
         room.call_worker()

@@ -58,6 +58,12 @@ class WaitingRoom:
         """Count something that was heard and is not taken."""
         self.counters.dropped[reason] += 1
 
+    def turn_back(self, waiting: int) -> None:
+        """Drop what was queued behind the first ``waiting``: what had to be done for it first has failed."""
+        while len(self.queue) > waiting:
+            self.queue.pop()
+            self.counters.dropped[QUEUE_FULL] += 1
+
     def fail(self, error: Exception) -> None:
         """End the receiver with an error: an entrance that is deaf must not be vouched for."""
         self.failure = error

@@ -35,9 +35,9 @@ def is_known(community: bytes, allowed: Sequence[bytes]) -> bool:
 class Senders:
     """Who is heard: the listed senders, if they know one of the communities."""
 
-    def __init__(self, allow: AllowList, communities: Sequence[bytes]) -> None:
-        """Take both; ``UsageError`` when there is no community."""
-        if not communities:
+    def __init__(self, allow: AllowList, communities: Sequence[bytes], *, or_v3: bool = False) -> None:
+        """Take both; ``UsageError`` when there is no community, unless SNMPv3 is heard and may be all that is."""
+        if not communities and not or_v3:
             msg = "communities: must hold at least one, got none"
             raise UsageError(msg)
         self._allow, self._communities = allow, tuple(communities)
@@ -45,6 +45,11 @@ class Senders:
     def listed(self, host: str) -> str | None:
         """Return the entry that covers a numeric address, as it was written; None: not allowed."""
         return self._allow.listed(host)
+
+    @property
+    def any_community(self) -> bool:
+        """Whether there is a community that would be heard."""
+        return bool(self._communities)
 
     def share(self, community: bytes) -> bool:
         """Whether a community is one of theirs."""

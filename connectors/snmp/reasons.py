@@ -1,4 +1,7 @@
-"""Why a message of SNMPv3, or one that should have been, is not taken: labels from a fixed set."""
+"""Why who sends a trap is not believed: labels from a fixed set."""
+
+BAD_COMMUNITY = "bad_community"
+"""Of SNMP v1 and v2c; the others are of SNMPv3."""
 
 V3_REQUIRED = "v3_required"
 """An older version, from a source that is heard over SNMPv3 only."""

@@ -27,6 +27,7 @@ from connectors.serve.access import SESSION
 from connectors.serve.guard import AT_ONCE, Rates
 from connectors.serve.slow import BODY_WITHIN
 from connectors.serve.streams import MOST_OF_ONE, MOST_STREAMS, PATIENCE
+from connectors.snmp.usm.engines import WINDOW
 from connectors.subscribing.topics import LOOK_BACK
 from stream.accounting.device_day import whole_day
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
@@ -81,6 +82,7 @@ MADE = [
     ("docs/architecture.md", f"off unless the policy asks | engine | {kept(OBSERVATIONS, HOUR)} h |"),
     ("docs/architecture.md", f"heartbeats | engine | {kept(OBSERVATIONS, HOUR)} h |"),
     ("docs/architecture.md", f"the last one, {kept(SNAPSHOT, DAY)} d |"),
+    ("docs/sources.md", f"the messages of the last {WINDOW} s"),
     ("docs/architecture.md", f"operators | {kept(QUARANTINE, DAY)} d |"),
     ("docs/architecture.md", f"heartbeats, every {GRID // SECOND} s whether"),
     ("docs/architecture.md", f"one observation changes at most {WORDS[2 * REACH]} counts"),
@@ -148,6 +150,7 @@ KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_re
 KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
 KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
 COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
 LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
 REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
@@ -197,6 +200,7 @@ TESTED = [
     ("docs/reference/commands.md", "half as long is a broker waited for", PARTS),
     ("docs/reference/commands.md", "new key file, mode 0600", OWNERS),
     ("docs/reference/commands.md", "one a line, mode 0600", COMMUNITIES),
+    ("docs/reference/commands.md", "a file of mode 0600", SNMP_USERS),
     ("docs/reference/commands.md", "its password, one line, mode 0600", KAFKA_PASSWORD),
     ("docs/reference/commands.md", "its key, PEM without a password, mode 0600", KAFKA_KEY),
     ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),
@@ -238,7 +242,8 @@ MEASURED = [
 
 NO_FIGURE = {
     "a number of a document, a title or a list": r"(?:^# |\[|## |### )\d\. |\[4 `",
-    "a name or a version of something else": r"Catalyst 9800|9800: `|H3C|SNMP v[123]|v2c|SHA-256|SHAKE-256|Java 17|"
+    "a name or a version of something else": r"Catalyst 9800|9800: `|H3C|SNMP ?v[123]|v2c|SHA-256|MD5|SHAKE-256|"
+    r"Java 17|"
     r"License 2\.0|RFC 3339|Theorem 1|JSON Schema \(2020-12\)|AsyncAPI 3 |CloudEvent 1\.0",
     "a paper's year or number": r"\(Mironov 2012\)|(?:CCS|ICDE|VLDB|NeurIPS|Irvine,|Analysis\.\*) 20\d\d|arXiv [\d.]+",
     "what a field, a class or a factor says": r"(?:says|them:|value,|else) [01]\b|−1 where|saying 0|sensitive: 1 says|"

@@ -67,10 +67,11 @@ class TestUsers:
         assert str(file) in str(told.value)
         assert not any(secret in str(told.value) for secret in (AUTH, PRIVACY, "seven77", "canary"))
 
-    def test_a_file_that_others_can_read_is_refused(self, file: Path) -> None:
-        file.chmod(0o640)
-        with pytest.raises(KeyFileError, match="readable by its owner only"):
-            read_users(file)
+
+def test_a_file_of_users_that_others_can_read_is_refused(file: Path) -> None:
+    file.chmod(0o640)
+    with pytest.raises(KeyFileError, match="readable by its owner only"):
+        read_users(file)
 
 
 class TestWhatIsKept:
