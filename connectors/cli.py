@@ -34,6 +34,7 @@ VERBS = {
     "account": "connectors.commands.account",
     "audit": "connectors.commands.audit",
     "status": "connectors.commands.reading",
+    "doctor": "connectors.commands.doctoring",
     "simulate": "connectors.commands.data",
     "replay": "connectors.commands.data",
     "backfill": "connectors.commands.backfill",

@@ -170,6 +170,34 @@ async def refuse_producers_time(bootstrap: str) -> None:
         raise UsageError(msg)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A topic as a broker has it."""
+
+    partitions: int
+    config: Mapping[str, str]
+    """Its settings, the broker's own included."""
+
+
+async def held_topics(bootstrap: str, names: Iterable[str]) -> dict[str, Held]:
+    """Return those of these topics that exist, as they are; UsageError where their settings may not be read."""
+    admin = _admin(bootstrap)
+    try:
+        await connect(admin, bootstrap)
+        existing = await patiently(lambda: _existing(admin, names), *_NO_ANSWER)
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in existing]
+        answers = await patiently(lambda: admin.describe_configs(asked), *_NO_ANSWER) if asked else []
+    finally:
+        await admin.close()
+    held = {}
+    for code, _, _, name, settings in (resource for answer in answers for resource in answer.resources):
+        if code:
+            msg = f"topic {name}: who asks must be allowed to read its settings, got {for_code(code).__name__}"
+            raise UsageError(msg)
+        held[name] = Held(existing[name], {setting[0]: setting[1] for setting in settings})
+    return held
+
+
 async def _existing(admin: Any, names: Iterable[str]) -> dict[str, int]:
     """Return the partitions of those topics that exist, without asking for any that does not."""
     there = set(await admin.list_topics())

@@ -167,12 +167,15 @@ HANGS = (
 )
 UPGRADED = f"{UPGRADE}test_the_documented_steps_take_up_a_cluster_of_release_0_1_0_and_its_windows_and_books_go_on"
 
+BROKEN = "tests/unit/test_doctor.py::test_what_is_wrong_with_a_store_ends_with_1_and_is_named"
 DIFFERS = "tests/unit/test_policy_diff.py::test_the_exit_code_says_whether_anything_begins_anew"
 AT_DELTA = "tests/unit/accounting/test_tight_account.py::"
 ADDED_UP = f"{AT_DELTA}test_a_day_of_windows_costs_less_at_delta_than_its_epsilons_added_up"
 ROUNDED = "tests/unit/accounting/test_running_price.py::test_mixtures_cost_the_exact_price_to_within_seven_percent"
 
 TESTED = [
+    ("docs/inventory.md", "has to be mended: exit code 1", BROKEN),
+    ("docs/reference/commands.md", "exit code 1 where something is wrong", BROKEN),
     ("docs/inventory.md", "The exit code is 1 where something begins anew", DIFFERS),
     ("docs/reference/commands.md", "exit code 1 where something begins anew", DIFFERS),
     ("README.md", "costs one device's whole day ε = 2, with δ = 1e-6, where", PAID_DAY),

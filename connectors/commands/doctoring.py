@@ -1,0 +1,141 @@
+"""doctor: what is wrong with an installation, told without touching what runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from connectors.commands.options import (
+    FILE,
+    FOLDER,
+    Address,
+    bootstrap,
+    communities,
+    json_option,
+    policy_option,
+    print_json,
+    read_policy,
+    run_async,
+    working,
+)
+from connectors.commands.tables import table
+from connectors.doctor import hearing, home, keys, machine
+from connectors.doctor.findings import Finding, looked_at, note
+from connectors.intake.clock import wall_clock
+from stream.policy.document import Policy
+from stream.policy.fields import parse_duration
+from stream.records import MINUTE, SECOND, Micros
+from stream.settings import Settings
+
+WRONG = 1
+"""Exit code where something is wrong."""
+LONGEST: Micros = 60 * MINUTE
+_COLOURS = {"fine": "green", "note": "yellow", "wrong": "red"}
+
+
+class _For(click.ParamType):
+    """A duration such as ``60s``, of at most an hour."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Micros:
+        """Parse, or say what a duration looks like."""
+        try:
+            found = value if isinstance(value, int) else parse_duration(value)
+        except ValueError as error:
+            self.fail(f"{value!r} {error}", param, ctx)
+        if not 0 < found <= LONGEST:
+            self.fail(f"{value!r} must be at most {LONGEST // MINUTE}min", param, ctx)
+        return found
+
+
+@click.command()
+@policy_option
+@click.option("--key-file", type=FILE, help="The key of the run or cluster, and the mark beside it.")
+@click.option("--store", type=FOLDER, help="Folder of the embedded store.")
+@click.option("--kafka", help="Bootstrap servers, HOST:PORT: look at the topics.")
+@click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT, where nothing else does.")
+@click.option("--for", "span", type=_For(), default="60s", show_default=True, help="How long to listen.")
+@json_option
+@click.pass_obj
+def doctor(
+    settings: Settings, *, policy_file: Path, key_file: Path | None, store: Path | None, kafka: str | None,
+    udp: tuple[str, int] | None, span: Micros, as_json: bool,
+) -> None:  # fmt: skip
+    """Say what is wrong with an installation, and what to do.
+
+    Looks at the machine's clock, socket buffers, disk and versions, and at what is given: key and mark, store or
+    topics, and what comes in at a port. Access points that no zone has are named by their address, devices never.
+    Nothing is written or kept, no inform is answered, and what runs is not held up. Exit code 1 where something is
+    wrong, 0 where all is fine or only noted.
+
+    \b
+    tacet doctor --policy building.toml --key-file building.key --store building
+    tacet doctor --policy building.toml --udp 0.0.0.0:1162 --for 60s
+    """
+    policy = read_policy(policy_file)
+    servers = None if kafka is None else bootstrap(settings, kafka)
+    secrets = None if udp is None else communities(settings)
+    found = [*_machine(store), *_keys(key_file, store), *_home(policy, store, servers)]
+    if udp is not None and secrets is not None:
+        with working(f"listening for {span / SECOND:g} s"):
+            found += looked_at(hearing.HEARD, lambda: _heard(policy, udp, secrets, span, homed=store is not None))
+    states = [finding.state for finding in found]
+    if as_json:
+        print_json({"wrong": states.count("wrong"), "findings": [asdict(finding) for finding in found]})
+    else:
+        _print(found)
+    sys.exit(WRONG if "wrong" in states else 0)
+
+
+def _machine(store: Path | None) -> Iterator[Finding]:
+    yield from looked_at(machine.CLOCK, lambda: machine.clock(machine.kernel_clock()))
+    yield from looked_at(machine.SOCKET, machine.socket_buffer)
+    yield from looked_at(machine.VERSIONS, machine.versions)
+    if store is not None:
+        yield from looked_at(machine.DISK, lambda: machine.disk(store))
+
+
+def _keys(key_file: Path | None, store: Path | None) -> Iterator[Finding]:
+    if key_file is not None:
+        yield from looked_at(keys.KEY, lambda: keys.key_file(key_file, wall_clock()))
+        yield from looked_at(keys.MARK, lambda: keys.serves(key_file, store))
+
+
+def _home(policy: Policy, store: Path | None, servers: str | None) -> Iterator[Finding]:
+    if store is not None:
+        yield from looked_at(home.STORE, lambda: home.store(store, policy, wall_clock()))
+    if servers is not None:
+        from connectors.doctor.cluster import TOPICS, cluster  # noqa: PLC0415 - loads a client of Kafka
+
+        yield from looked_at(TOPICS, lambda: run_async(cluster(servers, policy)))
+
+
+def _heard(
+    policy: Policy, address: tuple[str, int], secrets: tuple[bytes, ...], span: Micros, *, homed: bool
+) -> Iterator[Finding]:
+    try:
+        heard = run_async(hearing.listen(policy, address, secrets, span / SECOND))
+    except OSError as error:
+        if not homed or not hearing.taken_by_another(error):
+            raise
+        yield note(hearing.HEARD, f"{error}: what runs there hears them, and its figures stand with the store")
+        return
+    yield from hearing.findings(policy, heard)
+
+
+def _print(found: list[Finding]) -> None:
+    console = Console(highlight=False)
+    made = table("", ("what", "", "how it is"))
+    for finding in found:
+        made.add_row(finding.check, Text(finding.state, _COLOURS[finding.state]), Text(finding.text))  # no markup
+    console.print(made)
+    wrong = sum(finding.state == "wrong" for finding in found)
+    console.print(f"{wrong} thing(s) wrong" if wrong else "nothing is wrong")

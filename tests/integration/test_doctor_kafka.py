@@ -1,0 +1,48 @@
+"""What 'tacet doctor' says of topics on a real broker: missing, as 'topics create' makes them, set otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from click.testing import CliRunner
+
+from connectors.cli import tacet
+from connectors.doctor.cluster import TOPICS
+from stream.schemas import SNAPSHOT
+from tests.acceptance.command_line import POLICY
+from tests.integration.kafka_ground import Broker, clear_topics
+
+pytestmark = pytest.mark.kafka
+
+
+def of_topics(kafka: Broker, folder: Path) -> list[dict[str, Any]]:
+    asked = ["doctor", "--policy", f"{folder}/policy.toml", "--kafka", kafka.bootstrap, "--json"]
+    done = CliRunner().invoke(tacet, asked)
+    return [each for each in json.loads(done.stdout)["findings"] if each["check"] == TOPICS]
+
+
+async def set_otherwise(kafka: Broker) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    await admin.start()
+    try:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, SNAPSHOT, {"cleanup.policy": "delete"})])
+    finally:
+        await admin.close()
+
+
+def test_topics_are_missing_then_fine_then_set_otherwise(kafka: Broker, tmp_path: Path) -> None:
+    asyncio.run(clear_topics(kafka.bootstrap))
+    (tmp_path / "policy.toml").write_text(POLICY)
+    assert "missing, such as" in of_topics(kafka, tmp_path)[0]["text"]
+    made = ["topics", "create", "--policy", f"{tmp_path}/policy.toml", "--kafka", kafka.bootstrap]
+    assert CliRunner().invoke(tacet, made).exit_code == 0
+    assert [each["state"] for each in of_topics(kafka, tmp_path)] == ["fine"]
+    asyncio.run(set_otherwise(kafka))
+    texts = [each["text"] for each in of_topics(kafka, tmp_path) if each["state"] == "wrong"]
+    assert f"{SNAPSHOT}: cleanup.policy is delete, wanted compact,delete; set it with kafka-configs.sh" in texts

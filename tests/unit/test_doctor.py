@@ -1,0 +1,314 @@
+"""What 'tacet doctor' says: of each thing, fine or wrong; nobody's device, nothing kept, nothing held up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from connectors import keyfile
+from connectors.cli import tacet
+from connectors.doctor import cluster, hearing, home, keys, machine
+from connectors.doctor.findings import Finding, State
+from connectors.embedded.rollback_mark import mark_path
+from connectors.intake.admission import Counters
+from connectors.intake.clock import CLOCK_STEP
+from connectors.intake.entrance import RECEIVE_BUFFER
+from connectors.kafka.topics import Held, topic_config, topic_names
+from connectors.snmp.sender import Association, encode_associate
+from connectors.spellings import address_of
+from stream.errors import PolicyError
+from stream.records import DAY, SECOND
+from stream.schemas import OBSERVATIONS, SNAPSHOT
+from tests.core_ground import COUNTS, access_point, building, mac, people, policy_text, write_csv
+
+POLICY = building(releases=COUNTS)
+COMMUNITY = b"public"
+
+
+def states(found: Iterator[Finding] | list[Finding], check: str) -> set[State]:
+    return {finding.state for finding in found if finding.check == check}
+
+
+def text_of(found: list[Finding], state: State) -> str:
+    return "\n".join(finding.text for finding in found if finding.state == state)
+
+
+# --- the machine --------------------------------------------------------------------------------------
+
+CLOCKS: tuple[tuple[tuple[bool, int] | None, State], ...] = (
+    (None, "note"), ((False, 0), "note"), ((True, 10_000), "fine"), ((True, 2 * SECOND), "wrong"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kept", "state"), CLOCKS)
+def test_a_clock_is_wrong_that_is_kept_in_step_and_is_off(kept: tuple[bool, int] | None, state: State) -> None:
+    assert states(machine.clock(kept), machine.CLOCK) == {state}
+
+
+@pytest.mark.skipif(not hasattr(os, "uname") or os.uname().sysname != "Linux", reason="adjtimex is Linux's")
+def test_the_kernel_is_asked_for_its_clock_without_being_told_anything() -> None:
+    kept = machine.kernel_clock()
+    assert kept is None or 0 <= kept[1] <= 2**31
+
+
+@pytest.mark.parametrize(("text", "state"), [(str(RECEIVE_BUFFER), "fine"), ("212992", "wrong"), ("?", "note")])
+def test_a_socket_must_be_allowed_to_hold_what_a_receiver_asks_for(tmp_path: Path, text: str, state: State) -> None:
+    (tmp_path / "rmem_max").write_text(f"{text}\n")
+    assert states(machine.socket_buffer(tmp_path / "rmem_max"), machine.SOCKET) == {state}
+
+
+@pytest.mark.parametrize(("free", "state"), [(10 << 30, "fine"), (1 << 20, "wrong")])
+def test_a_disk_needs_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, state: State) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
+    assert states(machine.disk(tmp_path), machine.DISK) == {state}
+
+
+def test_versions_are_told_and_what_encrypts_is_there() -> None:
+    (finding,) = machine.versions()
+    assert finding.state == "fine"
+    assert "numpy " in finding.text
+
+
+# --- key and mark -------------------------------------------------------------------------------------
+
+
+def test_a_key_that_others_can_read_is_wrong(tmp_path: Path) -> None:
+    keyfile.create(tmp_path / "key", laboratory=True)
+    assert states(keys.key_file(tmp_path / "key", 0), keys.KEY) == {"fine", "note"}
+    (tmp_path / "key").chmod(0o640)
+    found = keys.key_file(tmp_path / "key", 0)
+    assert "chmod 600" in next(found).text
+
+
+@pytest.mark.parametrize(("days", "state"), [(0, "fine"), (keys.LATE_DAYS, "fine"), (keys.LATE_DAYS + 1, "wrong")])
+def test_a_production_key_steps_on(tmp_path: Path, days: int, state: State) -> None:
+    keyfile.create(tmp_path / "key", laboratory=False, first_day=20_000)
+    *_, finding = keys.key_file(tmp_path / "key", (20_000 + days) * DAY)
+    assert (finding.state, "2024-10-04" in finding.text) == (state, True)
+
+
+# --- a store ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with policy, production key and a store that a short run has left."""
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "policy.toml").write_text(policy_text(releases=COUNTS))
+    keyfile.create(folder / "key", laboratory=True)
+    write_csv(folder / "o.csv", people(hours=13, devices=3))
+    done = CliRunner().invoke(
+        tacet, ["run", "--policy", f"{folder}/policy.toml", "--key-file", f"{folder}/key", "--store", f"{folder}/store",
+                "--observations", f"{folder}/o.csv"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def examined(folder: Path, *more: str, **environment: str) -> Result:
+    arguments = ["doctor", "--policy", f"{folder}/policy.toml", *more]
+    return CliRunner(env=environment).invoke(tacet, arguments)
+
+
+def everything(folder: Path) -> tuple[str, ...]:
+    return "--key-file", f"{folder}/key", "--store", f"{folder}/store"
+
+
+@pytest.fixture
+def machine_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine is like is not asked."""
+    for name in ("clock", "socket_buffer", "disk"):
+        monkeypatch.setattr(machine, name, lambda *_: iter(()))
+
+
+@pytest.mark.usefixtures("machine_is_fine")
+def test_an_installation_of_which_nothing_is_wrong_ends_with_0(installed: Path) -> None:
+    done = examined(installed, *everything(installed), "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["wrong"] == 0
+    assert {each["check"] for each in found["findings"]} >= {keys.KEY, keys.MARK, home.STORE, home.SITE}
+
+
+def broken_by_policy(folder: Path) -> None:
+    (folder / "policy.toml").write_text(policy_text(releases=COUNTS, site="max_devices = 7"))
+
+
+def broken_by_mode(folder: Path) -> None:
+    (folder / "store").chmod(0o755)
+
+
+def broken_by_mark(folder: Path) -> None:
+    mark_path(folder / "key").write_text(json.dumps({"marks": {}}))
+
+
+def broken_by_no_store(folder: Path) -> None:
+    shutil.rmtree(folder / "store")
+
+
+@pytest.mark.usefixtures("machine_is_fine")
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (broken_by_policy, "tacet policy diff"), (broken_by_mode, "chmod 700"), (broken_by_mark, "mark"),
+        (broken_by_no_store, "store"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_store_ends_with_1_and_is_named(
+    installed: Path, tmp_path: Path, break_it: Callable[[Path], None], says: str
+) -> None:
+    folder = Path(shutil.copytree(installed, tmp_path / "copy"))
+    break_it(folder)
+    done = examined(folder, *everything(folder), "--json")
+    assert done.exit_code == 1, done.output
+    wrong = [each for each in json.loads(done.stdout)["findings"] if each["state"] == "wrong"]
+    assert says in "\n".join(f"{each['check']} {each['text']}" for each in wrong)
+
+
+def test_a_store_is_only_read(installed: Path) -> None:
+    before = {path: path.read_bytes() for path in installed.rglob("*") if path.is_file()}
+    examined(installed, *everything(installed))
+    after = {path: path.read_bytes() for path in installed.rglob("*") if path.is_file()}
+    assert {path.name for path in after.keys() - before.keys()} <= {"store.sqlite-shm", "store.sqlite-wal"}
+    assert all(after[path] == value for path, value in before.items() if not path.name.endswith(("-shm", "-wal")))
+
+
+@pytest.mark.usefixtures("machine_is_fine")
+def test_people_are_given_a_table(installed: Path) -> None:
+    assert examined(installed).output.rstrip().endswith("nothing is wrong")
+
+
+# --- what comes in ------------------------------------------------------------------------------------
+
+
+def trap(number: int, radio: str, community: bytes = COMMUNITY, *, inform: bool = False) -> bytes:
+    client, place = (address_of(text) or b"" for text in (mac(number), radio))
+    return encode_associate(Association(client, place), community=community, uptime=number, request_id=number,
+                            inform=inform)  # fmt: skip
+
+
+async def heard(*datagrams: bytes, answers: list[bytes] | None = None) -> hearing.Heard:
+    """Return what is heard of these datagrams, each of which is waited for."""
+    ear = hearing.Ear(POLICY, ("127.0.0.1", 0), [COMMUNITY])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        async with ear.receiver:
+            for number, datagram in enumerate(datagrams, start=1):
+                sender.sendto(datagram, ear.receiver.address)
+                until = time.monotonic() + 60
+                while ear.receiver.counters.datagrams < number and time.monotonic() < until:
+                    await asyncio.sleep(0.001)
+        sender.setblocking(False)
+        try:
+            while answers is not None:
+                answers.append(sender.recv(65_536))
+        except BlockingIOError:
+            pass
+    return ear.heard()
+
+
+async def test_what_is_taken_and_dropped_is_told_with_what_to_do() -> None:
+    unknown = "02:aa:bb:cc:dd:ee"
+    made = await heard(trap(1, access_point("a")), trap(2, access_point("a"), b"wrong"), trap(3, unknown), b"nonsense")
+    found = list(hearing.findings(POLICY, made))
+    assert "heard: 127.0.0.1" in text_of(found, "fine")
+    assert "4 datagrams, 1 taken" in text_of(found, "fine")
+    assert "silent: 127.0.0.2" in text_of(found, "note")
+    assert "1 bad community: the community is not in the file" in text_of(found, "wrong")
+    assert f"{unknown}: in no zone, 1 trap(s)" in text_of(found, "note")
+
+
+async def test_no_device_is_named() -> None:
+    made = await heard(trap(1, access_point("a")), trap(2, "02:aa:bb:cc:dd:ee"), trap(3, mac(1)))
+    text = repr([*hearing.findings(POLICY, made)])
+    assert not any(spelt in text for spelt in ("a4:00", "a400", "A4:00"))
+
+
+async def test_an_inform_is_heard_and_never_answered() -> None:
+    """An answer would tell the controller that what it said is kept, and nothing here is."""
+    answers: list[bytes] = []
+    made = await heard(trap(1, access_point("a"), inform=True), answers=answers)
+    assert (made.counters.accepted, answers) == (1, [])
+
+
+def test_nothing_of_use_is_wrong_and_nothing_at_all_is_only_noted() -> None:
+    useless = Counters(datagrams=5, dropped={"bad_community": 5})
+    assert "wrong" in states(hearing.findings(POLICY, hearing.Heard(useless, frozenset({"127.0.0.1"}))), hearing.HEARD)
+    nothing = hearing.findings(POLICY, hearing.Heard(Counters(), frozenset()))
+    assert {finding.state for finding in nothing} == {"note"}
+
+
+@pytest.mark.parametrize(("stepped", "expected"), [(CLOCK_STEP, set()), (-CLOCK_STEP - 1, {"wrong"})])
+def test_a_clock_that_is_set_meanwhile_is_wrong(stepped: int, expected: set[State]) -> None:
+    made = hearing.Heard(Counters(), frozenset(), stepped=stepped)
+    assert states(hearing.findings(POLICY, made), hearing.STEP) == expected
+
+
+@pytest.mark.usefixtures("machine_is_fine")
+def test_a_port_that_another_program_has_is_wrong_unless_that_is_the_run_whose_store_is_given(
+    installed: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "communities").write_bytes(COMMUNITY)
+    (tmp_path / "communities").chmod(0o600)
+    environment = {"TACET_SNMP_COMMUNITIES_FILE": str(tmp_path / "communities")}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = ("--udp", f"127.0.0.1:{taken.getsockname()[1]}", "--for", "1s")
+        alone = examined(installed, *port, **environment)
+        homed = examined(installed, *port, *everything(installed), **environment)
+    assert (alone.exit_code, homed.exit_code) == (1, 0)
+    assert "cannot listen at" in " ".join(homed.output.split())
+
+
+@pytest.mark.parametrize("span", ["0s", "2h", "soon"])
+def test_how_long_is_a_duration_of_at_most_an_hour(installed: Path, span: str) -> None:
+    assert examined(installed, "--for", span).exit_code == 2
+
+
+# --- topics -------------------------------------------------------------------------------------------
+
+NAMES = topic_names(POLICY)
+
+
+def held(**more: Any) -> dict[str, Held]:
+    return {name: Held(4, topic_config(name)) for name in NAMES} | more
+
+
+def with_setting(topic: str, key: str, value: str) -> dict[str, Held]:
+    return held(**{topic: Held(4, topic_config(topic) | {key: value})})
+
+
+def test_topics_as_they_are_made_are_fine() -> None:
+    assert {finding.state for finding in cluster.topics(NAMES, held())} == {"fine"}
+
+
+def test_how_long_results_are_kept_is_the_operators_to_say() -> None:
+    private = next(name for name in NAMES if name.startswith("tacet.private."))
+    assert {finding.state for finding in cluster.topics(NAMES, with_setting(private, "retention.ms", "1"))} == {"fine"}
+
+
+@pytest.mark.parametrize(
+    ("topics", "says"),
+    [
+        ({name: topic for name, topic in held().items() if name != OBSERVATIONS}, "1 missing, such as "),
+        (held(**{SNAPSHOT: Held(8, topic_config(SNAPSHOT))}), "must have equal partitions"),
+        (with_setting(OBSERVATIONS, "message.timestamp.type", "CreateTime"), "wanted LogAppendTime"),
+        (with_setting(SNAPSHOT, "segment.ms", "604800000"), "segment.ms is 604800000, wanted 300000"),
+    ],
+)
+def test_a_topic_that_is_not_as_it_should_be_is_wrong(topics: dict[str, Held], says: str) -> None:
+    assert says in text_of(list(cluster.topics(NAMES, topics)), "wrong")
+
+
+def test_the_policy_of_a_doctor_has_to_be_a_policy(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text("[site]\n")
+    assert isinstance(examined(tmp_path).exception, PolicyError)
