@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,9 +18,10 @@ from connectors.kafka.writers import EngineTopics, KafkaJournal
 from stream.records import MINUTE
 from stream.runners.emitted import Emitted
 from stream.schemas import AUDIT, SNAPSHOT, private_topic, rfc3339
-from tests.integration.kafka_ground import Broker
+from tests.integration.kafka_ground import Broker, kafka_jars
 
 pytestmark = pytest.mark.kafka
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "PrivateTopic.java"
 END = 20_000 * 288 * 5 * MINUTE
 
 
@@ -90,3 +92,23 @@ async def test_a_plain_consumer_reads_them(kafka: Broker, written: list[Emitted]
         assert value.encode() == output.value
         expected = headers_of(output.topic, output.id, output.timestamp_ms)
         assert headers == ",".join(f"{name}={text.decode()}" for name, text in expected)
+
+
+def test_a_plain_java_program_reads_them(kafka: Broker, written: list[Emitted]) -> None:
+    """The example for programs in Java, run as it stands with Kafka's own client, and nothing else."""
+    jars = kafka_jars()
+    if reason := no_jdk(jars):
+        if os.environ.get("TACET_REQUIRE_JDK") == "1":
+            pytest.fail(f"TACET_REQUIRE_JDK=1, but {reason}")
+        pytest.skip(reason)
+    words = ["java", "-Xmx256m", "-cp", f"{jars}/*", str(EXAMPLE), kafka.bootstrap, written[0].topic]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines() == [f"{output.id}\t{output.value.decode()}" for output in written]
+
+
+def no_jdk(jars: Path | None) -> str:
+    """Return why no Java program can be compiled and run here against Kafka's client; empty where one can."""
+    if jars is None:
+        return "Kafka's jars are not in the cache"
+    return "" if shutil.which("javac") else "no JDK on the path, which compiles the program"
