@@ -7,12 +7,11 @@ every audience's outcomes anyway. Without the store, as everything here.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
-from stream.errors import UsageError
+from connectors.serve.fields import nano, scalar
+from stream.errors import DataError, UsageError
 from stream.policy.document import Policy
-from stream.policy.fields import NANO
 from stream.records import ReleaseId
 from stream.release.account_stage import past_account
 from stream.schemas import parse_record
@@ -31,15 +30,30 @@ class Coalition:
         self._outcomes: dict[str, Any] = {}
 
     def take(self, value: bytes) -> None:
-        """Take in a record of one of them, each once; UsageError where there are more than ``MOST_RECORDS``."""
+        """Take in a record of one of them, each once.
+
+        Raises:
+            UsageError: there are more than ``MOST_RECORDS``.
+            DataError: it is no private record, or another audience's.
+        """
         record = parse_record(value)
-        if is_charged(self._policy, record):
-            self._entries.append(_entry(record))
-        if "attribute" in record and record["released"]:
-            self._outcomes[record["release_id"]] = record["value"]
+        try:
+            self._take(record)
+        except (KeyError, TypeError, ValueError):
+            raise DataError("record: must be a private release of one of the audiences") from None
         if len(self._entries) > MOST_RECORDS:
             msg = f"audiences: must have at most {MOST_RECORDS} records; 'tacet account --coalition' adds up more"
             raise UsageError(msg)
+
+    def _take(self, record: Mapping[str, Any]) -> None:
+        identity = ReleaseId.parse(record["release_id"])
+        named = (identity.site, identity.release, identity.audience)
+        if named != (record["site"], record["release"], record["audience"]) or named[2] not in self._audiences:
+            raise ValueError
+        if is_charged(self._policy, record):
+            self._entries.append(_entry(record))
+        if "attribute" in record and record["released"]:
+            self._outcomes[record["release_id"]] = scalar(record["value"])
 
     def units(self) -> dict[str, dict[str, Any]]:
         """Return, by site, what each privacy unit has cost them together, in epsilons.
@@ -56,12 +70,12 @@ def is_charged(policy: Policy, record: Mapping[str, Any]) -> bool:
 
 def _entry(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return of a ledger entry what its record tells."""
-    attempt = ReleaseId.parse(record["release_id"]).attempt
+    attempt, _ = ReleaseId.parse(record["release_id"]).attempt, nano(record["epsilon"])
     told = ("site", "release_id", "audience", "release", "window_end", "epsilon", "policy_version", "laboratory")
     return {name: record[name] for name in told} | {
         "sequence": 0,
         "attempt": attempt,
-        "nano": int(Fraction(record["spend"]) * NANO),
+        "nano": nano(record["spend"]),
         "outcome": record["reason"] or "released",
     }
 

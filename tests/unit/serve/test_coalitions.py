@@ -1,0 +1,46 @@
+"""A coalition is added up from records of its audiences alone; what is none of these is refused, and is not shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.serve.coalitions import Coalition
+from stream.errors import DataError, UsageError
+from tests.core_ground import SITE, building, laboratory, outputs_of, people
+
+POLICY = building()
+PLAIN = "tacet.private.facilities.plain.v1"
+RECORDS = [out.value for out in outputs_of(POLICY, people(hours=1), laboratory()) if out.topic == PLAIN]
+
+
+def units(records: list[bytes]) -> Any:
+    coalition = Coalition(POLICY, ["facilities"])
+    for value in records:
+        coalition.take(value)
+    return coalition.units()
+
+
+def test_records_say_what_they_have_cost() -> None:
+    told = units(RECORDS)[SITE]
+    assert float(told["device_total"]) == 0.5 * len(RECORDS) > 0
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"audience": "public"}, {"spend": "1e999999999"}, {"spend": 0.5}, {"epsilon": "1e999999999"}, {"spend": None},
+    {"release_id": "x"}, {"release": 7},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=map(str, CHANGES))
+def test_what_is_no_record_of_the_audiences_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"^record: must be a private release of one of the audiences$"):
+        units([orjson.dumps(orjson.loads(RECORDS[0]) | change)])
+
+
+def test_no_more_is_added_up_than_somebody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.serve.coalitions.MOST_RECORDS", len(RECORDS) - 1)
+    with pytest.raises(UsageError, match="tacet account --coalition"):
+        units(RECORDS)
