@@ -35,6 +35,7 @@ mutants: $(READY)  ## Break promises one by one in a copy; some test must notice
 nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutant, load and latency; two to three hours
 	$(PYTHON) -m tests.unit.snmp.test_snmp_fuzz 200000
 	$(PYTHON) -m tests.unit.snmp.test_v3_fuzz 1000000
+	$(PYTHON) -m tests.unit.radius.test_radius_fuzz 1000000
 	$(PYTHON) -m pytest tests/acceptance/test_compose_up.py
 	$(PYTHON) -m pytest -m long
 	$(MAKE) storm

@@ -1,4 +1,4 @@
-"""Where observations come from, for ``tacet run`` and ``tacet ingest`` alike: a file, or traps of the controllers."""
+"""Where observations come from, for ``tacet run`` and ``tacet ingest`` alike: a file, or what controllers send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,12 @@ from connectors.files.dialect import OWN, Dialect
 from connectors.files.observations import ObservationFile
 from connectors.intake.admission import AllowList
 from connectors.intake.clock import AnchoredClock, wall_clock
+from connectors.intake.entrance import Entrance
 from connectors.intake.ingest import Ingest
 from connectors.intake.receiver import Receiver
 from connectors.intake.troubles import report_troubles
+from connectors.radius.clients import Client, Clients
+from connectors.radius.entrance import AccountingEntrance
 from connectors.signals import first_to_end
 from connectors.sink import Sink
 from connectors.snmp.admission import Senders
@@ -65,8 +68,33 @@ class UdpSource:
     start: Micros | None = None
     """What uptime 0 stands for, in a laboratory whose event time is the controllers' sysUpTime; None: arrival."""
 
+    def entrance(self, sources: Sequence[str]) -> Entrance:
+        """Return where traps of the policy's sources come in."""
+        senders = Senders(AllowList(sources), self.communities, or_v3=self.v3 is not None)
+        return TrapEntrance(self.address, senders, v3=self.v3)
 
-Source = UdpSource | FileSource
+
+@dataclass(frozen=True, slots=True)
+class RadiusSource:
+    """Controllers that send RADIUS accounting to an address of this machine."""
+
+    address: tuple[str, int]
+    clients: tuple[Client, ...]
+
+    def entrance(self, sources: Sequence[str]) -> Entrance:
+        """Return where accounting of the policy's sources comes in."""
+        return AccountingEntrance(self.address, Clients(self.clients, sources))
+
+
+LiveSource = UdpSource | RadiusSource
+Live = Sequence[LiveSource]
+"""All that one receiver listens to."""
+
+
+def uptime_start(live: Live) -> Micros | None:
+    """Return what uptime 0 stands for, where event time is the controllers' uptime; None: it is the time of arrival."""
+    return next((source.start for source in live if isinstance(source, UdpSource)), None)
+
 
 TURN = 0.005
 """Seconds after which a busy feeder lets the event loop look at signals."""
@@ -105,21 +133,21 @@ async def _sleep_until(due: float, stop: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def receiver(
-    source: UdpSource, policy: Policy, pseudonym_key: bytes, sink: Sink, *, newest: Micros = -1
+    live: Live, policy: Policy, pseudonym_key: bytes, sink: Sink, *, newest: Micros = -1
 ) -> AsyncIterator[Receiver]:
-    """Listen for traps from the policy's sources, in a session after the ``newest`` there was."""
+    """Listen for what the policy's sources send, in a session after the ``newest`` there was."""
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
-    senders = Senders(AllowList(sources), source.communities, or_v3=source.v3 is not None)
     made = Receiver(
-        [TrapEntrance(source.address, senders, v3=source.v3)],
-        ingest=Ingest.of_policy(policy, pseudonym_key, start=source.start),
+        [source.entrance(sources) for source in live],
+        ingest=Ingest.of_policy(policy, pseudonym_key, start=uptime_start(live)),
         sink=sink,
         clock=clock,
         newest=newest,
     )
     async with made:
-        log.info("listening", address=made.address[0], port=made.address[1])
+        for entrance in made.entrances:
+            log.info("listening", address=entrance.address[0], port=entrance.address[1])
         reporting = asyncio.create_task(report_troubles(made))
         try:
             yield made

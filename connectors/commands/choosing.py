@@ -1,4 +1,4 @@
-"""Where a verb's observations come from: ``--udp`` or ``--observations``."""
+"""Where a verb's observations come from: ``--udp`` and ``--radius``, or ``--observations``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from typing import Any, cast
 
 import click
 
-from connectors.commands.options import FILE, Address, F, Speed
+from connectors.commands.options import FILE, Address, F, Speed, communities, v3_files
 from connectors.files.dialect import OWN, Dialect, dialect_of
+from connectors.radius.clients import Client, read_clients
+from connectors.sources import Live, LiveSource, RadiusSource, UdpSource
+from stream.errors import UsageError
+from stream.records import Micros
+from stream.settings import Settings
 
 
 def source_options(function: F) -> F:
-    """Add what observations come from: ``--udp`` or ``--observations``, and how fast."""
+    """Add what observations come from: ``--udp`` and ``--radius``, or ``--observations``, and how fast."""
     for option in (
         click.option("--speed", type=Speed(), default="max", show_default=True, help="For a file: times real time."),
         click.option("--observations", type=FILE, help="Read a file instead of listening."),
+        click.option("--radius", type=Address(), help="Listen for RADIUS accounting on HOST:PORT."),
         click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT."),
     ):
         function = option(function)
@@ -58,12 +64,39 @@ def refuse_dialect(dialect: Dialect) -> None:
         raise click.UsageError("--columns, --timezone, --times, --devices: must go with --observations")
 
 
-def chosen(udp: tuple[str, int] | None, observations: Path | None, dialect: Dialect = OWN) -> tuple[str, int] | Path:
-    """Return the one that is given; a usage error where it is neither or both, or traps have a file's dialect."""
+def chosen(
+    settings: Settings,
+    udp: tuple[str, int] | None,
+    radius: tuple[str, int] | None,
+    observations: Path | None,
+    dialect: Dialect = OWN,
+    start: Micros | None = None,
+) -> Live | Path:
+    """Return the file that is given, or all that is listened to; a usage error where it is neither or both, or
+    what is live has a file's dialect.
+
+    ``start`` is what uptime 0 stands for, where event time is the controllers' uptime; else None. Communities and
+    clients are read from the files that the settings name.
+    """
+    live: list[LiveSource] = []
     if observations is None:
         refuse_dialect(dialect)
-    if udp is not None and observations is None:
-        return udp
-    if observations is not None and udp is None:
+    if observations is not None and udp is None and radius is None:
         return observations
-    raise click.UsageError("give either --udp or --observations")
+    if observations is not None or (udp is None and radius is None):
+        raise click.UsageError("give either --observations, or --udp, --radius or both")
+    if udp is not None:
+        live.append(UdpSource(udp, communities(settings), v3_files(settings), start))
+    if radius is not None:
+        if start is not None:
+            raise click.UsageError("--clock uptime: must go without --radius, which tells no uptime")
+        live.append(RadiusSource(radius, clients(settings)))
+    return live
+
+
+def clients(settings: Settings) -> tuple[Client, ...]:
+    """Return the clients of RADIUS; UsageError when no file of them is named."""
+    if settings.radius_clients_file is None:
+        msg = "TACET_RADIUS_CLIENTS_FILE: must name a file of RADIUS clients and their secrets, mode 0600"
+        raise UsageError(msg)
+    return read_clients(settings.radius_clients_file)

@@ -127,7 +127,7 @@ async def play(folder: Path, seed: int, speed: float) -> Demo:
         # A simulated day has nothing to lose: what no window holds yet is not kept, so that a slow disk can follow.
         sink = FileSink(runner, asyncio.Event())
         source = UdpSource(("127.0.0.1", 0), (COMMUNITY,), start=simulation.start)
-        async with receiver(source, policy, key, sink) as listening:
+        async with receiver([source], policy, key, sink) as listening:
             _listened_before(listening, policy, simulation.start)
             with progress("windows released", 288) as tick:
                 traps = trap_schedule(simulation, [], seed, 1)

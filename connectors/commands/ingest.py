@@ -14,14 +14,12 @@ from connectors import keyfile, logs
 from connectors.commands.choosing import chosen, dialect_options, source_options
 from connectors.commands.options import (
     bootstrap,
-    communities,
     json_option,
     key_option,
     policy_option,
     public_range,
     read_policy,
     run_async,
-    v3_files,
     windows_options,
 )
 from connectors.commands.summaries import report_file, report_traps
@@ -37,7 +35,7 @@ from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
-from connectors.sources import FileSource, Source, UdpSource, feed_file, receiver, until_stopped
+from connectors.sources import FileSource, Live, feed_file, receiver, until_stopped
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.settings import Settings
@@ -59,30 +57,27 @@ LAST_DRAIN = 8.0
 @click.pass_obj
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
-    observations: Path | None, speed: float | None, take_over: bool, first_window: Micros | None,
-    last_window: Micros | None, dialect: Dialect, metrics: tuple[str, int] | None, as_json: bool,
+    radius: tuple[str, int] | None, observations: Path | None, speed: float | None, take_over: bool,
+    first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
+    metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Send observations to Kafka: from traps until told to stop, or from a file to its end.
+    """Send observations to Kafka: from what controllers send until told to stop, or from a file to its end.
 
     With --from and --to a file stands for these windows only: its sources are heard of from the first on, and
-    until the last one is closed. Live traps have no such bounds; 'tacet worker' has.
+    until the last one is closed. What is live has no such bounds; 'tacet worker' has.
 
     A source has one ingest: while another one sends for it, this one is refused.
 
     Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
     """
     policy = read_policy(policy_file)
-    given = chosen(udp, observations, dialect)
+    given = chosen(settings, udp, radius, observations, dialect)
     live = not isinstance(given, Path)
     if live and (first_window is not None or last_window is not None):
-        raise click.UsageError("--from, --to: must go with --observations; for live traps give them to 'tacet worker'")
+        raise click.UsageError("--from, --to: must go with --observations; for live ones give them to 'tacet worker'")
     windows = (None, None) if live else public_range(key_file, policy, first_window, last_window)
     servers = bootstrap(settings, kafka)
-    source = (
-        FileSource(given, speed, *windows, dialect)
-        if isinstance(given, Path)
-        else UdpSource(given, communities(settings), v3_files(settings))
-    )
+    source = FileSource(given, speed, *windows, dialect) if isinstance(given, Path) else given
     with monitor_of("ingest", policy, metrics) as monitor:
         pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file), monitor)
         run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))
@@ -95,7 +90,7 @@ def ingest(
 class _Pouring:
     """One source's observations on their way to Kafka, for as long as its sites' sources are this ingest's."""
 
-    def __init__(self, kafka: str, source: Source, policy: Policy, key: bytes, monitor: Monitor) -> None:
+    def __init__(self, kafka: str, source: FileSource | Live, policy: Policy, key: bytes, monitor: Monitor) -> None:
         self._kafka, self._source, self._policy, self._key = kafka, source, policy, key
         self._monitor, self._broker = monitor, BrokerWatch(monitor, kafka)
         self._sink = KafkaSink(kafka)
@@ -131,7 +126,7 @@ class _Pouring:
             await self._claims.stop()
 
     async def _send(self, stop: asyncio.Event) -> None:
-        if isinstance(self._source, UdpSource):
+        if not isinstance(self._source, FileSource):
             newest = self._session - 1
             async with receiver(self._source, self._policy, self._key, self._sink, newest=newest) as made:
                 self._receiver = made
@@ -154,7 +149,7 @@ async def _ingest(pouring: _Pouring, *, take_over: bool, as_json: bool) -> None:
     async with stop_signals() as stop:
         if not await within(LAST_DRAIN, pouring.pour(stop), stop):
             pouring.report(as_json=as_json)
-            _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, informs unanswered")
+            _give_up(f"no answer from Kafka for {LAST_DRAIN:.0f} s: what it has not taken is lost, and unanswered")
 
 
 def _give_up(message: str) -> NoReturn:

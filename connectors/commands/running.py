@@ -15,7 +15,6 @@ from connectors.commands.choosing import chosen, dialect_options, source_options
 from connectors.commands.options import (
     FOLDER,
     Time,
-    communities,
     json_option,
     key_option,
     on_grid,
@@ -24,7 +23,6 @@ from connectors.commands.options import (
     public_range,
     read_policy,
     run_async,
-    v3_files,
     windows_options,
 )
 from connectors.commands.summaries import Fed, report_run, report_traps
@@ -54,7 +52,7 @@ from connectors.intake.port import Port
 from connectors.intake.receiver import Receiver
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import stop_signals
-from connectors.sources import FileSource, UdpSource, check_uptime_clock, feed_file, receiver, until_stopped
+from connectors.sources import FileSource, Live, check_uptime_clock, feed_file, receiver, until_stopped, uptime_start
 from stream.pipeline import Options
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -86,20 +84,20 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @click.pass_obj
 def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
-    observations: Path | None, speed: float | None, clock: str, start: Micros | None, accept_policy: bool,
-    first_window: Micros | None, last_window: Micros | None, dialect: Dialect, metrics: tuple[str, int] | None,
-    as_json: bool,
+    radius: tuple[str, int] | None, observations: Path | None, speed: float | None, clock: str, start: Micros | None,
+    accept_policy: bool, first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
+    metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
-    Listens for traps until it is told to stop (SIGTERM, Ctrl-C), or works through a file and ends; under a
-    production key a file needs --from and --to, so that no row decides which windows are released. It may be
+    Listens for traps and accounting until it is told to stop (SIGTERM, Ctrl-C), or works through a file and ends;
+    under a production key a file needs --from and --to, so that no row decides which windows are released. It may be
     killed at any moment: started again with the same arguments it goes on, and releases nothing twice.
     Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names, users of SNMPv3 from the one of
-    TACET_SNMP_USERS_FILE.
+    TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
     """
     policy = read_policy(policy_file)
-    given = chosen(udp, observations, dialect)
+    given = chosen(settings, udp, radius, observations, dialect, start if clock == "uptime" else None)
     if isinstance(given, Path):
         windows = public_range(key_file, policy, first_window, last_window)
     else:
@@ -116,8 +114,7 @@ def run(
         if isinstance(given, Path):
             _run_file(FileSource(given, speed, *windows, dialect), building, as_json=as_json)
         else:
-            source = UdpSource(given, communities(settings), v3_files(settings), start if clock == "uptime" else None)
-            _run_live(source, building, as_json=as_json)
+            _run_live(given, building, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +163,22 @@ def _feed(file: ObservationFile, source: FileSource, runner: Embedded, monitor: 
     return Fed(file.tally, {reason: rows for reason, rows in counted.items() if reason not in NO_DROPS}, whole)
 
 
-def _run_live(source: UdpSource, building: _Building, *, as_json: bool) -> None:
-    Port(source.address, 1, lambda: 0).close()
-    simulated = source.start is not None  # simulated times have nothing to do with this machine's
+def _run_live(live: Live, building: _Building, *, as_json: bool) -> None:
+    for source in live:
+        Port(source.address, 1, lambda: 0).close()
+    simulated = uptime_start(live) is not None  # simulated times have nothing to do with this machine's
     with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, store):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(building.monitor.during(_listen(source, building, runner, store)))
+        made = run_async(building.monitor.during(_listen(live, building, runner, store)))
     report_traps(made, as_json=as_json)
 
 
-async def _listen(source: UdpSource, building: _Building, runner: Embedded, store: SqliteStore) -> Receiver:
+async def _listen(live: Live, building: _Building, runner: Embedded, store: SqliteStore) -> Receiver:
     policy, newest = building.policy, newest_session(runner)
     async with stop_signals() as stop:
-        async with receiver(source, policy, building.key, LiveSink(runner, stop), newest=newest) as made:
-            watch_receiver(building.monitor, made, policy, simulated=source.start is not None)
+        async with receiver(live, policy, building.key, LiveSink(runner, stop), newest=newest) as made:
+            watch_receiver(building.monitor, made, policy, simulated=uptime_start(live) is not None)
             store.operator_box.hear(lambda: asdict(made.counters))
             await until_stopped(made, stop)
         return made

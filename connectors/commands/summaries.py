@@ -57,7 +57,8 @@ def report_traps(made: Receiver, *, as_json: bool) -> None:
         print_json(
             {"datagrams": counters.datagrams, "accepted": counters.accepted, "dropped": dropped,
              "waiting": counters.waiting, "kernel_drops": counters.kernel_drops,
-             "informs_answered": counters.informs_answered, "answers_unsent": counters.answers_unsent,
+             "informs_answered": counters.informs_answered, "requests_answered": counters.requests_answered,
+             "answers_unsent": counters.answers_unsent,
              "locally_administered": state.locally_administered, "unknown_access_points": unknown,
              "traps_of_other_unknown_access_points": others, "shut_sites": sorted(state.shut)}
         )  # fmt: skip
@@ -72,6 +73,7 @@ def report_traps(made: Receiver, *, as_json: bool) -> None:
         (counters.kernel_drops, "lost in the kernel, beside these"),
         (state.locally_administered, "sightings of locally administered addresses"),
         (counters.informs_answered, "informs answered"),
+        (counters.requests_answered, "accounting requests answered"),
         (counters.answers_unsent, "answers that could not be sent"),
     ):
         if n:

@@ -71,6 +71,8 @@ class Counters:
     kernel_drops: int = 0
     """Datagrams that the kernel had no room for; not part of ``datagrams``."""
     informs_answered: int = 0
+    requests_answered: int = 0
+    """Of RADIUS."""
     answers_unsent: int = 0
     receive_buffer: int = 0
     """The socket's buffer in octets, as the kernel granted it."""

@@ -3,8 +3,10 @@
     sighting ─► place ─► collapse ─► name ─► batch of its (site, source) ─┐
     clock ─► 5 s grid ─► heartbeat of every (site, source) ───────────┴─► in this order to the sink
 
-Times are microseconds. An observation's time is the receive time that the caller gives; nothing that is sent
-moves it. The laboratory's uptime mode is the one exception: there it is start + uptime.
+Times are microseconds. An observation's time is the receive time that the caller gives, less the age that an
+authenticated source declares: never more than the site's lateness, nor than ``MOST_AGE``, so that no tick it may
+count at has closed; what is said to be much older, or to come, is refused. The laboratory's uptime mode is the one
+exception: there it is start + uptime.
 """
 
 from __future__ import annotations
@@ -31,9 +33,14 @@ OUTAGE: Micros = 15 * SECOND
 BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
+MOST_AGE: Micros = 60 * SECOND
+"""So far back at most an observation is dated: no tick but one lies within it."""
+CLOCKS_APART: Micros = 30 * SECOND
+"""So far may a source's clock be from this one; beyond, and beyond what lateness allows, its message is an old one."""
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
-INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, COLLAPSED, SITE_SHUT, NO_UPTIME)
+WRONG_TIME, NO_STAY = "wrong_time", "no_stay"
+INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, WRONG_TIME, COLLAPSED, NO_STAY, SITE_SHUT, NO_UPTIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,13 @@ class SiteLimits:
     """Far above any real building; the device beyond it shuts the site."""
     names: Pseudonyms
     """How its devices are named."""
+    lateness: Micros = 0
+    """How long after a tick its window closes."""
+
+    @property
+    def oldest(self) -> Micros:
+        """How far back an observation is dated at most: no tick it may count at has closed."""
+        return min(self.lateness, MOST_AGE)
 
 
 class Outcome(NamedTuple):
@@ -89,7 +103,7 @@ class Ingest:
         return cls(
             access_points=policy.access_points(),
             sites={
-                name: SiteLimits(site.sources, site.validity, site.max_devices, names[name])
+                name: SiteLimits(site.sources, site.validity, site.max_devices, names[name], site.lateness)
                 for name, site in policy.site.items()
             },
             aliases={
@@ -134,41 +148,63 @@ class Ingest:
             radio = sighting.access_point.hex(":") if sighting.access_point != sighting.client else ""
             state.note_unknown(radio or access_point_name(sighting.name) or address)
             return Outcome(UNKNOWN_ACCESS_POINT, None)
-        if source not in self._sites[place.site].sources:
-            return Outcome(FOREIGN_SOURCE, None)
-        if place.site in state.shut:
-            return Outcome(SITE_SHUT, None)
-        return self._sight(state, source, place, sighting.client, time)
+        limits = self._sites[place.site]
+        refused = _refused(state, source, place, limits, sighting.age)
+        if refused is not None:
+            return Outcome(refused, None)
+        time -= max(0, min(sighting.age, limits.oldest))
+        follow = self._leave if sighting.kind is Kind.LEAVE else self._sight
+        return follow(state, source, place, sighting, time)
 
     def _uptime(self, sighting: Sighting) -> Micros | None:
         if sighting.uptime is None or self._start is None:
             return None
         return self._start + sighting.uptime * TICK_OF_UPTIME
 
-    def _sight(self, state: IngestState, source: str, place: Place, client: bytes, time: Micros) -> Outcome:
+    def _sight(self, state: IngestState, source: str, place: Place, sighting: Sighting, time: Micros) -> Outcome:
         """Keep a sighting, unless it repeats the device's last kept one.
 
         What becomes of a device follows from its own sightings and from the clock alone.
         """
         site, zone, radio = place
-        batch, limits, seen = (site, source), self._sites[site], state.seen[site]
-        names = limits.names
-        epoch = names.epoch(time)
+        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.seen[site]
+        names, stay = limits.names, (sighting.session, radio) if sighting.session else None
         last = seen.get(client)
         if last is not None and time - last.time > limits.validity:
             last = None  # the grid has not come by since
+        if last is not None and time < last.time:  # what a newer name has begun is not taken back
+            time = max(time, names.begin(last.time))
+        epoch = names.epoch(time)
         if last is not None and last.epoch == epoch and last.zone == zone and abs(time - last.time) < COLLAPSE:
+            if stay is not None and time >= last.time:
+                seen[client] = last._replace(stay=stay)
             return Outcome(COLLAPSED, last.batch)
-        earlier = names.outlived(client, time, limits.validity, None if last is None else last.epoch)
+        since = None if last is None or time < last.time else last.epoch
+        earlier = names.outlived(client, time, limits.validity, since)
         rows = [Row(name, None, time) for name in earlier]
         rows.append(Row(names.name(client, epoch), radio, time))
         self._add(state, batch, rows, names.day(time))
         if last is None or time >= last.time:
-            seen[client] = Kept(time, epoch, zone, batch)
+            seen[client] = Kept(time, epoch, zone, batch, stay)
         if is_locally_administered(client):
             state.locally_administered += 1
         if len(seen) > limits.max_devices:
             self._shut_site(state, site)
+        return Outcome(None, batch)
+
+    def _leave(self, state: IngestState, source: str, place: Place, sighting: Sighting, time: Micros) -> Outcome:
+        """End a stay if the device's last sighting was of this very one, from this source; else none is ended."""
+        site, _, radio = place
+        client, batch, limits, seen = sighting.client, (site, source), self._sites[site], state.seen[site]
+        last = seen.get(client)
+        if last is None or last.stay is None or (last.stay, last.batch) != ((sighting.session, radio), batch):
+            return Outcome(NO_STAY, None)
+        time, names = max(time, last.time), limits.names
+        if time - last.time > limits.validity:
+            return Outcome(NO_STAY, None)
+        ended = [*names.outlived(client, time, limits.validity, last.epoch), names.name(client, names.epoch(time))]
+        self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time))
+        del seen[client]
         return Outcome(None, batch)
 
     def _add(self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None) -> None:
@@ -250,3 +286,14 @@ class Ingest:
             state.sequences[batch] = sequence + 1
             rows = tuple(waiting.rows)
             state.ready.append(ObservationBatch(*batch, state.session, sequence, rows, waiting.epoch))
+
+
+def _refused(state: IngestState, source: str, place: Place, limits: SiteLimits, age: Micros) -> str | None:
+    """Return why a sighting at a listed access point is not taken; None where it is."""
+    if source not in limits.sources:
+        return FOREIGN_SOURCE
+    if place.site in state.shut:
+        return SITE_SHUT
+    if not -CLOCKS_APART <= age <= max(limits.oldest, CLOCKS_APART):
+        return WRONG_TIME
+    return None

@@ -26,6 +26,8 @@ class Kept(NamedTuple):
     epoch: int
     zone: str
     batch: BatchKey
+    stay: tuple[bytes, str] | None = None
+    """Session and radio of the last sighting that named its stay, if that was this one or repeated it."""
 
 
 @dataclass(slots=True)

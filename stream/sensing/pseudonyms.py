@@ -74,6 +74,10 @@ class Pseudonyms:
         """Return the epoch that an observation at ``time`` belongs to."""
         return time // self._length if self._days is None else self._days.at(time).number
 
+    def begin(self, time: Micros) -> Micros:
+        """Return the first instant of the epoch that ``time`` belongs to."""
+        return time // self._length * self._length if self._days is None else self._days.at(time).start + 1
+
     def day(self, time: Micros) -> PrivacyDay | None:
         """Return the privacy day for which an observation at ``time`` is named; None where epochs are none."""
         return None if self._days is None else self._days.at(time)

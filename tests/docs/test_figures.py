@@ -16,12 +16,14 @@ import pytest
 from connectors.files.row_sort import RUN_ROWS
 from connectors.files.shortfall import MANY
 from connectors.files.stretches import LEAP
-from connectors.intake.ingest import GRID, OUTAGE
+from connectors.intake.ingest import CLOCKS_APART, GRID, MOST_AGE, OUTAGE
 from connectors.intake.waiting import ROOM
 from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
+from connectors.radius.clients import SHORTEST_SECRET
+from connectors.radius.entrance import MEMORY as REMEMBERED
 from connectors.serve import downloads
 from connectors.serve.access import SESSION
 from connectors.serve.guard import AT_ONCE, Rates
@@ -83,6 +85,13 @@ MADE = [
     ("docs/architecture.md", f"heartbeats | engine | {kept(OBSERVATIONS, HOUR)} h |"),
     ("docs/architecture.md", f"the last one, {kept(SNAPSHOT, DAY)} d |"),
     ("docs/sources.md", f"the messages of the last {WINDOW} s"),
+    ("docs/sources.md", f"A secret has at least {SHORTEST_SECRET} octets"),
+    ("docs/sources.md", f"every {VALIDITY // MINUTE // 2} minutes.** A sighting holds for the policy's ` ,"),
+    ("docs/sources.md", f"{VALIDITY // MINUTE} minutes by default; a device"),
+    ("docs/sources.md", f"nor than {MOST_AGE // SECOND} s."),
+    ("docs/sources.md", f"(than {CLOCKS_APART // SECOND} s, if ` is less)"),
+    ("docs/sources.md", f"{CLOCKS_APART // SECOND} s ahead, is dropped"),
+    ("docs/sources.md", f"remembered for {REMEMBERED // MINUTE} minutes by its client"),
     ("docs/architecture.md", f"operators | {kept(QUARANTINE, DAY)} d |"),
     ("docs/architecture.md", f"heartbeats, every {GRID // SECOND} s whether"),
     ("docs/architecture.md", f"one observation changes at most {WORDS[2 * REACH]} counts"),
@@ -150,6 +159,7 @@ KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_re
 KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
 KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
 COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
 LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
@@ -204,6 +214,7 @@ TESTED = [
     ("docs/reference/commands.md", "new key file, mode 0600", OWNERS),
     ("docs/reference/commands.md", "one a line, mode 0600", COMMUNITIES),
     ("docs/reference/commands.md", "a file of mode 0600", SNMP_USERS),
+    ("docs/reference/commands.md", ", mode 0600; without it ` is refused", RADIUS_CLIENTS),
     ("docs/reference/commands.md", "its password, one line, mode 0600", KAFKA_PASSWORD),
     ("docs/reference/commands.md", "its key, PEM without a password, mode 0600", KAFKA_KEY),
     ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),
@@ -247,7 +258,7 @@ NO_FIGURE = {
     "a number of a document, a title or a list": r"(?:^# |\[|## |### )\d\. |\[4 `",
     "a name or a version of something else": r"Catalyst 9800|9800: `|H3C|SNMP ?v[123]|v2c|SHA-256|MD5|SHAKE-256|"
     r"Java 17|"
-    r"License 2\.0|RFC 3339|Theorem 1|JSON Schema \(2020-12\)|AsyncAPI 3 |CloudEvent 1\.0",
+    r"License 2\.0|RFC 2866|RFC 3339|Theorem 1|JSON Schema \(2020-12\)|AsyncAPI 3 |CloudEvent 1\.0",
     "a paper's year or number": r"\(Mironov 2012\)|(?:CCS|ICDE|VLDB|NeurIPS|Irvine,|Analysis\.\*) 20\d\d|arXiv [\d.]+",
     "what a field, a class or a factor says": r"(?:says|them:|value,|else) [01]\b|−1 where|saying 0|sensitive: 1 says|"
     r"coverage 0|version of the format, 1|version 1,|up to 1;|at least 0;|shown, 1 where|withheld, 0 where|new, 0 that|"
@@ -257,7 +268,7 @@ NO_FIGURE = {
     "a time of day in an example": r"17:00|10:0[01]",
     "the day from which key days are counted": r"since 1970",
     "what other systems have": r"UDP port 162 or another|port 162 of the loopback|ports below 1024|take 1162|"
-    r"share their first 44",
+    r"share their first 44|usual port is UDP 1813|9800 \\| `",
     "a way to try, as in the block after it": r"Try for ten seconds",
 }
 """What such a number is -> pattern."""

@@ -66,7 +66,7 @@ async def test_a_receiver_that_keeps_running_tells_its_troubles(monkeypatch: pyt
     )
     with structlog.testing.capture_logs() as lines:
         source = UdpSource(("127.0.0.1", 0), (b"c0mm",))
-        async with receiver(source, building(), bytes(32), Nowhere()) as made:
+        async with receiver([source], building(), bytes(32), Nowhere()) as made:
             loop = asyncio.get_running_loop()
             transport, _ = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, remote_addr=made.address)
             transport.sendto(trap)

@@ -1,0 +1,1 @@
+"""RADIUS accounting from controllers and access points: decoding, receiving, answering."""

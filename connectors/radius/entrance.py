@@ -1,0 +1,100 @@
+"""Where accounting comes in: one UDP port and its checks, cheapest first.
+
+A client of the file, a request, genuine under one of the client's secrets, well-formed, for a source of the policy,
+not heard before, an observation, room in the queue. Only what is genuine is answered: when it is durable, or when there
+is nothing to store. A copy is answered alike, and not counted again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from connectors.intake.addresses import sender
+from connectors.intake.admission import QUEUE_FULL, UNKNOWN_SOURCE
+from connectors.intake.answers import Reply, Requests
+from connectors.intake.entrance import RECEIVE_BUFFER, UdpEntrance
+from connectors.intake.sighting import Kind
+from connectors.intake.waiting import Arrival
+from connectors.radius.accounting import IGNORED_REASONS, account
+from connectors.radius.clients import Client, Clients
+from connectors.radius.packets import (
+    ACCOUNTING_REQUEST,
+    EVENT_TIMESTAMP,
+    NAS_IDENTIFIER,
+    REFUSED_REASONS,
+    RefusedPacket,
+    Request,
+    read,
+    respond,
+)
+from stream.records import MINUTE, Micros
+
+MEMORY: Micros = 5 * MINUTE
+"""How long a request is remembered. One with Event-Timestamp is by then too old to be taken again."""
+LIMIT = 262_144
+"""So many are remembered; beyond, the oldest is forgotten."""
+UNKNOWN_NAS, NO_TIMESTAMP, DUPLICATE_REQUEST = "unknown_nas", "no_timestamp", "duplicate_request"
+
+
+class AccountingEntrance(UdpEntrance):
+    """RADIUS accounting, and Status-Server, by which a client asks whether it is heard."""
+
+    reasons = (
+        UNKNOWN_SOURCE, *REFUSED_REASONS, UNKNOWN_NAS, NO_TIMESTAMP, DUPLICATE_REQUEST, *IGNORED_REASONS, QUEUE_FULL,
+    )  # fmt: skip
+    everyday = frozenset({DUPLICATE_REQUEST, *IGNORED_REASONS})
+
+    def __init__(self, address: tuple[str, int], clients: Clients, receive_buffer: int = RECEIVE_BUFFER) -> None:
+        """Take where to listen, and who is heard."""
+        super().__init__(address, receive_buffer)
+        self._clients = clients
+        self._requests = Requests(self._answer, MEMORY, LIMIT)
+
+    def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
+        """Check one datagram, and queue what it says."""
+        room = self.room
+        room.counters.datagrams += 1
+        host = sender(address[0])
+        known = self._clients.find(host)
+        if known is None:
+            room.drop(UNKNOWN_SOURCE)
+            return
+        client, secrets = known
+        try:
+            request = read(datagram, secrets)
+            refused = self._take(now, host, client, request, address)
+        except RefusedPacket as error:
+            refused = error.reason
+        if refused is not None:
+            room.drop(refused)
+
+    def _take(self, now: Micros, host: str, client: Client, request: Request, address: Any) -> str | None:
+        """Queue what a genuine request says; return why not, None where that has been counted already."""
+        source = self._clients.source(client, host, request.attributes.get(NAS_IDENTIFIER, b""))
+        if source is None:
+            return UNKNOWN_SOURCE if client.sources is None else UNKNOWN_NAS
+        key = (host, request.identifier, request.authenticator)
+        durable = self._requests.earlier(key, now)
+        if durable is not None:
+            if durable:
+                self._answer(respond(request), address)
+            return DUPLICATE_REQUEST
+        timed = request.code != ACCOUNTING_REQUEST or EVENT_TIMESTAMP in request.attributes
+        if client.event_timestamp == "required" and not timed:
+            return NO_TIMESTAMP
+        said = account(request, now)
+        if said.sighting.kind is Kind.IGNORED:
+            self._answer(respond(request), address)
+            return said.reason
+        if self._requests.full:
+            return QUEUE_FULL
+        reply = Reply(self._requests, key, address, respond(request))
+        if self.room.take(Arrival(now, source, host, said.sighting, reply)):
+            self._requests.remember(reply, now)
+        return None
+
+    def _answer(self, datagram: bytes, address: Any) -> None:
+        if self.send(datagram, address):
+            self.room.counters.requests_answered += 1
+        else:
+            self.room.counters.answers_unsent += 1
