@@ -27,7 +27,7 @@ def frame(
     """Return an audience's counts that are there now, sorted by site, release, node and window.
 
     Columns: ``site``, ``release``, ``node`` (``zone:2011``, ``floor:2``, ``building``); ``window_start`` and
-    ``window_end`` in UTC; ``value``, and the ends ``low`` and ``high`` of its 95 % band, in people (NaN where there is
+    ``window_end`` in UTC; ``value``, and the ends ``low`` and ``high`` of its 95 % band, in devices (NaN where there is
     none); ``half_width``; ``kind`` of the band (``noise`` or ``posterior``); ``released``, and the ``reason`` where a
     window was denied: it has a row without a value for each node that its release has elsewhere in the frame;
     ``revised``; ``coverage``, a share.

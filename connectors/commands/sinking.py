@@ -96,7 +96,7 @@ def mqtt(
 @click.option(
     "--on", "kind", type=click.Choice(["release", "change", "crossing"]), default="release", show_default=True
 )
-@click.option("--threshold", type=float, help="Of crossings, in people.")
+@click.option("--threshold", type=float, help="Of crossings, in devices.")
 @click.option("--node", "nodes", multiple=True, help="zone:ID, floor:ID or building; all otherwise. May be repeated.")
 @click.pass_obj
 def webhook(

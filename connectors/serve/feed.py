@@ -56,7 +56,11 @@ def of_laboratory(record: bytes) -> bool:
 
 def own(audience: str, source: str, records: Sequence[bytes]) -> Sequence[bytes]:
     """Return an audience's records as they are; DataError where one of them is another's, wherever it came from."""
-    if any(type(value) is not bytes or parse_record(value).get("audience") != audience for value in records):
+    try:
+        others = any(type(value) is not bytes or parse_record(value).get("audience") != audience for value in records)
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from None
+    if others:
         raise DataError(f"{source}: must hold records of audience {audience} alone")
     return records
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
 
 from connectors.kafka import control
 from connectors.kafka.bounded import topic_names
@@ -110,10 +111,20 @@ async def _follow(
         await _seek(reader, topics, position)
         until = None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
-            batches = await reader.getmany(timeout_ms=WAIT_MS)
+            batches = await _next(reader)
             for at in sorted(batches):
                 if held := batches[at]:
                     await take(at, [raw.value or b"" for raw in held], {_source(at): held[-1].offset + 1})
+
+
+async def _next(reader: Any) -> dict[TopicPartition, list[Any]]:
+    """Return what comes next; UsageError where a topic has been made anew, or cut off, in front of that."""
+    try:
+        return dict(await reader.getmany(timeout_ms=WAIT_MS))
+    except OffsetOutOfRangeError as error:
+        (gone, *_) = error.args[0]
+        msg = f"{gone.topic}: must hold what comes next, but was made anew or shortened; delete --index and start again"
+        raise UsageError(msg) from None
 
 
 async def _seek(reader: Any, topics: Sequence[str], position: Callable[[str], int]) -> None:

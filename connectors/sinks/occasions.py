@@ -35,7 +35,7 @@ class Occasion:
 
     kind: Kind
     threshold: float | None = None
-    """In people; of crossings."""
+    """In devices; of crossings."""
     nodes: frozenset[str] = frozenset()
 
     def events(self, record: Release, notes: dict[str, Any]) -> list[Event]:

@@ -71,7 +71,7 @@ def _sensor(base: str, prefix: str, topic: str, sites: Mapping[str, dict[str, An
         "state_topic": topic,
         "value_template": "{{ value_json.value }}",
         "json_attributes_topic": topic,
-        "unit_of_measurement": "people",
+        "unit_of_measurement": "devices",
         "state_class": "measurement",
         "icon": "mdi:account-group",
         "availability_topic": status_topic(prefix),

@@ -45,7 +45,7 @@ def of_nodes(metric: str, nodes: str) -> str:
 
 def band(title: str, nodes: str, width: int) -> Series:
     """Return values over time between the ends of their bands."""
-    panel = Series().title(title).datasource(SOURCE).unit("people").axis_soft_min(0).height(TALL).span(width)
+    panel = Series().title(title).datasource(SOURCE).unit("devices").axis_soft_min(0).height(TALL).span(width)
     panel = panel.description("95 % of released values lie within the band around the count. Gaps are denied windows.")
     for metric, legend, name in ((VALUE, "{{node}}", "A"), (LOW, "{{node}} low", "B"), (HIGH, "{{node}} high", "C")):
         panel = panel.with_target(query(of_nodes(metric, nodes), legend, name))
@@ -58,10 +58,10 @@ def band(title: str, nodes: str, width: int) -> Series:
 
 def zones() -> Table:
     """Return each zone's value now, and the ends of its band."""
-    panel = Table().title("Zones now").datasource(SOURCE).unit("people").height(TALL).span(HALF)
+    panel = Table().title("Zones now").datasource(SOURCE).unit("devices").height(TALL).span(HALF)
     for metric, name in ((VALUE, "A"), (LOW, "B"), (HIGH, "C")):
         panel = panel.with_target(now(of_nodes(metric, "zone:.+"), name))
-    names = {"node": "zone", "Value #A": "people", "Value #B": "low", "Value #C": "high"}
+    names = {"node": "zone", "Value #A": "devices", "Value #B": "low", "Value #C": "high"}
     hidden = dict.fromkeys(("Time", "__name__", "instance", "job", "release", "site"), True)
     panel = panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
     organised = {"renameByName": names, "excludeByName": hidden}

@@ -51,11 +51,11 @@ def busiest_day(building: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_band(title: str, zone: ZoneInfo, marks: str) -> tuple[Figure, Axes]:
-    """Return empty axes for people over local time."""
+    """Return empty axes for devices over local time."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.subplots()
     axes.xaxis.set_major_formatter(DateFormatter(marks, tz=zone))  # type: ignore[no-untyped-call]
-    axes.set(title=title, xlabel=f"local time ({zone.key})", ylabel="people in the building")
+    axes.set(title=title, xlabel=f"local time ({zone.key})", ylabel="devices in the building")
     return figure, axes
 
 
@@ -90,7 +90,7 @@ def draw_hours(building: pd.DataFrame) -> Figure:
     axes.set_xticks(range(grid.shape[1]), [str(hour) for hour in grid.columns])
     axes.set_yticks(range(grid.shape[0]), [f"{day:%a %d}" for day in grid.index])
     axes.set(title="Day by hour", xlabel="local hour")
-    figure.colorbar(shown, label="people, mean of the hour")
+    figure.colorbar(shown, label="devices, mean of the hour")
     return figure
 
 
@@ -99,7 +99,7 @@ def in_words(building: pd.DataFrame) -> str:
     peak = building.sort_values("value", ascending=False).iloc[0]
     denied = len(building) - int(building["released"].sum())
     return (
-        f"peak: {peak['value']:.0f} people ({peak['low']:.0f} to {peak['high']:.0f}) at {peak['time']:%a %H:%M}; "
+        f"peak: {peak['value']:.0f} devices ({peak['low']:.0f} to {peak['high']:.0f}) at {peak['time']:%a %H:%M}; "
         f"{len(building)} windows, {denied} denied"
     )
 

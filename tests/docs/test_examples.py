@@ -37,7 +37,7 @@ def test_the_example_draws_three_figures_and_says_what_they_show(store: Path, tm
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "peak: 200 people (170 to 230) at Tue 00:30; 312 windows, 12 denied\n"
+    assert done.stdout == "peak: 200 devices (170 to 230) at Tue 00:30; 312 windows, 12 denied\n"
     drawn = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
     assert sorted(drawn) == ["day.png", "hours.png", "week.png"]
     assert all(image.startswith(b"\x89PNG") and len(image) > 5000 for image in drawn.values())

@@ -40,6 +40,12 @@ def test_the_dashboard_is_the_one_that_its_program_makes() -> None:
     assert (ROOT / "deploy/grafana/dashboard.json").read_text() == text()
 
 
+def test_the_dashboard_counts_devices_and_says_so() -> None:
+    text = json.dumps(DASHBOARD)
+    assert '"unit": "devices"' in text
+    assert "people" not in text
+
+
 def test_no_value_stands_on_the_dashboard_without_its_band() -> None:
     for panel in DASHBOARD["panels"]:
         asked = {re.split(r"[{ ]", target["expr"])[0] for target in panel["targets"]}

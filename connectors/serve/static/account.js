@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { h, put } from "./dom.js";
 import { moment, zoneName } from "./format.js";
+import { own } from "./own.js";
 import { attributeName, deltaText, epsilonText, factorText } from "./privacy_terms.js";
 import { isoDay } from "./span.js";
 import { strings } from "./strings.en.js";
@@ -14,7 +15,7 @@ const DAY = 86_400_000;
 export async function accountPart(context) {
   const { signal } = context;
   const account = await ask("account", {}, signal);
-  const site = context.site && account.sites[context.site.site] ? context.site.site : Object.keys(account.sites)[0];
+  const site = context.site && own(account.sites, context.site.site) ? context.site.site : Object.keys(account.sites)[0];
   const record = account.sites[site];
   if (!record) return h("section", { class: "card screen-only" }, h("h2", {}, words.account), h("p", {}, words.accountNone));
   const timezone = context.sites.find((each) => each.site === site)?.timezone ?? "UTC";

@@ -2,6 +2,7 @@
 
 import { h, put, s, say } from "./dom.js";
 import { band, half, number, percent, portion, range, withBand } from "./format.js";
+import { own } from "./own.js";
 import { link } from "./router.js";
 import { capacityOf, fromTheTop, zoneTitle } from "./records.js";
 import { MARKS, PERHAPS, capacityStep, compared, direction, usualStep } from "./scale.js";
@@ -36,7 +37,7 @@ function oneFloor(floor, site, plan) {
   const compare = h("span", { class: "floor-compared chip" });
   const spark = h("div", { class: "floor-spark", data: { spark: node } });
   const hidden = h("p", { class: "soft unreleased" });
-  const zones = floor.zones.map((zone) => ({ zone, parts: plan?.zones[zone.zone] ? shape(zone, plan) : tile(zone) }));
+  const zones = floor.zones.map((zone) => ({ zone, parts: own(plan?.zones, zone.zone) ? shape(zone, plan) : tile(zone) }));
   const drawn = zones.filter(({ parts }) => parts.path);
   const listed = zones.filter(({ parts }) => !parts.path);
   const title = h("a", { class: "floor-name", href: link("history", { nodes: node }) }, strings.node.floor(floor.floor));
@@ -78,7 +79,7 @@ function tile(zone) {
 
 /** A room on a plan: its outline, filled, with the figure in its middle. */
 function shape(zone, plan) {
-  const path = s("path", { d: plan.zones[zone.zone], class: "shape" });
+  const path = s("path", { d: own(plan.zones, zone.zone), class: "shape" });
   const text = s("text", { class: "shape-text", "aria-hidden": "true" });
   const anchor = s("a", { class: "room", href: link("history", { nodes: `zone:${zone.zone}` }), "data-node": `zone:${zone.zone}`, tabindex: "-1" }, path, text);
   return { path, link: anchor, paint(row, by) {
@@ -115,7 +116,7 @@ function noteOf(row, by, zone) {
 }
 
 function spoken(zone, row) {
-  const kind = strings.kinds[zone.kind] ?? zone.kind;
+  const kind = own(strings.kinds, zone.kind) ?? zone.kind;
   const name = `${zoneTitle(zone)}, ${kind}`;
   if (!row) return `${name}: ${strings.number.notReleased}`;
   if (row.value === null) return `${name}: ${strings.number.denied}`;
@@ -128,7 +129,7 @@ function tipLines(node, { rows, release }, site) {
   const row = rows.get(node);
   const zone = site.floors.flatMap((floor) => floor.zones).find((each) => `zone:${each.zone}` === node);
   const capacity = release ? capacityOf(node, release, site) : null;
-  const name = zone ? `${zoneTitle(zone)} · ${strings.kinds[zone.kind] ?? zone.kind}` : strings.node.floor(node.split(":")[1]);
+  const name = zone ? `${zoneTitle(zone)} · ${own(strings.kinds, zone.kind) ?? zone.kind}` : strings.node.floor(node.split(":")[1]);
   if (!row) return [h("strong", {}, name), h("span", {}, strings.number.notReleased)];
   if (row.value === null) return [h("strong", {}, name), h("span", {}, strings.feed.deniedWhy)];
   return [
@@ -162,6 +163,6 @@ export function placesTable(rows, release, site, caption) {
     h("thead", {}, h("tr", {}, head.map(([text, name]) => h("th", { scope: "col", class: name }, text)))),
     h("tbody", {}, rows.has("building") ? line("building", strings.node.building, "") : null, fromTheTop(site).map((floor) => [
       line(`floor:${floor.floor}`, strings.node.floor(floor.floor), ""),
-      floor.zones.map((zone) => line(`zone:${zone.zone}`, zoneTitle(zone), strings.kinds[zone.kind] ?? zone.kind)),
+      floor.zones.map((zone) => line(`zone:${zone.zone}`, zoneTitle(zone), own(strings.kinds, zone.kind) ?? zone.kind)),
     ]))));
 }

@@ -15,10 +15,14 @@ export function playback(place, siteHere, changed) {
   const time = h("span", { class: "soft" });
   const toggle = h("button", { class: "button" });
   const speed = h("select", { id }, SPEEDS.map((value) => h("option", { value }, words.times(value))));
+  const jump = h("button", { class: "button" });
   let now = null;
+  const ended = () => now.at === now.end;
 
   const shown = (state) => {
     now = state;
+    toggle.hidden = ended();
+    say(jump, ended() ? words.toStart : words.toEnd);
     say(toggle, state.paused ? words.play : words.pause);
     if (![...speed.options].some((option) => Number(option.value) === state.speed)) speed.append(h("option", { value: state.speed }, words.times(state.speed)));
     speed.value = String(state.speed);
@@ -31,10 +35,11 @@ export function playback(place, siteHere, changed) {
     changed();
   };
   toggle.addEventListener("click", () => change({ paused: !now.paused }));
+  jump.addEventListener("click", () => change({ at: ended() ? now.start : now.end }));
   speed.addEventListener("change", () => change({ speed: Number(speed.value) }));
   const refresh = () => ask("playback").then(shown, () => {});
   refresh();
   setInterval(refresh, ASKED_EVERY);
   place.before(h("div", { class: "playback", role: "group", "aria-label": words.title },
-    h("strong", {}, words.title), toggle, h("label", { class: "unseen", for: id }, words.speed), speed, time));
+    h("strong", {}, words.title), toggle, h("label", { class: "unseen", for: id }, words.speed), speed, jump, time));
 }

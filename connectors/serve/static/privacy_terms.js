@@ -1,5 +1,6 @@
 // Epsilons, factors and sensitive values as people read them. An upper bound is never made smaller by rounding.
 
+import { own } from "./own.js";
 import { strings } from "./strings.en.js";
 
 const LOCALE = "en";
@@ -43,4 +44,4 @@ export function valueText(attribute, value) {
 }
 
 /** What an attribute is called. */
-export const attributeName = (attribute) => strings.attributes.names[attribute] ?? attribute.replaceAll("_", " ");
+export const attributeName = (attribute) => own(strings.attributes.names, attribute) ?? attribute.replaceAll("_", " ");

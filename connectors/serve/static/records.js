@@ -1,5 +1,6 @@
 // Rows of records as objects, whichever way they came; and which release shows which places of a site.
 
+import { own } from "./own.js";
 import { strings } from "./strings.en.js";
 
 /** Rows (arrays beside their columns, or objects) as objects, with `from` and `to` in milliseconds. */
@@ -24,7 +25,7 @@ export function byNode(rows) {
 
 /** The count releases that an audience has of a site; the one with most places first. */
 export function countReleases(releases, audience, site) {
-  const places = (release) => (release.levels.includes("zone") ? release.zones[site.site]?.length ?? 0 : 0) + release.levels.length;
+  const places = (release) => (release.levels.includes("zone") ? own(release.zones, site.site)?.length ?? 0 : 0) + release.levels.length;
   return releases
     .filter((release) => release.audience === audience && release.query === "count" && release.sites.includes(site.site))
     .sort((a, b) => places(b) - places(a));
@@ -32,7 +33,7 @@ export function countReleases(releases, audience, site) {
 
 /** Which zones of a site a release counts, as objects of the site's floors. */
 export function countedZones(release, site) {
-  const counted = new Set(release?.zones[site.site] ?? []);
+  const counted = new Set(own(release?.zones, site.site) ?? []);
   return site.floors.flatMap((floor) => floor.zones).filter((zone) => counted.has(zone.zone));
 }
 

@@ -105,7 +105,7 @@ async function mounted(found, context, retry) {
   try {
     const { mount } = await found.load();
     if (signal.aborted) return;
-    put(main, place);
+    put(main, put(place, h("p", { class: "notice" }, strings.shell.loading)));
     const leave = await mount(place, context);
     if (leave) signal.aborted ? leave() : signal.addEventListener("abort", leave);
   } catch (error) {

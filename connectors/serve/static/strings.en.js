@@ -1,5 +1,7 @@
 // Every English word of the page, in one place: to translate it, write another such file. Functions fill in what varies.
 
+import { own } from "./own.js";
+
 const many = (n, one, more) => (n === 1 ? one : more);
 
 export const strings = {
@@ -92,7 +94,7 @@ export const strings = {
     empties: "Perhaps empty now",
     emptyNone: "Nowhere may as well be empty as not.",
     emptyCount: (n, of) => `${n} of ${of}`,
-    emptyWhy: "Probability that nobody is there, by the band alone, as if any count were as likely before. Never a certainty: somebody without Wi-Fi is not seen.",
+    emptyWhy: "Probability that nobody is there, by the band alone, as if any count were as likely before. Never a certainty: somebody without Wi-Fi is not seen. Bookings are not known here: set the list beside them.",
     emptyMore: (n) => `and ${n} more: ${many(n, "it is", "they are")} marked on the floors`,
     busier: "Furthest from usual",
     busierNone: "Nowhere is clearly away from its usual.",
@@ -173,7 +175,7 @@ export const strings = {
     weekNone: "Not known yet: it needs released figures of at least three days of a kind.",
     weekdays: ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"],
     out: "Take these figures along",
-    outText: "What the chart shows, with its bands, as a file. Excel, R and pandas read both.",
+    outText: "What the chart shows, with its bands, as a file: CSV for Excel and other spreadsheets, Parquet for pandas and R. Grafana, MQTT, webhooks and notebooks read the same releases without end: docs/integrations.md says how.",
     csv: "CSV",
     parquet: "Parquet",
     table: "The figures as a table",
@@ -359,7 +361,7 @@ export const strings = {
     dropped: "Dropped, by reason",
     droppedNone: "none",
     denied: "Windows denied, last week",
-    deniedText: ({ windows, release, audience, reason }) => `${windows} of ${release} to ${audience}: ${strings.ops.why[reason] ?? reason.replaceAll("_", " ")}`,
+    deniedText: ({ windows, release, audience, reason }) => `${windows} of ${release} to ${audience}: ${own(strings.ops.why, reason) ?? reason.replaceAll("_", " ")}`,
     deniedNone: "none in the last week",
     why: { budget: "the day's budget was spent", w_budget: "the budget of any w windows was spent", waiting: "it begins anew after w windows" },
     reasons: {
@@ -381,5 +383,7 @@ export const strings = {
     speed: "Speed",
     times: (n) => `${n}× real time`,
     at: (time) => `shown as of ${time}`,
+    toEnd: "To the end",
+    toStart: "From the start",
   },
 };

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.acceptance.page.ground import Watched, watched
 from tests.acceptance.page.recorded import Scene
@@ -163,6 +163,17 @@ def test_a_service_that_fails_is_said_to_and_tried_again(browser: Browser, origi
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".now")).to_be_visible()
     page.context.close()
+
+
+def test_a_page_that_waits_for_its_figures_says_so(seen: Watched) -> None:
+    held: list[Route] = []
+    seen.page.route("**/api/v1/policy", lambda route: held.append(route))  # noqa: PLW0108 - no built-in is taken there
+    page = seen.page
+    page.goto(f"{seen.origin}/#/privacy")
+    expect(page.locator(".page.privacy .notice")).to_have_text("Asking for the newest figures …")
+    held[0].continue_()
+    expect(page.locator(".promise")).to_be_visible()
+    expect(page.locator(".page.privacy .notice")).to_have_count(0)
 
 
 def test_a_wrong_token_says_so_and_a_right_one_lets_in(browser: Browser, origin: str, scene: Scene) -> None:

@@ -137,6 +137,24 @@ def test_a_day_that_is_played_moves_on_the_page(browser: Browser, folder: Path) 
         assert not seen.said
 
 
+def test_a_played_day_is_shown_to_its_end_at_once_and_then_from_its_start(browser: Browser, folder: Path) -> None:
+    """What a day tells of rooms comes after its midnight: nobody shall wait for that."""
+    with served(wanted(folder, play=0.1)) as service:
+        seen = watched(browser, service.address)
+        seen.go(f"#link={service.link()}")
+        page = seen.go("#/day?audience=facilities&site=east")
+        expect(page.locator(".notice")).to_contain_text("No day has been released yet")
+        bar = page.get_by_role("group", name="Recorded day")
+        bar.get_by_role("button", name="To the end").click()
+        expect(page.locator(".attributes td")).not_to_have_count(0)
+        expect(bar.get_by_role("button", name="Pause")).to_be_hidden()
+        bar.get_by_role("button", name="From the start").click()
+        expect(bar.get_by_role("button", name="Pause")).to_be_visible()
+        expect(bar).to_contain_text("Mon 2 Mar 00:00")
+        page.context.close()
+        assert not seen.said
+
+
 def test_a_service_that_is_stopped_and_begun_again_is_followed_again(browser: Browser, folder: Path) -> None:
     """What could not be reached stands in the browser's console, which is not watched here."""
     asked = wanted(folder, opened="public")

@@ -121,9 +121,9 @@ def observations(*, without: str | None = None, last: Micros = LAST) -> str:
     return "\n".join(rows) + "\n"
 
 
-def make_store(folder: Path, *, last: Micros = LAST, without: str | None = None) -> Path:
+def make_store(folder: Path, *, last: Micros = LAST, without: str | None = None, policy: str = POLICY) -> Path:
     """Run the pipeline over the day and return the folder with policy, key and store."""
-    (folder / "policy.toml").write_text(POLICY)
+    (folder / "policy.toml").write_text(policy)
     (folder / "day.csv").write_text(observations(without=without, last=last))
     if not (folder / "key").exists():
         keyfile.create(folder / "key", laboratory=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from stream.errors import DataError, FinalityError, UsageError
 from stream.records import SECOND
 from stream.schemas import LEAKAGE, parse_record, parse_time, private_topic
 from tests.acceptance.command_line import command
-from tests.acceptance.serve.ground import FIRST, complete, ends, events, eventually, records, served, wanted
-from tests.integration.kafka_ground import Broker
+from tests.acceptance.serve.ground import FIRST, POLICY, complete, ends, events, eventually, records, served, wanted
+from tests.integration.kafka_ground import Broker, delete_topics
 
 # --- a store that may not be opened -----------------------------------------------------------------------------
 
@@ -276,3 +277,59 @@ def test_an_audience_without_a_topic_is_said(kafka: Broker, folder: Path, tmp_pa
     )
     with pytest.raises(UsageError, match="nobodys-own"):
         ends(asked)
+
+
+async def sent(kafka: Broker, topic: str, values: Iterable[bytes]) -> None:
+    """Make a topic of one partition with some records."""
+    await create_topics(kafka.bootstrap, {topic}, partitions=1)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
+    await producer.start()
+    for value in values:
+        await producer.send_and_wait(topic, value, partition=0)
+    await producer.stop()
+
+
+def served_until_its_topic_changes(
+    kafka: Broker, folder: Path, given: list[bytes], change: Coroutine[Any, Any, None]
+) -> None:
+    """Serve an audience that one test alone has, so that what becomes of its topic concerns no other."""
+    audience = parse_record(given[0])["audience"]
+    (folder / "policy.toml").write_text(POLICY.replace("public", audience))
+    (folder / "index").mkdir(mode=0o700)
+    index = folder / "index" / "history"
+    asked = wanted(folder, store=None, kafka=kafka.bootstrap, index=index, audiences=(audience,))
+    asyncio.run(sent(kafka, private_topic(audience, "occupancy"), given))
+    with served(asked) as running, running.browser() as client:
+        assert len(events(client, audience, "start", len(given))) == len(given)
+        asyncio.run(change)
+        eventually(lambda: running.problem is not None)
+
+
+def of_audience(folder: Path, audience: str, count: int) -> list[bytes]:
+    return [value.replace(b"public", audience.encode()) for value in records(folder, "public")[:count]]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("garbage", [b"", b"\xff\x00 no JSON", b'{"release_id": "x"}'], ids=["empty", "bytes", "other"])
+def test_what_is_no_record_in_a_private_topic_stops_the_service_and_is_found_by_its_name(
+    kafka: Broker, folder: Path, tmp_path: Path, garbage: bytes
+) -> None:
+    audience = f"garbled-{len(garbage)}"
+    topic = private_topic(audience, "occupancy")
+    with pytest.raises(DataError, match=f"{topic}/0: "):
+        served_until_its_topic_changes(kafka, tmp_path, of_audience(folder, audience, 3), sent(kafka, topic, [garbage]))
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_made_anew_while_it_is_served_stops_the_service(
+    kafka: Broker, folder: Path, tmp_path: Path
+) -> None:
+    """A history put together of two topics would be one of neither."""
+    topic, given = private_topic("torn", "occupancy"), of_audience(folder, "torn", 9)
+    with pytest.raises(UsageError, match="made anew"):
+        served_until_its_topic_changes(kafka, tmp_path, given, made_anew(kafka, topic, given[:2]))
+
+
+async def made_anew(kafka: Broker, topic: str, values: list[bytes]) -> None:
+    await delete_topics(kafka.bootstrap, [topic])
+    await sent(kafka, topic, values)

@@ -35,6 +35,11 @@ def test_a_denied_window_takes_the_value_from_every_node_of_its_release_and_of_n
         assert (body["value"], body["low"], body["released"], body["reason"]) == (None, None, False, "budget")
 
 
+def test_home_assistant_is_told_that_devices_are_counted_and_not_people() -> None:
+    (text,) = discovery("h", "t", ["t/dbh/building/occupancy"], {}).values()
+    assert json.loads(text)["unit_of_measurement"] == "devices"
+
+
 def test_home_assistant_is_told_where_a_sensor_reads_value_band_and_availability() -> None:
     ((topic, text),) = discovery("homeassistant", "tacet/public", ["tacet/public/dbh/zone/2.1/occupancy"], {}).items()
     assert topic == "homeassistant/sensor/tacet-public-dbh-zone-2_d1-occupancy/config"

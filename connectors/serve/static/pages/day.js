@@ -1,8 +1,9 @@
 // Day: what was told of rooms' days, what was withheld, and what a withheld one means.
 
 import { ask } from "../api.js";
-import { h, put } from "../dom.js";
+import { h, put, throttled } from "../dom.js";
 import { date, instant, percent, zoneName } from "../format.js";
+import { own } from "../own.js";
 import { attributeName, factorOf, sensitiveText, valueText } from "../privacy_terms.js";
 import { zoneTitle } from "../records.js";
 import { remember } from "../router.js";
@@ -11,11 +12,21 @@ import { strings } from "../strings.en.js";
 
 const words = strings.day;
 const DAYS = 35;
+const AGAIN = 1000;
 const MS = 86_400_000;
 
-/** Draw the page; see router.js for what a page is given. */
+/** Draw the page; see router.js for what a page is given. Another day is drawn as soon as it is told. */
 export async function mount(place, context) {
-  const { site, audience, parameters, signal } = context;
+  const { parameters, signal } = context;
+  const state = { day: parameters.get("day"), room: parameters.get("room") };
+  await drawAll(place, context, state);
+  const later = throttled(AGAIN, () => drawAll(place, context, state).catch((error) => { if (!signal.aborted && error.status === undefined) throw error; }));
+  context.onRelease((record) => { if (record === null || record.attribute) later(); });
+  return later.stop;
+}
+
+async function drawAll(place, context, state) {
+  const { site, audience, signal } = context;
   const given = attributesOf(context.releases, audience, site);
   if (!given.length) return void put(place, h("p", { class: "notice" }, words.none));
   const latest = await ask("latest", { audience, site: site.site }, signal);
@@ -25,10 +36,9 @@ export async function mount(place, context) {
   if (!rows.length) return void put(place, h("p", { class: "notice" }, words.nothing));
   const days = [...new Set(rows.map((row) => row.day))].sort().reverse();
   const rooms = [...new Set(rows.map((row) => row.zone))].sort();
-  const state = {
-    day: days.includes(parameters.get("day")) ? parameters.get("day") : days[0],
-    room: rooms.includes(parameters.get("room")) ? parameters.get("room") : "",
-  };
+  if (signal.aborted) return;
+  const chosen = state.day !== state.newest && days.includes(state.day);  // whoever looks at the newest day goes on to the next
+  Object.assign(state, { day: chosen ? state.day : days[0], newest: days[0], room: rooms.includes(state.room) ? state.room : "" });
   const drawn = { table: h("section", { class: "card" }), means: h("div", { class: "meanings" }) };
   const show = () => draw(drawn, { rows, given, site, state, days });
   const changed = (changes) => {
@@ -76,7 +86,7 @@ function draw({ table, means }, { rows, given, site, state, days }) {
 function cell(row) {
   if (!row) return h("td", { class: "soft" }, words.notIn);
   if (row.released) return h("td", { class: "told" }, valueText(row.attribute, row.value));
-  if (row.reason) return h("td", { class: "soft" }, words.notAsked(words.reasons[row.reason] ?? row.reason));
+  if (row.reason) return h("td", { class: "soft" }, words.notAsked(own(words.reasons, row.reason) ?? row.reason));
   return h("td", {}, h("span", { class: "withheld" }, words.withheld));
 }
 

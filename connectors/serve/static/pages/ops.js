@@ -3,6 +3,7 @@
 import { ask } from "../api.js";
 import { h, put } from "../dom.js";
 import { age, moment, zoneName } from "../format.js";
+import { own } from "../own.js";
 import { strings } from "../strings.en.js";
 
 const words = strings.ops;
@@ -60,5 +61,5 @@ function observations(row, { counters, closed }) {
   const number = (n) => (n ?? 0).toLocaleString("en");
   const dropped = Object.entries(counters).filter(([name, n]) => n > 0 && !TAKEN.includes(name));
   row(words.rows, `${number(counters.accepted)} ${words.taken}`, `${number(counters.late)} ${words.late}`);
-  row(words.dropped, dropped.length ? dropped.map(([name, n]) => `${number(n)} ${words.reasons[name] ?? name.replaceAll("_", " ")}`) : words.droppedNone);
+  row(words.dropped, dropped.length ? dropped.map(([name, n]) => `${number(n)} ${own(words.reasons, name) ?? name.replaceAll("_", " ")}`) : words.droppedNone);
 }

@@ -2,6 +2,7 @@
 
 import { ask } from "../api.js";
 import { h, put, throttled } from "../dom.js";
+import { own } from "../own.js";
 import { deltaText, epsilonText, attributeName, factorOf } from "../privacy_terms.js";
 import { strings } from "../strings.en.js";
 import { accountPart } from "../account.js";
@@ -30,7 +31,7 @@ const spendsOf = ({ site, audience, signal }) => ask("spends", { audience, site:
 async function readerPart(context) {
   const { site, audience, releases, session, signal } = context;
   const [{ audiences, version }, spends] = await Promise.all([ask("policy", {}, signal), spendsOf(context)]);
-  const promised = audiences[audience];
+  const promised = own(audiences, audience);
   const units = promised.units.filter((each) => each.site === site.site);
   const mine = releases.filter((release) => release.audience === audience && release.sites.includes(site.site));
   return [
