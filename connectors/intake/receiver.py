@@ -17,7 +17,7 @@ from connectors.intake.admission import QUEUE_FULL, Counters
 from connectors.intake.answers import Answer, Owed
 from connectors.intake.clock import AnchoredClock, ClockStepError
 from connectors.intake.entrance import Entrance
-from connectors.intake.ingest import COLLAPSED, GRID, INGEST_REASONS, SITE_SHUT, Ingest
+from connectors.intake.ingest import COLLAPSED, GRID, INGEST_REASONS, NO_STAY, SITE_SHUT, Ingest
 from connectors.intake.ingest_state import IngestState
 from connectors.intake.waiting import CHUNK, ROOM, Arrival, WaitingRoom
 from connectors.sink import Sink
@@ -101,7 +101,7 @@ class Receiver:
     @property
     def everyday(self) -> frozenset[str]:
         """Reasons for which something is dropped where all is well."""
-        return frozenset({COLLAPSED}).union(*(entrance.everyday for entrance in self.entrances))
+        return frozenset({COLLAPSED, NO_STAY}).union(*(entrance.everyday for entrance in self.entrances))
 
     @property
     def clock(self) -> AnchoredClock:

@@ -46,7 +46,7 @@ def test_what_is_dropped_every_day_is_no_trouble() -> None:
         [TrapEntrance(("127.0.0.1", 0), Senders(AllowList(["127.0.0.1"]), [b"c"]))],
         ingest=Ingest.of_policy(building(), bytes(32)), sink=Nowhere(), clock=AnchoredClock(lambda: 0, lambda: 0),
     )  # fmt: skip
-    everyday = {"collapsed": 10**6, "duplicate_inform": 7, "no_client": 3}
+    everyday = {"collapsed": 10**6, "no_stay": 9, "duplicate_inform": 7, "no_client": 3}
     assert list(Troubles(made.everyday).news(everyday | {"bad_community": 1}, {})) == [
         {"event": "traps_dropped", "reason": "bad_community", "count": 10}
     ]
