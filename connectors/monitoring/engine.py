@@ -17,6 +17,16 @@ from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time
 RELEASED = "released"
 OF_COUNTS, OF_ATTRIBUTES = ("budget", "w_budget", "waiting"), ("asked", "factor", "month", "guard")
 """Why a record of counts is denied, and why one of an attribute is not asked."""
+DROPPED = (
+    "late", "unknown_access_point", "before_first", "after_last", "ahead", "epoch", "site_shut", "stale_session",
+    "repeated_batch", "unknown_source", "wrong_site",
+)  # fmt: skip
+"""Why sensing drops rows, ..."""
+PUT_ASIDE = (
+    "row", "epoch", "ahead", "unknown_site", "unknown_source", "unknown_access_point", "site_shut", "wrong_site",
+    "wrong_partition", "json", "kind", "type", "version",
+)  # fmt: skip
+"""... and why rows and messages go to quarantine, as far as is known beforehand; what else comes is told as well."""
 NOT_DROPPED = frozenset({"rows", "accepted", "stale_heartbeats"})
 """Counters of sensing that are no reason for which a row was dropped."""
 Budget = tuple[str, str]
@@ -55,6 +65,13 @@ class EngineFigures:
             self._figures.add("tacet_releases_total", 0, site, release, audience)
             for reason in reasons:
                 self._figures.add("tacet_refusals_total", 0, site, release, audience, reason)
+        self._figures.add("tacet_observations_total", 0)
+        for reason in DROPPED:
+            self._figures.add("tacet_observations_dropped_total", 0, reason)
+        for reason in PUT_ASIDE:
+            self._figures.add("tacet_quarantined_total", 0, reason)
+        for site in self._policy.site if self._clock is not None else ():
+            self._figures.begin("tacet_window_release_delay_seconds", site)
 
     def committed(self, records: Sequence[Record]) -> None:
         """Take what a commit held, now that it is durable."""

@@ -80,6 +80,12 @@ class Figures:
             held = self._values.setdefault(name, {})
             held[labels] = held.get(labels, 0) + amount
 
+    def begin(self, name: str, *labels: str) -> None:
+        """Let a histogram be there before it has a duration, so that its first one is seen."""
+        self._metric(name, "histogram", labels)
+        with self._lock:
+            self._spreads.setdefault(name, {}).setdefault(labels, Spread())
+
     def observe(self, name: str, seconds: float, *labels: str) -> None:
         """Let a histogram have one more duration, rounded up to a second."""
         self._metric(name, "histogram", labels)

@@ -74,13 +74,15 @@ def mosquitto(folder: Path, *more: str) -> Running:
     return Running([path, "-c", folder / "mosquitto.conf"], port, folder / "mosquitto.log")
 
 
-def prometheus(folder: Path, target: str) -> Running:
-    """Return a Prometheus that scrapes one target every second."""
+def prometheus(folder: Path, *targets: str, rules: str = "") -> Running:
+    """Return a Prometheus that scrapes targets, and tries rules, every second."""
     path = program("prometheus", "TACET_REQUIRE_PROMETHEUS")
     port = free_port()
+    (folder / "rules.yml").write_text(rules or "groups: []\n")
     (folder / "prometheus.yml").write_text(
-        f"global: {{scrape_interval: 1s}}\n"
-        f"scrape_configs: [{{job_name: tacet, static_configs: [{{targets: ['{target}']}}]}}]\n"
+        f"global: {{scrape_interval: 1s, evaluation_interval: 1s}}\n"
+        f"rule_files: ['{folder / 'rules.yml'}']\n"
+        f"scrape_configs: [{{job_name: tacet, static_configs: [{{targets: {list(targets)}}}]}}]\n"
     )
     words = [
         path, f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}",

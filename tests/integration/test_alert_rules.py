@@ -12,6 +12,7 @@ import yaml
 
 from connectors.intake.admission import QUEUE_FULL
 from connectors.intake.clock import ClockStepError
+from connectors.kafka.claims import ClockApartError
 from connectors.monitoring.catalogue import BY_NAME
 from connectors.monitoring.engine import OF_ATTRIBUTES, OF_COUNTS
 from stream.errors import FinalityError
@@ -107,4 +108,5 @@ def test_values_of_labels_in_rules_are_those_that_there_are() -> None:
     reasons = {word for found in re.findall(r'reason[=!]~?"([^"]*)"', text) for word in found.split("|")}
     assert reasons <= outcomes | {"late", QUEUE_FULL}
     errors = {word for found in re.findall(r'error[=!]~?"([^"]*)"', text) for word in found.split("|")}
-    assert errors == {FinalityError.__name__, ClockStepError.__name__}
+    assert errors == {FinalityError.__name__, "Clock.*"}
+    assert all(re.fullmatch("Clock.*", each.__name__) for each in (ClockStepError, ClockApartError))

@@ -1,0 +1,37 @@
+"""``tacet``, a hundred times more hurried, with a wall clock that a test can set: for alerts that are to fire for real.
+
+    python -m tests.integration.hastened DRIFT VERB ...
+
+DRIFT is a file of seconds by which the wall clock is ahead, looked at whenever it is read. Traffic is told every two
+seconds; key, store and history are looked at every second.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from connectors.cli import main
+from connectors.commands import watching
+from connectors.intake import clock
+from connectors.monitoring import traffic
+from stream.records import SECOND
+
+
+class Drifting:
+    """The module ``time`` with another wall clock."""
+
+    def __init__(self, drift: Path) -> None:
+        self._drift = drift
+
+    def time_ns(self) -> int:
+        """Return what the wall clock says."""
+        return time.time_ns() + int(float(self._drift.read_text()) * 1e9)
+
+
+if __name__ == "__main__":
+    vars(clock)["time"] = Drifting(Path(sys.argv.pop(1)))
+    vars(traffic)["APART"] = 2 * SECOND
+    watching.KEY_BEATS = watching.STORE_BEATS = watching.HISTORY_BEATS = 1
+    main()
