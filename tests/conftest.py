@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Broker]:
     """A running broker; skips with the reason where there is none, fails under TACET_REQUIRE_KAFKA=1."""
-    broker = _had(find_broker)
+    broker = had(find_broker)
     yield broker
     broker.close()
 
@@ -46,7 +46,7 @@ def kafka() -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def three_brokers() -> Iterator[JavaCluster]:
     """Three brokers, each with a copy of everything; skips or fails like ``kafka``."""
-    cluster = _had(find_cluster)
+    cluster = had(find_cluster)
     yield cluster
     cluster.close()
 
@@ -55,10 +55,11 @@ def three_brokers() -> Iterator[JavaCluster]:
 def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """A broker with TLS, users and their rules; skips or fails like ``kafka``."""
     with contextlib.ExitStack() as ending:
-        yield _had(lambda: ending.enter_context(secured_kafka_in(tmp_path_factory.mktemp("secured"))))
+        yield had(lambda: ending.enter_context(secured_kafka_in(tmp_path_factory.mktemp("secured"))))
 
 
-def _had(find: Callable[[], T]) -> T:
+def had(find: Callable[[], T]) -> T:
+    """Return what was found of Kafka; skip with the reason where there is none, or fail under TACET_REQUIRE_KAFKA=1."""
     try:
         return find()
     except NoKafkaError as reason:

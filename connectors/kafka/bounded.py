@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from connectors.kafka.client import partitions_of, reader_of, refuse_unseen
+from connectors.kafka.client import not_open, partitions_of, reader_of, refuse_unseen
 from connectors.kafka.patience import patiently
 from stream.runners.contract import LossError
 from stream.schemas import SNAPSHOT
@@ -143,7 +143,10 @@ async def _patiently(bootstrap: str, read: Callable[[Any], Awaitable[T]], *, com
 
     async def once() -> T:
         async with reader_of(bootstrap, committed=committed) as reader:
-            return await asyncio.wait_for(read(reader), 20)
+            try:
+                return await asyncio.wait_for(read(reader), 20)
+            except TopicAuthorizationFailedError as error:  # to be seen is not yet to be read
+                raise not_open(str(error.args[0])) from None
 
     return await patiently(once, KafkaError, ConnectionError, TimeoutError)
 

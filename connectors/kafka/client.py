@@ -27,7 +27,6 @@ MAX_RECORD = 16 << 20
 """Largest record in bytes: a snapshot of one partition."""
 MAX_MESSAGE = MAX_RECORD + (64 << 10)
 """The same with what Kafka puts around it."""
-logging.getLogger("aiokafka.cluster").addFilter(lambda line: "not authorized" not in line.msg)  # refuse_unseen says it
 BROKER_PATIENCE = 60.0
 """Seconds for which a broker may be away before a read fails."""
 PATIENCE_MS = int(BROKER_PATIENCE * 1000)
@@ -43,6 +42,10 @@ PRODUCER: dict[str, Any] = {
     "max_request_size": MAX_MESSAGE,
     "request_timeout_ms": 120_000,
 }
+
+
+for _name in ("aiokafka.cluster", "aiokafka.consumer.fetcher"):  # NotAllowedError says it, where it matters
+    logging.getLogger(_name).addFilter(lambda line: "not authorized" not in line.msg.lower())
 
 
 def partition_of(site: str, partitions: int) -> int:
@@ -149,5 +152,9 @@ async def refuse_unseen(client: Any, topic: str) -> None:
     client.add_topic(topic)
     await client.force_metadata_update()
     if topic in client.cluster.unauthorized_topics:
-        msg = f"topic {topic}: must be open to this user; 'tacet topics acls' prints what each role needs"
-        raise NotAllowedError(msg)
+        raise not_open(topic)
+
+
+def not_open(topic: str) -> NotAllowedError:
+    """Return what to say of a topic that this user may not read."""
+    return NotAllowedError(f"topic {topic}: must be open to this user; 'tacet topics acls' prints what each role needs")

@@ -142,16 +142,17 @@ def test_private_topics_hold_the_same_bytes_as_a_replay_of_the_same_observations
     assert [part["lag"] for part in status["partitions"] if "dbh" in part["sites"]] == [0]
 
 
-def until_answered(port: int) -> None:
-    """Wait until an inform that tells of nobody is answered: ingest listens, and its broker takes what it sends."""
+NOBODY = Association(bytes(6), bytes(6))
+
+
+def until_answered(port: int, told: Association = NOBODY) -> None:
+    """Wait until an inform, of nobody unless told, is answered: ingest listens, and its broker takes what it sends."""
     patience = time.monotonic() + 120
-    nowhere = encode_associate(
-        Association(bytes(6), bytes(6)), community=b"s3cret", uptime=1, request_id=1, inform=True
-    )
+    inform = encode_associate(told, community=b"s3cret", uptime=1, request_id=1, inform=True)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as controller:
         controller.settimeout(0.5)
         while time.monotonic() < patience:
-            controller.sendto(nowhere, ("127.0.0.1", port))
+            controller.sendto(inform, ("127.0.0.1", port))
             with contextlib.suppress(OSError):
                 if controller.recv(65_535):
                     return

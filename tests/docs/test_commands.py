@@ -1,8 +1,9 @@
 """What the documents tell a reader to type is run as it stands.
 
 The words beside a fence say on what ground: ``sh`` alone runs in an empty folder (the guide's, one after the other, in
-one), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker. ``sh kafka upgrade`` on a
-cluster of the release before (``tests/integration/test_kafka_upgrade.py``). ``sh compose`` needs an engine and root:
+one), ``sh after guide.md`` in what the guide has left, ``sh kafka`` there and with a broker, ``sh kafka secured`` there
+and with a broker that they set up. ``sh kafka upgrade`` on a cluster of the release before
+(``tests/integration/test_kafka_upgrade.py``). ``sh compose`` needs an engine and root:
 ``deploy/try-compose`` is what runs it. A block that ends in a file's name is that file.
 """
 
@@ -18,16 +19,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.documents import DOCUMENTS, ROOT, Block, blocks
-from tests.integration.kafka_ground import Broker, clear_topics
+from tests.integration.kafka_ground import Broker, await_port, clear_topics, free_port, kafka_jars
+from tests.integration.secured_ground import JAVA_TOOLS, java_tool
 
 GUIDE, AFTER_GUIDE = "docs/guide.md", "after guide.md"
-GROUNDS = {"", AFTER_GUIDE, "kafka", "kafka upgrade", "compose"}
+GROUNDS = {"", AFTER_GUIDE, "kafka", "kafka secured", "kafka upgrade", "compose"}
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 WIDTH = 80
 
@@ -154,6 +157,53 @@ def test_commands_on_kafka_run_until_they_are_stopped(block: Block, kafka: Broke
             {0} if line.split()[1] != "subscribe" else {0, -signal.SIGTERM}
         )  # a reader has nothing to bring to an end
         assert process.wait(timeout=max(1.0, deadline - time.monotonic())) in well, line
+
+
+SECURED = [block.text for block in blocks("sh") if block.ground == "kafka secured"]
+PORTS = ("9093", "9094", "9095")
+"""Those of ``deploy/kafka/secured.properties``."""
+
+
+def moved(text: str, ports: Sequence[int]) -> str:
+    """Let a broker of the documents be one of this machine, where nobody else listens."""
+    for named, free in zip(PORTS, ports, strict=True):
+        text = re.sub(rf"(?<=:){named}\b", str(free), text)
+    return text.replace("kafka.example", "localhost")
+
+
+@contextlib.contextmanager
+def broker_of(folder: Path, port: int) -> Iterator[None]:
+    """A broker by its ``server.properties``; what the blocks have made stands in the same folder."""
+    with (folder / "broker.log").open("wb") as log:
+        words = ["kafka-server-start.sh", "server.properties"]
+        process = subprocess.Popen(words, cwd=folder, env=environment(PATH=f"{folder}:{PATH}"), stdout=log, stderr=log)
+    try:
+        await_port(f"127.0.0.1:{port}", alive=lambda: process.poll() is None)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_a_kafka_with_tls_users_and_rules_is_set_up_by_the_commands_of_its_page(after_guide: Path) -> None:
+    """All of them, with Kafka's own tools; what the rules are worth is tried in ``test_kafka_security.py``."""
+    if kafka_jars() is None:
+        pytest.skip("Kafka's own tools are not on this machine")
+    for name, main in JAVA_TOOLS.items():
+        java_tool(after_guide, name, main)
+    ports = [free_port() for _ in PORTS]
+    settings = moved((ROOT / "deploy" / "kafka" / "secured.properties").read_text(), ports)
+    (after_guide / "server.properties").write_text(settings.replace("/var/lib/kafka/data", str(after_guide / "data")))
+    certificates, administrator, *rest = (moved(text, ports) for text in SECURED)
+    found = {"PATH": f"{after_guide}:{PATH}"}
+    run(f"{certificates}\n{administrator}", after_guide, **found)
+    with broker_of(after_guide, ports[0]):
+        printed = run("\n".join(rest), after_guide, **found)
+    assert len(re.findall('^{"v":1,"release_id":".*"audience":"public"', printed, flags=re.MULTILINE)) == 2
+    assert "entries, each following the one before it" in printed
+    assert "head against the state" in printed
 
 
 COMPOSE_USER = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["worker"]["user"]

@@ -47,7 +47,7 @@ from tests.integration.one_process import (
     policy_text,
     reference,
 )
-from tests.integration.storm import Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm
+from tests.integration.storm import Faults, Field, Plan, Report, Worker, exactly_once, is_stopped, records, storm
 from tests.integration.topic_storm import Operator, TopicFaults
 
 BEFORE = (AUDIT, private_topic("public", "occupancy"), SNAPSHOT)
@@ -267,14 +267,18 @@ class EngineStorm:
                 feed=self.feed,
                 complete=self.complete,
                 settle_timeout=90.0 + self.plan.faults,
-                more={
-                    "zombie": self.zombie, "roll": self.roll, "misplaced": self.misplaced, "clock": self.clock,
-                    "bomb": self.bomb, "twin": self.twin, "lose": self.lose,
-                },
+                more=self.more(),
                 alone={"grown": self._topics.grown, "recreated": self._topics.recreated},
-            )  # fmt: skip
+            )
         finally:
             await self._sender.stop()
+
+    def more(self) -> Faults:
+        """Return the faults that this ground knows, by their names in a plan."""
+        return {
+            "zombie": self.zombie, "roll": self.roll, "misplaced": self.misplaced, "clock": self.clock,
+            "bomb": self.bomb, "twin": self.twin, "lose": self.lose,
+        }  # fmt: skip
 
     async def reference(self) -> Reference:
         """Return what must have come out, given under which policy each window was begun."""

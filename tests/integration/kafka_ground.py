@@ -18,11 +18,14 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from aiokafka.admin import AIOKafkaAdminClient
+
+from connectors.kafka.connection import Access
 
 VERSION = "4.3.1"
 IMAGE = f"apache/kafka:{VERSION}"
@@ -147,7 +150,7 @@ class DockerBroker:
             self._container.start()
         else:
             self._container.get_wrapped_container().start()
-        _wait_for(self.bootstrap)
+        await_port(self.bootstrap)
 
     def kill(self) -> None:
         self._container.get_wrapped_container().kill(signal="SIGKILL")
@@ -260,7 +263,7 @@ class JavaBroker:
 
     def await_answer(self) -> None:
         """Return when its port answers."""
-        _wait_for(self.bootstrap, alive=self.runs)
+        await_port(self.bootstrap, alive=self.runs)
 
     def runs(self) -> bool:
         """Return whether its process is there."""
@@ -412,7 +415,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_for(bootstrap: str, alive: Any = lambda: True) -> None:
+def await_port(bootstrap: str, alive: Callable[[], bool] = lambda: True) -> None:
+    """Return when a port answers; NoKafkaError when none does in time, or what was to answer has ended."""
     host, port = bootstrap.split(":")
     deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline and alive():
@@ -426,24 +430,27 @@ def _wait_for(bootstrap: str, alive: Any = lambda: True) -> None:
 # --- topics ---------------------------------------------------------------------------------------------
 
 
-async def clear_topics(bootstrap: str) -> None:
-    """Delete every topic of the product: an earlier test's releases belong to another cluster than the next one's."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+@asynccontextmanager
+async def administrator(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Give a client that administers a cluster, as whom settings say."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, **Access().arguments())
     await admin.start()
     try:
-        there = [name for name in await admin.list_topics() if name.startswith("tacet.")]
+        yield admin
     finally:
         await admin.close()
+
+
+async def clear_topics(bootstrap: str) -> None:
+    """Delete every topic of the product: an earlier test's releases belong to another cluster than the next one's."""
+    async with administrator(bootstrap) as admin:
+        there = [name for name in await admin.list_topics() if name.startswith("tacet.")]
     await delete_topics(bootstrap, there)
 
 
 async def delete_topics(bootstrap: str, names: Iterable[str]) -> None:
     """Delete those topics that exist, and wait until they are gone."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with administrator(bootstrap) as admin:
         while there := sorted(set(names) & set(await admin.list_topics())):
             await admin.delete_topics(there)
             await asyncio.sleep(0.3)
-    finally:
-        await admin.close()

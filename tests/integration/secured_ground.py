@@ -94,6 +94,9 @@ class Secured:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.folder / "ca.pem"),
             "super.users": f"User:{BROKER};User:{ADMIN}",
+            # Of several brokers the first that holds a partition leads it again soon: leaders move, and none dies.
+            "leader.imbalance.check.interval.seconds": "5",
+            "leader.imbalance.per.broker.percentage": "0",
         }  # fmt: skip
 
     def variables(self, name: str, *, certificate: bool = False) -> dict[str, str]:
@@ -241,17 +244,26 @@ def secured_kafka_in(folder: Path) -> Iterator[SecuredKafka]:
         ground.broker.close()
 
 
+JAVA_TOOLS = {
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-storage.sh": "kafka.tools.StorageTool",
+    "kafka-server-start.sh": "kafka.Kafka",
+}
+"""What Kafka's scripts start."""
+
+
 def java_tool(folder: Path, name: str, main: str) -> None:
     """Write one of Kafka's own tools as it is called on a machine that has Kafka."""
     script = folder / name
-    script.write_text(f'#!/bin/sh\nexec java -Xmx128m -XX:TieredStopAtLevel=1 -cp "{kafka_jars()}/*" {main} "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec java -Xmx512m -XX:TieredStopAtLevel=1 -cp "{kafka_jars()}/*" {main} "$@"\n')
     script.chmod(0o700)
 
 
 def kafka_tools(secured: Secured, folder: Path) -> dict[str, str]:
     """Put Kafka's tools and the administrator's file for them into a folder; return the environment that finds them."""
-    java_tool(folder, "kafka-acls.sh", "org.apache.kafka.tools.AclCommand")
-    java_tool(folder, "kafka-configs.sh", "kafka.admin.ConfigCommand")
+    for name, main in JAVA_TOOLS.items():
+        java_tool(folder, name, main)
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     (folder / "admin.properties").touch(0o600)
     (folder / "admin.properties").write_text(

@@ -177,7 +177,7 @@ async def test_the_cluster_has_the_rules_that_are_printed_and_no_other(secured_k
 
 
 async def test_printed_lines_run_with_kafkas_own_tools(secured_kafka: SecuredKafka, tmp_path: Path) -> None:
-    """Of one audience here; all of them in ``tests/docs/test_kafka_page.py``."""
+    """Of one audience here; all of them in ``tests/docs/test_commands.py``."""
     policy = load_policy(POLICY.replace("deanery", "provost"))
     (provost,) = [user for user in users(policy) if user.audience == "provost"]
     found = kafka_tools(secured_kafka.secured, tmp_path) | {"TACET_KAFKA": secured_kafka.bootstrap}
@@ -328,8 +328,11 @@ def test_traps_come_to_subscribers_the_account_auditors_and_the_service_each_as_
             ending.enter_context(running(secured_kafka, name, *words, **more))
 
         begin("tacet-engine", "worker", *policy, "--key-file", str(tmp_path / "key"))
-        begin("tacet-ingest", "ingest", *policy, "--key-file", str(tmp_path / "key"), "--udp", f"127.0.0.1:{traps}",
-              TACET_SNMP_COMMUNITIES_FILE=str(tmp_path / "communities"))  # fmt: skip
+        ingest = ("ingest", *policy, "--key-file", str(tmp_path / "key"), "--udp", f"127.0.0.1:{traps}")
+        communities = str(tmp_path / "communities")
+        with running(secured_kafka, "tacet-ingest", *ingest, TACET_SNMP_COMMUNITIES_FILE=communities):
+            until_answered(traps, Association(bytes([2, 0, 0, 0, 1, 99]), bytes.fromhex("5c521e002011")))
+        begin("tacet-ingest", *ingest, TACET_SNMP_COMMUNITIES_FILE=communities)  # again, on a log that it may not read
         until_answered(traps)
         begin("tacet-serve", "serve", *policy, "--audience", "dean", "--audience", "deanery", "--account", "--operator",
               *tokens, "--index", str(tmp_path / "index"), "--listen", f"127.0.0.1:{page}")  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
+from aiokafka.admin import NewPartitions
 
 from connectors.kafka.bounded import end_offsets, last_snapshots, read_keyed
 from connectors.kafka.client import producer_of
@@ -29,7 +29,7 @@ from stream.policy.document import load_policy
 from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, CONTROL, LEAKAGE, OBSERVATIONS, SNAPSHOT, private_topic
 from tests.integration.chain_storm import PARTITIONS
-from tests.integration.kafka_ground import delete_topics
+from tests.integration.kafka_ground import administrator, delete_topics
 from tests.integration.one_process import Movement
 from tests.integration.storm import Field, Worker
 
@@ -66,10 +66,8 @@ async def put_back(kafka: str, topic: str, records: Sequence[Kept]) -> None:
 
 async def grow(kafka: str, topic: str) -> None:
     """Double the partitions of a topic, as an admin does."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
-    await admin.start()
-    await admin.create_partitions({topic: NewPartitions(2 * PARTITIONS)})
-    await admin.close()
+    async with administrator(kafka) as admin:
+        await admin.create_partitions({topic: NewPartitions(2 * PARTITIONS)})
 
 
 async def make_anew(kafka: str, topic: str) -> None:
