@@ -12,12 +12,15 @@ import logging
 import re
 import sys
 import threading
+import time
 import warnings
 from collections.abc import MutableMapping
 from typing import Any
 
 import click
 import structlog
+
+from connectors.log_rate import Kind, LogRate
 
 FIELDS = frozenset(
     {
@@ -32,11 +35,17 @@ FIELDS = frozenset(
 OWN = frozenset({"tacet", "connectors", "stream"})
 """First words of the names of loggers whose text is written."""
 
+_LAST_WORD = "is_last_word"
+"""Marks the line that says why a command ends, which is always written."""
+
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What moves a terminal's cursor or turns its text, the ends of our own lines aside."""
 
 WITHHELD = "text withheld"
 """In the place of a text that is not ours, or that could not be put together."""
+
+LEFT_OUT = "lines left out"
+"""Says how many lines of one kind were not written, because there had been so many."""
 
 
 def configure(level: str, *, json: bool) -> None:
@@ -88,7 +97,7 @@ def last_word(message: str) -> None:
     What a message quotes, such as a path, may not talk to the terminal.
     """
     if writes_json():
-        logging.getLogger("tacet").error("%s", message)
+        logging.getLogger("tacet").error("%s", message, extra={_LAST_WORD: True})
     else:
         click.echo(f"tacet: {_CONTROLS.sub(lambda found: repr(found[0])[1:-1], message)}", err=True)
 
@@ -98,19 +107,39 @@ class _Lines(logging.Handler):
 
     def __init__(self, *, json: bool) -> None:
         super().__init__()
-        self.json = json
+        self.json, self._rate = json, LogRate(time.monotonic)
         renderer: Any = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=False)
         self.setFormatter(
             structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_DESCRIBED, processors=[_only_listed, renderer])
         )
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write one line, unless too many have said the same of late, and what is due of those that were left out."""
+        for kind, count in self._rate.over():
+            self._write(_counted(kind.logger, count))
+        if getattr(record, _LAST_WORD, False) or self._rate.may_say(_kind(record)):
+            self._write(record)
+
+    def _write(self, record: logging.LogRecord) -> None:
         """Write one line; where its text cannot be put together, one that says no more than that."""
         try:
             line = self.format(_withheld(record) if _is_foreign(record) else record)
         except Exception:  # logging's own way is to print the arguments
             line = self.format(_withheld(record))
         click.echo(line, err=True)
+
+
+def _kind(record: logging.LogRecord) -> Kind:
+    """Return of which kind a line is: by its text, and by what it is about where structlog writes it with fields."""
+    if isinstance(said := record.msg, dict):
+        about = "/".join(str(said.get(name)) for name in ("site", "reason", "address", "partition"))
+        return Kind(record.name, str(said.get("event")), about)
+    return Kind(record.name, f"{record.pathname}:{record.lineno}", "")
+
+
+def _counted(name: str, count: int) -> logging.LogRecord:
+    told = {"name": name, "levelno": logging.WARNING, "levelname": "WARNING", "msg": LEFT_OUT, "count": count}
+    return logging.makeLogRecord(told)
 
 
 def _is_foreign(record: logging.LogRecord) -> bool:

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import structlog
+
 from connectors.monitoring.figures import Figures, Labels
 from connectors.monitoring.traffic import Part, Parts, Series
 from stream.policy.document import AttributeRelease, CountRelease, Policy, Site
 from stream.policy.fields import EVERYBODY
 from stream.records import SECOND, Micros
 from stream.runners.partition import Partition
-from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time
+from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record, parse_time, rfc3339
+
+log = structlog.get_logger("tacet.engine")
 
 RELEASED = "released"
 OF_COUNTS, OF_ATTRIBUTES = ("budget", "w_budget", "waiting"), ("asked", "factor", "month", "guard")
@@ -107,6 +111,7 @@ class EngineFigures:
         if end <= self._ends.get(site, -1):
             return
         self._ends[site] = end
+        log.debug("window released", site=site, window=rfc3339(end))
         self._figures.set("tacet_window_end_timestamp_seconds", end / SECOND, site)
         if self._clock is not None and place is not None:
             delay = (self._clock() - end - place.lateness) / SECOND

@@ -20,6 +20,8 @@ from connectors.intake.ingest import CLOCKS_APART, GRID, MOST_AGE, OUTAGE
 from connectors.intake.waiting import ROOM
 from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
+from connectors.log_rate import AT_ONCE as LOG_AT_ONCE
+from connectors.log_rate import PERIOD as LOG_PERIOD
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.radius.clients import SHORTEST_SECRET
@@ -119,6 +121,7 @@ MADE = [
         for name in ("operations.md", "reference/metrics.md")
     ),
     ("docs/operations.md", f"once more, at most for {LAST_WORD:.0f} s"),
+    ("docs/operations.md", f"say the same {LOG_AT_ONCE} are written in {LOG_PERIOD:.0f} s"),
     ("docs/operations.md", f"restricted topics | {kept(OBSERVATIONS, HOUR)} hours"),
     ("docs/operations.md", f"snapshots | the last of each partition, for {WORDS[kept(SNAPSHOT, DAY)]} days"),
     ("docs/operations.md", f"quarantine | {WORDS[kept(QUARANTINE, DAY)]} days"),

@@ -78,6 +78,14 @@ class Watched:
         """Wait until it says that it is."""
         until(lambda: self.ask("/readyz")[0] == 200, "never ready", self)
 
+    def close(self) -> None:
+        """End it without warning."""
+        self.process.kill()
+        self.process.wait()
+        self._reading.join(PATIENCE)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
     def end(self) -> int:
         """Tell it to stop; return its exit code."""
         self.process.terminate()
@@ -104,5 +112,4 @@ def watched(*words: str | Path, env: Mapping[str, str] = {}, program: Sequence[s
     try:
         yield service
     finally:
-        service.process.kill()
-        service.process.wait()
+        service.close()

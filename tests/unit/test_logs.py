@@ -14,6 +14,11 @@ import pytest
 import structlog
 
 from connectors import logs
+from connectors.log_rate import AT_ONCE, KINDS, PERIOD, Kind, LogRate
+from connectors.monitoring.engine import EngineFigures
+from connectors.monitoring.figures import Figures
+from stream.schemas import LEAKAGE
+from tests.core_ground import SITE, building, outputs_of, people
 
 SECRET = "5c:52:1e:00:20:11"
 TENURE = "stream.runners.tenure"
@@ -166,3 +171,107 @@ def test_what_python_itself_would_print_goes_through_the_chain(lines: Lines, mon
     assert [line["event"] for line in made] == ["a thread ended with an error", "a warning of Python"]
     assert [line["error"] for line in made] == ["ValueError", "UserWarning"]
     assert SECRET not in str(made)
+
+
+# --- how often ------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds that go on when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def slow(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> tuple[Lines, Clock]:
+    """Lines, and the clock by which too many are told."""
+    clock = Clock()
+    monkeypatch.setattr("connectors.logs.time.monotonic", clock)
+    logs.configure("debug", json=True)
+    return lines, clock
+
+
+def test_of_lines_that_say_the_same_a_few_are_written_and_the_others_counted(slow: tuple[Lines, Clock]) -> None:
+    lines, clock = slow
+    for _ in range(AT_ONCE + 30):
+        structlog.get_logger("tacet.run").warning("traps_dropped", reason="malformed", count=10)
+    assert len(lines()) == AT_ONCE
+    clock.now += PERIOD
+    structlog.get_logger("tacet.run").warning("traps_dropped", reason="malformed", count=10)
+    first, second = lines()
+    assert (first["event"], first["count"], first["logger"], first["level"]) == (
+        logs.LEFT_OUT, 30, "tacet.run", "warning",
+    )  # fmt: skip
+    assert second["event"] == "traps_dropped"
+
+
+def test_what_is_said_of_another_site_or_for_another_reason_is_something_else(slow: tuple[Lines, Clock]) -> None:
+    lines, _ = slow
+    for _ in range(AT_ONCE + 1):
+        structlog.get_logger("tacet.run").warning("traps_dropped", reason="malformed")
+    structlog.get_logger("tacet.run").warning("traps_dropped", reason="queue_full")
+    structlog.get_logger("tacet.run").error("site closed", site="dbh")
+    assert [line.get("reason") for line in lines()[AT_ONCE:]] == ["queue_full", None]
+
+
+def test_a_text_is_the_same_whatever_is_put_into_it(slow: tuple[Lines, Clock]) -> None:
+    lines, _ = slow
+    for number in range(AT_ONCE + 30):
+        logging.getLogger(TENURE).warning("partition %d opened", number)
+        logging.getLogger("aiokafka.client").error("sent %s", number)
+    assert len(lines()) == 2 * AT_ONCE
+
+
+def test_why_a_command_ends_is_always_said(slow: tuple[Lines, Clock]) -> None:
+    lines, _ = slow
+    for _ in range(AT_ONCE + 30):
+        logging.getLogger("tacet").error("%s", "x")
+    lines()
+    logs.last_word("disk full")
+    assert [line["event"] for line in lines()] == ["disk full"]
+
+
+def test_kinds_of_lines_are_not_remembered_for_ever(slow: tuple[Lines, Clock]) -> None:
+    lines, clock = slow
+    rate = LogRate(clock)
+    for number in range(KINDS + 50):
+        assert rate.may_say(Kind("tacet", "x", str(number)))
+    assert len(rate._said) == KINDS
+    clock.now += PERIOD
+    assert list(rate.over()) == []
+    assert len(rate._said) == 0
+    assert lines() == []
+
+
+# --- fields ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["device", "mac", "people", "value", "pseudonym", "key", "exception", "stack"])
+def test_no_way_leads_a_field_around_the_list(name: str, lines: Lines) -> None:
+    """By structlog, bound or given, by the standard library's extra, by a mapping in the place of a text."""
+    log = structlog.get_logger("tacet.run")
+    log.info("x", **{name: SECRET})
+    log.bind(**{name: SECRET}).error("x")
+    structlog.get_logger("connectors.kafka").warning("x", **{name: SECRET, "site": "dbh"})
+    logging.getLogger(TENURE).warning("x", extra={name: SECRET})
+    logging.getLogger("faust").warning({name: SECRET})
+    with structlog.contextvars.bound_contextvars(**{name: SECRET}):
+        log.info("x")
+    made = lines()
+    assert len(made) == 6
+    assert all(set(line) <= logs.FIELDS for line in made)
+    assert SECRET not in str(made)
+
+
+def test_what_is_said_of_a_window_names_its_site_and_its_end(lines: Lines) -> None:
+    policy = building()
+    figures = EngineFigures(Figures("run", lambda: 0), policy, list, None)
+    figures.committed([each for each in outputs_of(policy, people(hours=2, devices=3)) if each.topic == LEAKAGE])
+    told = [line for line in lines() if line["event"] == "window released"]
+    assert len(told) > 5
+    assert {(line["site"], line["level"], line["logger"]) for line in told} == {(SITE, "debug", "tacet.engine")}
+    assert all(line["window"].endswith("Z") for line in told)
