@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -22,6 +23,9 @@ from connectors.intake.entrance import Entrance
 from connectors.intake.ingest import Ingest
 from connectors.intake.receiver import Receiver
 from connectors.intake.troubles import report_troubles
+from connectors.intake.vouching import Pair
+from connectors.probes.asking import Asking
+from connectors.probes.rounds import Rounds
 from connectors.radius.clients import Client, Clients
 from connectors.radius.entrance import AccountingEntrance
 from connectors.signals import first_to_end
@@ -86,6 +90,23 @@ class RadiusSource:
         return AccountingEntrance(self.address, Clients(self.clients, sources))
 
 
+class Probing(NamedTuple):
+    """Which sources are asked whether they are alive, and who is told beside the receiver."""
+
+    asked: Mapping[Pair, Asking]
+    told: Callable[..., None]
+    """Takes a source and by keyword ``alive``, and ``at`` which point of the clock's grid it was asked."""
+
+    def rounds(self, made: Receiver, clock: AnchoredClock) -> Rounds:
+        """Return the rounds whose answers decide what a receiver vouches for."""
+
+        def tell(pair: Pair, at: Micros, *, answered: bool) -> None:
+            made.state.vouching.note(pair, at, answered=answered)
+            self.told(pair[1], alive=answered, at=at)
+
+        return Rounds(self.asked, clock, tell)
+
+
 LiveSource = UdpSource | RadiusSource
 Live = Sequence[LiveSource]
 """All that one receiver listens to."""
@@ -133,9 +154,15 @@ async def _sleep_until(due: float, stop: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def receiver(
-    live: Live, policy: Policy, pseudonym_key: bytes, sink: Sink, *, newest: Micros = -1
+    live: Live,
+    policy: Policy,
+    pseudonym_key: bytes,
+    sink: Sink,
+    *,
+    newest: Micros = -1,
+    probing: Probing | None = None,
 ) -> AsyncIterator[Receiver]:
-    """Listen for what the policy's sources send, in a session after the ``newest`` there was."""
+    """Listen for what the policy's sources send, in a session after the ``newest`` there was, and ask some of them."""
     sources = sorted({source for site in policy.site.values() for source in site.sources})
     clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
     made = Receiver(
@@ -148,11 +175,14 @@ async def receiver(
     async with made:
         for entrance in made.entrances:
             log.info("listening", address=entrance.address[0], port=entrance.address[1])
-        reporting = asyncio.create_task(report_troubles(made))
+        beside = [asyncio.create_task(report_troubles(made))]
+        if probing is not None and uptime_start(live) is None:
+            beside.append(asyncio.create_task(probing.rounds(made, clock).run()))
         try:
             yield made
         finally:
-            reporting.cancel()
+            for task in beside:
+                task.cancel()
 
 
 def check_uptime_clock(policy: Policy, key_file: Path) -> None:

@@ -8,11 +8,15 @@ from typing import Any, cast
 
 import click
 
-from connectors.commands.options import FILE, Address, F, Speed, communities, v3_files
+from connectors.commands.options import FILE, Address, F, Speed
+from connectors.commands.snmp_files import communities, probe_community, v3_files
 from connectors.files.dialect import OWN, Dialect, dialect_of
+from connectors.monitoring.monitor import Monitor
+from connectors.probes.declared import declared
 from connectors.radius.clients import Client, read_clients
-from connectors.sources import Live, LiveSource, RadiusSource, UdpSource
+from connectors.sources import Live, LiveSource, Probing, RadiusSource, UdpSource
 from stream.errors import UsageError
+from stream.policy.document import Policy
 from stream.records import Micros
 from stream.settings import Settings
 
@@ -92,6 +96,17 @@ def chosen(
             raise click.UsageError("--clock uptime: must go without --radius, which tells no uptime")
         live.append(RadiusSource(radius, clients(settings)))
     return live
+
+
+def probing(settings: Settings, policy: Policy, monitor: Monitor) -> Probing | None:
+    """Return how sources are asked as the policy declares, None where it declares nothing; the monitor is told.
+
+    Raises ``UsageError`` where a user, a community or a right is missing that a probe needs.
+    """
+    if not any(site.probe for site in policy.site.values()):
+        return None
+    files = v3_files(settings)
+    return Probing(declared(policy, None if files is None else files.users, probe_community(settings)), monitor.probed)
 
 
 def clients(settings: Settings) -> tuple[Client, ...]:

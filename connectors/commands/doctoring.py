@@ -17,7 +17,6 @@ from connectors.commands.options import (
     FOLDER,
     Address,
     bootstrap,
-    communities,
     json_option,
     policy_option,
     print_json,
@@ -25,6 +24,7 @@ from connectors.commands.options import (
     run_async,
     working,
 )
+from connectors.commands.snmp_files import communities
 from connectors.commands.tables import table
 from connectors.doctor import hearing, home, keys, machine
 from connectors.doctor.findings import Finding, looked_at, note

@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from connectors import keyfile, logs
-from connectors.commands.choosing import chosen, dialect_options, source_options
+from connectors.commands.choosing import chosen, dialect_options, probing, source_options
 from connectors.commands.options import (
     bootstrap,
     json_option,
@@ -35,7 +35,7 @@ from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
-from connectors.sources import FileSource, Live, feed_file, receiver, until_stopped
+from connectors.sources import FileSource, Live, Probing, feed_file, receiver, until_stopped
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.settings import Settings
@@ -80,6 +80,7 @@ def ingest(
     source = FileSource(given, speed, *windows, dialect) if isinstance(given, Path) else given
     with monitor_of("ingest", policy, metrics) as monitor:
         pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file), monitor)
+        pouring.probing = probing(settings, policy, monitor) if live else None
         run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))
     pouring.report(as_json=as_json)
     problem = shortfall(pouring.file.tally) if pouring.file is not None and pouring.whole else None
@@ -98,6 +99,8 @@ class _Pouring:
         self._session: Micros = -1
         self.file: ObservationFile | None = source.opened(policy, key) if isinstance(source, FileSource) else None
         self._receiver: Receiver | None = None
+        self.probing: Probing | None = None
+        """Which sources are asked whether they are alive."""
         self.whole = False
         """Whether the file was sent to its end."""
 
@@ -128,7 +131,9 @@ class _Pouring:
     async def _send(self, stop: asyncio.Event) -> None:
         if not isinstance(self._source, FileSource):
             newest = self._session - 1
-            async with receiver(self._source, self._policy, self._key, self._sink, newest=newest) as made:
+            async with receiver(
+                self._source, self._policy, self._key, self._sink, newest=newest, probing=self.probing
+            ) as made:
                 self._receiver = made
                 watch_receiver(self._monitor, made, self._policy)
                 await until_stopped(made, stop)

@@ -28,9 +28,6 @@ from connectors import keyfile
 from connectors.commands.progress import Came, reporting
 from connectors.files.shortfall import NO_DROPS
 from connectors.kafka.hanging import BROKERS
-from connectors.snmp.admission import read_communities
-from connectors.snmp.usm.listening import V3Files
-from connectors.snmp.usm.users import read_users
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.policy.refusals import shown
@@ -262,24 +259,6 @@ def bootstrap(settings: Settings, given: str | None) -> str:
             msg = f"{name}: must be HOST:PORT, or several with commas between{shown(server.rpartition('@')[2])}"
             raise UsageError(msg)
     return servers
-
-
-def communities(settings: Settings) -> tuple[bytes, ...]:
-    """Return the accepted communities, none where only SNMPv3 is heard; UsageError when no file says who is."""
-    if settings.snmp_communities_file is not None:
-        return read_communities(settings.snmp_communities_file)
-    if settings.snmp_users_file is None:
-        msg = "TACET_SNMP_COMMUNITIES_FILE: must name a file of accepted communities, one a line, mode 0600"
-        raise UsageError(f"{msg} (or TACET_SNMP_USERS_FILE one of SNMPv3 users)")
-    return ()
-
-
-def v3_files(settings: Settings) -> V3Files | None:
-    """Return who may speak SNMPv3, and where what was heard is kept; None where no file of users is named."""
-    users = settings.snmp_users_file
-    if users is None:
-        return None
-    return V3Files(read_users(users), settings.snmp_state_file or users.with_name(f"{users.name}.state"))
 
 
 def refuse_unknown(policy: Policy, reopened: Iterable[str]) -> None:

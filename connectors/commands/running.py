@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from connectors import keyfile
-from connectors.commands.choosing import chosen, dialect_options, source_options
+from connectors.commands.choosing import chosen, dialect_options, probing, source_options
 from connectors.commands.options import (
     FOLDER,
     Time,
@@ -52,7 +52,16 @@ from connectors.intake.port import Port
 from connectors.intake.receiver import Receiver
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import stop_signals
-from connectors.sources import FileSource, Live, check_uptime_clock, feed_file, receiver, until_stopped, uptime_start
+from connectors.sources import (
+    FileSource,
+    Live,
+    Probing,
+    check_uptime_clock,
+    feed_file,
+    receiver,
+    until_stopped,
+    uptime_start,
+)
 from stream.pipeline import Options
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -114,7 +123,7 @@ def run(
         if isinstance(given, Path):
             _run_file(FileSource(given, speed, *windows, dialect), building, as_json=as_json)
         else:
-            _run_live(given, building, as_json=as_json)
+            _run_live(given, probing(settings, policy, monitor), building, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +172,23 @@ def _feed(file: ObservationFile, source: FileSource, runner: Embedded, monitor: 
     return Fed(file.tally, {reason: rows for reason, rows in counted.items() if reason not in NO_DROPS}, whole)
 
 
-def _run_live(live: Live, building: _Building, *, as_json: bool) -> None:
+def _run_live(live: Live, asking: Probing | None, building: _Building, *, as_json: bool) -> None:
     for source in live:
         Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times have nothing to do with this machine's
     with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, store):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(building.monitor.during(_listen(live, building, runner, store)))
+        made = run_async(building.monitor.during(_listen(live, asking, building, runner, store)))
     report_traps(made, as_json=as_json)
 
 
-async def _listen(live: Live, building: _Building, runner: Embedded, store: SqliteStore) -> Receiver:
+async def _listen(
+    live: Live, asking: Probing | None, building: _Building, runner: Embedded, store: SqliteStore
+) -> Receiver:
     policy, newest = building.policy, newest_session(runner)
     async with stop_signals() as stop:
-        async with receiver(live, policy, building.key, LiveSink(runner, stop), newest=newest) as made:
+        async with receiver(live, policy, building.key, LiveSink(runner, stop), newest=newest, probing=asking) as made:
             watch_receiver(building.monitor, made, policy, simulated=uptime_start(live) is not None)
             store.operator_box.hear(lambda: asdict(made.counters))
             await until_stopped(made, stop)

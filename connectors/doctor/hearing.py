@@ -22,7 +22,8 @@ from connectors.intake.ingest_state import most_unknown
 from connectors.intake.receiver import Receiver
 from connectors.sink import Message
 from connectors.snmp.admission import Senders
-from connectors.snmp.entrance import BAD_COMMUNITY, TrapEntrance
+from connectors.snmp.entrance import TrapEntrance
+from connectors.snmp.reasons import BAD_COMMUNITY
 from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 

@@ -12,17 +12,17 @@ exception: there it is start + uptime.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from connectors.intake.addresses import access_point_name
 from connectors.intake.ingest_state import BatchKey, IngestState, Kept, OpenBatch
+from connectors.intake.limits import SiteLimits
 from connectors.intake.places import Place, Places
 from connectors.intake.sighting import OBSERVATIONS, Kind, Sighting
 from connectors.sink import Message
 from stream.policy.document import Policy
 from stream.records import DAY, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
-from stream.sensing.pseudonyms import Pseudonyms, is_locally_administered, names_by_site
+from stream.sensing.pseudonyms import is_locally_administered, names_by_site
 
 COLLAPSE: Micros = 5 * SECOND
 """Sightings of a device in the zone of its last kept one are dropped for so long."""
@@ -33,35 +33,12 @@ OUTAGE: Micros = 15 * SECOND
 BATCH_DELAY: Micros = 250_000
 BATCH_ROWS = 1000
 TICK_OF_UPTIME: Micros = 10_000
-MOST_AGE: Micros = 60 * SECOND
-"""So far back at most an observation is dated: no tick but one lies within it."""
 CLOCKS_APART: Micros = 30 * SECOND
 """So far may a source's clock be from this one; beyond, and beyond what lateness allows, its message is an old one."""
 UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE = "unknown_access_point", "foreign_source"
 COLLAPSED, SITE_SHUT, NO_UPTIME = "collapsed", "site_shut", "no_uptime"
 WRONG_TIME, NO_STAY = "wrong_time", "no_stay"
 INGEST_REASONS = (UNKNOWN_ACCESS_POINT, FOREIGN_SOURCE, WRONG_TIME, COLLAPSED, NO_STAY, SITE_SHUT, NO_UPTIME)
-
-
-@dataclass(frozen=True, slots=True)
-class SiteLimits:
-    """What the connector needs to know of a site."""
-
-    sources: tuple[str, ...]
-    """Its controllers, as the policy lists them."""
-    validity: Micros
-    """V: how long a sighting holds, and how long the connector remembers a device."""
-    max_devices: int
-    """Far above any real building; the device beyond it shuts the site."""
-    names: Pseudonyms
-    """How its devices are named."""
-    lateness: Micros = 0
-    """How long after a tick its window closes."""
-
-    @property
-    def oldest(self) -> Micros:
-        """How far back an observation is dated at most: no tick it may count at has closed."""
-        return min(self.lateness, MOST_AGE)
 
 
 class Outcome(NamedTuple):
@@ -102,10 +79,7 @@ class Ingest:
         names = names_by_site(policy, key)
         return cls(
             access_points=policy.access_points(),
-            sites={
-                name: SiteLimits(site.sources, site.validity, site.max_devices, names[name], site.lateness)
-                for name, site in policy.site.items()
-            },
+            sites={name: SiteLimits.of_site(site, names[name]) for name, site in policy.site.items()},
             aliases={
                 name: zone.radios[0]
                 for site in policy.site.values()
@@ -238,7 +212,7 @@ class Ingest:
         if self._start is None:
             while state.grid + GRID <= now:
                 state.grid += GRID
-                self._beat(state, self.pairs, state.grid - WATERMARK_LAG, state.listened_since)
+                self._beat(state, self.pairs, state.grid - WATERMARK_LAG)
         for batch, waiting in list(state.open.items()):
             if waiting.since + BATCH_DELAY <= now:
                 self._close(state, batch)
@@ -268,16 +242,25 @@ class Ingest:
         served = max(state.simulated.get(source, point - GRID), point - DAY)
         pairs = tuple(pair for pair in self.pairs if pair[1] == source)
         for grid in range(served + GRID, point + GRID, GRID):
-            self._beat(state, pairs, grid - WATERMARK_LAG, 0)
+            self._beat(state, pairs, grid - WATERMARK_LAG)
             state.simulated[source] = grid
 
-    def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros, since: Micros) -> None:
+    def _beat(self, state: IngestState, pairs: tuple[BatchKey, ...], watermark: Micros) -> None:
         for site in {site for site, _ in pairs} - state.shut:
             state.forget(site, watermark - self._sites[site].validity)
         for pair in pairs:
             if pair[0] not in state.shut:
                 self._close(state, pair)
+                since = self._vouched(state, pair, watermark)
                 state.ready.append(Heartbeat(*pair, state.session, watermark, since))
+
+    def _vouched(self, state: IngestState, pair: BatchKey, watermark: Micros) -> Micros | None:
+        """Return from when on a source can be vouched for: by its answers where it is asked."""
+        if self._start is not None:
+            return 0
+        if pair[1] not in self._sites[pair[0]].probed:
+            return state.listened_since
+        return state.vouching.since(pair, watermark, state.listened_since)
 
     def _close(self, state: IngestState, batch: BatchKey) -> None:
         waiting = state.open.pop(batch, None)

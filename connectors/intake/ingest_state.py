@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from connectors.intake.vouching import Vouching
 from connectors.sink import Message
 from stream.records import Micros, PrivacyDay, Row
 
@@ -66,6 +67,8 @@ class IngestState:
     """Access points that no zone has, with their sightings; at most ``UNKNOWN_LISTED``."""
     unknown_unlisted: int = 0
     locally_administered: int = 0
+    vouching: Vouching = field(default_factory=Vouching)
+    """What probes tell of the sources that are asked."""
 
     def note_unknown(self, seen_as: str) -> None:
         """Count a sighting at an access point that no zone has."""

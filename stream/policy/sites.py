@@ -24,6 +24,7 @@ from stream.policy.fields import (
     refuse_repeats,
 )
 from stream.policy.privacy_day import EARLY, PrivacyDays, date_off_tick, privacy_days
+from stream.policy.probes import Probe, check_probes
 from stream.policy.zone_metadata import ZoneMetadata
 from stream.records import DAY, MINUTE, SECOND
 
@@ -85,6 +86,8 @@ class Site(Frozen):
     """Whether a device that is present when the privacy day starts counts before it has been away."""
     sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(min_length=1)
     zones: tuple[Zone, ...] = Field(min_length=1)
+    probe: tuple[Probe, ...] = Field(default=(), exclude=True)
+    """How sources are asked whether they are alive. No part of the policy's meaning: left out of its version."""
 
     @field_validator("timezone")
     @classmethod
@@ -126,6 +129,11 @@ class Site(Frozen):
     def _zones_unique(cls, value: tuple[Zone, ...]) -> tuple[Zone, ...]:
         refuse_repeats("zone ids must be unique within their site", (zone.id for zone in value))
         return value
+
+    @model_validator(mode="after")
+    def _probes_fit(self) -> Self:
+        check_probes(self.probe, self.sources, self.lateness)
+        return self
 
     @model_validator(mode="after")
     def _bounded_by_the_day(self) -> Self:

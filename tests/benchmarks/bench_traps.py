@@ -21,7 +21,8 @@ from typing import Any
 
 from connectors.intake.admission import AllowList
 from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.ingest import Ingest
+from connectors.intake.limits import SiteLimits
 from connectors.intake.receiver import Receiver
 from connectors.sink import Message
 from connectors.snmp.admission import Senders

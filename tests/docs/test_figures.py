@@ -7,6 +7,7 @@ of the demo, which ``tests/acceptance/test_demo.py`` compares. Defaults in table
 
 from __future__ import annotations
 
+import hashlib
 import re
 import tomllib
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ import pytest
 from connectors.files.row_sort import RUN_ROWS
 from connectors.files.shortfall import MANY
 from connectors.files.stretches import LEAP
-from connectors.intake.ingest import CLOCKS_APART, GRID, MOST_AGE, OUTAGE
+from connectors.intake.ingest import CLOCKS_APART, GRID, OUTAGE
+from connectors.intake.limits import MOST_AGE
 from connectors.intake.waiting import ROOM
 from connectors.kafka.client import MAX_RECORD
 from connectors.kafka.topics import topic_config
@@ -24,6 +26,8 @@ from connectors.log_rate import AT_ONCE as LOG_AT_ONCE
 from connectors.log_rate import PERIOD as LOG_PERIOD
 from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
+from connectors.probes import https, snmp
+from connectors.probes.restarts import TICKS, WRAP
 from connectors.radius.clients import SHORTEST_SECRET
 from connectors.radius.entrance import MEMORY as REMEMBERED
 from connectors.serve import downloads
@@ -94,6 +98,9 @@ MADE = [
     ("docs/sources.md", f"(than {CLOCKS_APART // SECOND} s, if ` is less)"),
     ("docs/sources.md", f"{CLOCKS_APART // SECOND} s ahead, is dropped"),
     ("docs/sources.md", f"remembered for {REMEMBERED // MINUTE} minutes by its client"),
+    ("docs/sources.md", f"begins again by itself after {WRAP // TICKS * SECOND // DAY} days"),
+    ("docs/reference/policy.md", f"{snmp.PORT} or {https.PORT} unless given"),
+    ("docs/reference/policy.md", f"the certificate's SHA-256, {2 * hashlib.sha256().digest_size} hexadecimal digits"),
     ("docs/architecture.md", f"operators | {kept(QUARANTINE, DAY)} d |"),
     ("docs/architecture.md", f"heartbeats, every {GRID // SECOND} s whether"),
     ("docs/architecture.md", f"one observation changes at most {WORDS[2 * REACH]} counts"),

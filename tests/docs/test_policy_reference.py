@@ -35,6 +35,7 @@ MODELS = models(Policy)
 TABLES = {
     "[site.NAME]": MODELS["Site"],
     "[[site.NAME.zones]]": MODELS["Zone"],
+    "[[site.NAME.probe]]": MODELS["Probe"],
     'query = "count"': MODELS["CountRelease"],
     'query = "attributes"': MODELS["AttributeRelease"],
     "[privacy]": MODELS["Privacy"],

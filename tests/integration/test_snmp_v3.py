@@ -19,7 +19,8 @@ from pysnmp.proto.rfc1902 import OctetString
 
 from connectors.intake.admission import AllowList
 from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.ingest import Ingest
+from connectors.intake.limits import SiteLimits
 from connectors.intake.receiver import Receiver
 from connectors.snmp.admission import Senders
 from connectors.snmp.entrance import TrapEntrance

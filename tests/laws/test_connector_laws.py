@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.ingest import GRID, Ingest, SiteLimits
+from connectors.intake.ingest import GRID, Ingest
+from connectors.intake.limits import SiteLimits
 from connectors.intake.sighting import Kind, Sighting
 from stream.records import DAY, MINUTE, SECOND, OccupancyWindow
 from stream.sensing.occupancy import Sense

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.ingest import Ingest
+from connectors.intake.limits import SiteLimits
 from connectors.intake.sighting import Kind, Sighting
 from stream.operators import scan
 from stream.records import (

@@ -19,9 +19,9 @@ from connectors.intake.ingest import (
     UNKNOWN_ACCESS_POINT,
     Ingest,
     Outcome,
-    SiteLimits,
 )
 from connectors.intake.ingest_state import MOST_UNKNOWN, UNKNOWN_LISTED, most_unknown
+from connectors.intake.limits import SiteLimits
 from connectors.intake.sighting import Kind, Sighting
 from stream.errors import TacetError, UsageError
 from stream.policy.document import Policy

@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from connectors.intake.ingest import (
-    CLOCKS_APART,
-    COLLAPSED,
-    MOST_AGE,
-    NO_STAY,
-    WRONG_TIME,
-    Ingest,
-    Outcome,
-    SiteLimits,
-)
+from connectors.intake.ingest import CLOCKS_APART, COLLAPSED, NO_STAY, WRONG_TIME, Ingest, Outcome
+from connectors.intake.limits import MOST_AGE, SiteLimits
 from connectors.intake.sighting import Kind, Sighting
 from stream.records import DAY, MINUTE, SECOND, Micros, ObservationBatch, Row
 from stream.sensing.pseudonyms import Pseudonyms

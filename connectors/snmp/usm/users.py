@@ -116,6 +116,15 @@ class Users:
         source = self._source(host)
         return source is not None and engine.hex() in source.engines
 
+    def may_be(self, host: str, engine: bytes) -> bool:
+        """Whether an agent that is asked at an address may be this engine: one that is listed there, where any is."""
+        source = self._source(host)
+        return source is None or not source.engines or engine.hex() in source.engines
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a user."""
+        return name.encode() in self._users
+
     def demanded_of(self, host: str) -> bool:
         """Whether an address is heard over SNMPv3 only."""
         source = self._source(host)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from connectors.intake.clock import AnchoredClock
-from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.ingest import Ingest
+from connectors.intake.limits import SiteLimits
 from connectors.intake.receiver import Receiver
 from connectors.radius.clients import Client, Clients, read_clients
 from connectors.radius.entrance import MEMORY, AccountingEntrance

@@ -15,8 +15,9 @@ from typing import Any
 from pyrad.packet import AcctPacket, PacketError
 
 from connectors.intake.addresses import LONGEST_NAME
-from connectors.intake.ingest import INGEST_REASONS, Ingest, SiteLimits
+from connectors.intake.ingest import INGEST_REASONS, Ingest
 from connectors.intake.ingest_state import UNKNOWN_LISTED
+from connectors.intake.limits import SiteLimits
 from connectors.intake.sighting import Kind
 from connectors.radius.accounting import IGNORED_REASONS, account
 from connectors.radius.packets import REFUSED_REASONS, RefusedPacket, Request, read, respond

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from connectors.intake.ingest import INGEST_REASONS, Ingest, SiteLimits
+from connectors.intake.ingest import INGEST_REASONS, Ingest
 from connectors.intake.ingest_state import UNKNOWN_LISTED
+from connectors.intake.limits import SiteLimits
 from connectors.snmp.ber import MALFORMED_REASONS, MalformedTrap, encode_integer, tlv
 from connectors.snmp.profiles import PROFILES
 from connectors.snmp.sender import encode_notification, octets, varbind

@@ -16,7 +16,8 @@ import structlog
 from connectors.intake.admission import AllowList
 from connectors.intake.clock import AnchoredClock, ClockStepError
 from connectors.intake.entrance import RECEIVE_BUFFER
-from connectors.intake.ingest import Ingest, SiteLimits
+from connectors.intake.ingest import Ingest
+from connectors.intake.limits import SiteLimits
 from connectors.intake.receiver import Receiver
 from connectors.intake.sighting import Kind, Sighting
 from connectors.intake.waiting import Arrival

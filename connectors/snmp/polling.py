@@ -1,0 +1,147 @@
+"""Asking an agent for its sysUpTime: the question and the reading of its answer, in SNMPv2c and v3; pure.
+
+RFC 3416 section 4.2.1 (GetRequest), RFC 3418 (sysUpTime), RFC 3414 section 4 (who is asked over SNMPv3, and its time).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from connectors.snmp.ber import (
+    INTEGER,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    REPORT,
+    RESPONSE,
+    SEQUENCE,
+    TIME_TICKS,
+    MalformedTrap,
+    encode_integer,
+    encode_oid,
+    header,
+    integer,
+    length,
+    tlv,
+    unsigned,
+)
+from connectors.snmp.usm.messages import (
+    AUTHENTICATED,
+    PRIVATE,
+    REPORTABLE,
+    Claim,
+    Scoped,
+    Secured,
+    encode_context,
+    encode_scoped,
+    scoped,
+    secured,
+)
+from connectors.snmp.usm.protocols import Keys, decrypted, is_genuine, sealed
+
+GET = 0xA0
+_SYS_UP_TIME = encode_oid("1.3.6.1.2.1.1.3.0")
+_NAMED = tlv(SEQUENCE, tlv(OBJECT_IDENTIFIER, _SYS_UP_TIME) + b"\x05\x00")
+
+
+class Agent(NamedTuple):
+    """What an agent says of itself over SNMPv3: its engine, how often it started, and the seconds since."""
+
+    engine: bytes
+    boots: int
+    time: int
+
+
+def question(community: bytes, number: int) -> bytes:
+    """Return the question in SNMPv2c; ``number`` is from 0 to 2**31 - 1 and comes back."""
+    return tlv(SEQUENCE, encode_integer(1) + tlv(OCTET_STRING, community) + _get(number))
+
+
+def uptime(datagram: bytes, community: bytes, number: int) -> int | None:
+    """Return the uptime in an answer in SNMPv2c, in hundredths of a second; None where it is no answer to this."""
+    try:
+        start, end = header(datagram, 0, len(datagram), SEQUENCE)
+        version, pos = integer(datagram, start, end)
+        start, pos = header(datagram, pos, end, OCTET_STRING)
+        if version != 1 or datagram[start:pos] != community or end != len(datagram):
+            return None
+        begin, stop = length(datagram, pos + 1, end)
+        return _uptime(datagram, pos, begin, stop, number) if stop == end else None
+    except (MalformedTrap, IndexError):
+        return None
+
+
+def who_are_you(number: int) -> bytes:
+    """Return what is asked first over SNMPv3: any engine answers with a report that names it."""
+    body = encode_scoped(encode_context(b""), _get(number))
+    return sealed(None, Claim(number, REPORTABLE, b"", 0, 0, b""), b"", body)
+
+
+def secured_question(keys: Keys, agent: Agent, user: bytes, number: int, salt: bytes) -> bytes:
+    """Return the question over SNMPv3, as the user's keys secure it."""
+    claim = Claim(number, REPORTABLE, agent.engine, agent.boots, agent.time, user)
+    return sealed(keys, claim, salt, encode_scoped(encode_context(agent.engine), _get(number)))
+
+
+def introduced(datagram: bytes, number: int) -> Agent | None:
+    """Return who reports itself in answer to ``who_are_you``; nothing of it is believed but its name."""
+    head = _head(datagram, number)
+    return None if head is None or not head.engine else Agent(head.engine, head.boots, head.time)
+
+
+def secured_answer(keys: Keys, agent: Agent, datagram: bytes, number: int) -> int | Agent | None:
+    """Return the uptime in a genuine answer, the agent's time where it says that ours was wrong, or None.
+
+    An answer is as secured as its question, a report on the time at least genuine (RFC 3414, section 3.2, 7).
+    """
+    head = _head(datagram, number)
+    if head is None or head.engine != agent.engine or not head.flags & AUTHENTICATED:
+        return None
+    if not is_genuine(keys, datagram, head):
+        return None
+    try:
+        if not head.flags & PRIVATE:
+            parts, plain = scoped(datagram, head.start, head.stop), datagram
+        elif keys.cipher and head.salt:
+            plain = decrypted(keys, datagram, head)
+            parts = scoped(plain, 0, len(plain))
+        else:
+            return None
+        return _told(keys, agent, head, plain, parts, number)
+    except (MalformedTrap, IndexError):
+        return None
+
+
+def _told(keys: Keys, agent: Agent, head: Secured, plain: bytes, parts: Scoped, number: int) -> int | Agent | None:
+    if plain[parts.pdu] == REPORT:
+        now = Agent(head.engine, head.boots, head.time)
+        return now if now != agent else None
+    if bool(keys.cipher) != bool(head.flags & PRIVATE):
+        return None  # nor need its time be looked at: nobody could have recorded an answer to this number
+    return _uptime(plain, parts.pdu, parts.start, parts.stop, number)
+
+
+def _head(datagram: bytes, number: int) -> Secured | None:
+    try:
+        head = secured(datagram)
+    except MalformedTrap:
+        return None
+    return head if head.message_id == number else None
+
+
+def _get(number: int) -> bytes:
+    return tlv(GET, encode_integer(number) + encode_integer(0) * 2 + tlv(SEQUENCE, _NAMED))
+
+
+def _uptime(data: bytes, pdu: int, pos: int, end: int, number: int) -> int | None:
+    """Read a Response that has no error and says sysUpTime and nothing else."""
+    request_id, pos = integer(data, pos, end)
+    status, pos = integer(data, pos, end)
+    _, pos = header(data, pos, end, INTEGER)
+    start, stop = header(data, pos, end, SEQUENCE)
+    start, within = header(data, start, stop, SEQUENCE)
+    name, pos = header(data, start, within, OBJECT_IDENTIFIER)
+    value, last = header(data, pos, within, TIME_TICKS)
+    whole = last == within == stop == end and data[name:pos] == _SYS_UP_TIME
+    if data[pdu] != RESPONSE or request_id != number or status != 0 or not whole:
+        return None
+    return unsigned(data[value:last])

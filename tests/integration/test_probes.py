@@ -1,0 +1,326 @@
+"""Sources that are asked whether they are alive: net-snmp's own agent, a web server, an echo; and what comes of it.
+
+Debian: ``apt-get install snmpd``. ``TACET_REQUIRE_SNMPTRAP=1`` makes a missing program a failure.
+"""
+
+import asyncio
+import datetime as dt
+import hashlib
+import os
+import re
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from connectors import sources
+from connectors.intake.clock import AnchoredClock
+from connectors.probes import asking, icmp, rounds
+from connectors.probes.asking import Answer, Asking
+from connectors.probes.declared import declared
+from connectors.probes.https import Head
+from connectors.probes.icmp import Echo, check_allowed
+from connectors.probes.rounds import Rounds
+from connectors.probes.snmp import ByCommunity, ByUser
+from connectors.snmp.usm.users import Source, Users
+from connectors.sources import Probing, UdpSource
+from stream.errors import UsageError
+from stream.policy.document import load_policy
+from stream.records import MINUTE, Heartbeat
+from tests.core_ground import SITE, policy_text
+from tests.unit.snmp.v3_ground import AUTH, PRIVACY, user
+
+HOST, COMMUNITY, ENGINE = "127.0.0.1", b"read-only", "80000000010a0b0c"
+SNMPD = shutil.which("snmpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+@pytest.fixture(autouse=True)
+def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What never answers is waited for; what answers does so whenever it comes to it."""
+    monkeypatch.setattr(asking, "WAIT", 0.2)
+
+
+def users(engines: tuple[str, ...] = (ENGINE,), **more: Any) -> Users:
+    return Users([user(**more)], [Source.model_validate({"address": HOST, "engines": engines}, strict=False)])
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((HOST, 0))
+        return int(sock.getsockname()[1])
+
+
+@asynccontextmanager
+async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES") -> AsyncIterator[int]:
+    """net-snmp's agent on loopback; its port."""
+    if SNMPD is None and os.environ.get("TACET_REQUIRE_SNMPTRAP") == "1":
+        pytest.fail("net-snmp's snmpd is required here and missing")
+    if SNMPD is None:
+        pytest.skip("net-snmp's snmpd is not installed (Debian: snmpd)")
+    port, settings = free_port(), folder / "snmpd.conf"
+    settings.write_text(
+        f"rocommunity {COMMUNITY.decode()} {HOST}\n"
+        f"exactEngineID 0x{ENGINE}\ncreateUser tacet {tag} {AUTH} {cipher} {PRIVACY}\nrouser tacet priv\n"
+    )
+    child = await asyncio.create_subprocess_exec(
+        SNMPD, "-f", "-Lo", "-C", "-c", settings, "-I", "-smux", f"udp:{HOST}:{port}",
+        env={**os.environ, "MIBS": "", "SNMP_PERSISTENT_DIR": str(folder / "kept"), "SNMPCONFPATH": str(folder)},
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        await until_it_answers(ByCommunity(HOST, port, COMMUNITY))
+        yield port
+    finally:
+        child.terminate()
+        await child.wait()
+
+
+async def until_it_answers(asked: Asking) -> Answer:
+    end = time.monotonic() + 60
+    while (answer := await asked.ask()) is None:
+        assert time.monotonic() < end, "waited too long"
+        await asyncio.sleep(0.05)
+    return answer
+
+
+class TestSnmp:
+    pytestmark = pytest.mark.snmptrap
+
+    async def test_an_agent_tells_its_uptime(self, tmp_path: Path) -> None:
+        async with agent(tmp_path) as port:
+            first = await until_it_answers(ByCommunity(HOST, port, COMMUNITY))
+            again = await until_it_answers(ByUser(HOST, port, users(), "tacet"))
+            assert first.uptime is not None
+            assert again.uptime is not None
+            assert again.uptime >= first.uptime
+
+    @pytest.mark.parametrize(("tag", "cipher"), [("SHA", "AES"), ("SHA-512", "AES-256")])
+    async def test_it_is_asked_under_every_strength(self, tmp_path: Path, tag: str, cipher: str) -> None:
+        names = {"SHA": "SHA-1", "AES": "AES-128"}
+        async with agent(tmp_path, tag, cipher) as port:
+            given = users(auth=names.get(tag, tag), privacy=names.get(cipher, cipher))
+            asked = ByUser(HOST, port, given, "tacet")
+            assert await until_it_answers(asked)
+            assert await until_it_answers(asked), "and again, by what was learnt"
+
+    async def test_who_has_no_key_or_another_engine_is_not_believed(self, tmp_path: Path) -> None:
+        async with agent(tmp_path) as port:
+            for given in (
+                users(auth_password="another password"), users(privacy_password="another password"),
+                users(engines=("80000000010a0b0d",)),
+            ):  # fmt: skip
+                assert await ByUser(HOST, port, given, "tacet").ask() is None
+            assert await ByCommunity(HOST, port, b"wrong").ask() is None
+            assert await until_it_answers(ByUser(HOST, port, users(engines=()), "tacet"))
+
+    async def test_an_agent_that_has_gone_does_not_answer_and_one_that_is_replaced_does(self, tmp_path: Path) -> None:
+        async with agent(tmp_path) as port:
+            asked = ByUser(HOST, port, users(), "tacet")
+            assert await until_it_answers(asked)
+        assert await asked.ask() is None
+        assert await ByCommunity(HOST, port, COMMUNITY).ask() is None
+
+
+def certificate(folder: Path, name: str = "wlc.example.org") -> tuple[Path, str]:
+    """Write a key with its own certificate; return the file and the certificate's SHA-256."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(named).issuer_name(named).public_key(key.public_key()).serial_number(1)
+        .not_valid_before(now).not_valid_after(now + dt.timedelta(days=36_500))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, *form) + made.public_bytes(serialization.Encoding.PEM)
+    path = folder / "server.pem"
+    path.write_bytes(text)
+    return path, hashlib.sha256(made.public_bytes(serialization.Encoding.DER)).hexdigest()
+
+
+class TestHttps:
+    @asynccontextmanager
+    async def server(self, folder: Path, says: bytes = b"HTTP/1.1 404 Not Found\r\n\r\n") -> AsyncIterator[Any]:
+        path, digest = certificate(folder)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(path)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            writer.write(says)
+            writer.close()
+
+        server = await asyncio.start_server(serve, HOST, 0, ssl=context)
+        async with server:
+            yield server.sockets[0].getsockname()[1], digest, path
+
+    async def test_a_server_with_the_known_certificate_is_alive_whatever_it_says_of_the_page(
+        self, tmp_path: Path
+    ) -> None:
+        async with self.server(tmp_path) as (port, digest, _):
+            assert await Head(HOST, port, None, digest).ask() == Answer()
+
+    async def test_another_certificate_or_a_name_nobody_vouches_for_is_not_believed(self, tmp_path: Path) -> None:
+        async with self.server(tmp_path) as (port, _, _):
+            assert await Head(HOST, port, None, "0" * 64).ask() is None
+            assert await Head(HOST, port, "wlc.example.org", None).ask() is None
+
+    async def test_a_name_that_a_trusted_authority_signed_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.server(tmp_path) as (port, _, path):
+            monkeypatch.setenv("SSL_CERT_FILE", str(path))
+            assert await Head(HOST, port, "wlc.example.org", None).ask() == Answer()
+            assert await Head(HOST, port, "other.example.org", None).ask() is None
+
+    async def test_what_is_no_web_server_is_not_alive(self, tmp_path: Path) -> None:
+        async with self.server(tmp_path, b"SSH-2.0-x\r\n") as (port, digest, _):
+            assert await Head(HOST, port, None, digest).ask() is None
+        assert await Head(HOST, port, None, digest).ask() is None
+
+
+class TestIcmp:
+    """A kernel's echo, played by the other end of a pair of sockets: not every machine allows the real one."""
+
+    @pytest.mark.parametrize(
+        ("kind", "change", "alive"), [(b"\0", 0, True), (b"\x08", 0, False), (b"\0", 1, False), (b"\x03", 0, False)]
+    )
+    async def test_an_echo_of_what_was_sent_is_an_answer(
+        self, monkeypatch: pytest.MonkeyPatch, kind: bytes, change: int, alive: bool
+    ) -> None:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        here.setblocking(False)
+        there.setblocking(False)
+        monkeypatch.setattr(icmp, "_socket", lambda _: here)
+
+        async def echo() -> None:
+            loop = asyncio.get_running_loop()
+            while True:
+                heard = await loop.sock_recv(there, 1000)
+                assert heard[:2] == b"\x08\0"
+                await loop.sock_sendall(there, kind + heard[1:-1] + bytes([heard[-1] ^ change]))
+
+        playing = asyncio.create_task(echo())
+        try:
+            assert (await Echo(HOST).ask() == Answer()) is alive
+        finally:
+            playing.cancel()
+            there.close()
+
+    def test_where_the_kernel_does_not_allow_it_that_is_said_at_the_start(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refused(*_: object) -> socket.socket:
+            raise PermissionError
+
+        monkeypatch.setattr(icmp, "_socket", refused)
+        with pytest.raises(UsageError, match=r"net\.ipv4\.ping_group_range"):
+            check_allowed(HOST)
+
+
+class Played:
+    """A source that answers as told, one answer a question."""
+
+    def __init__(self, *answers: Answer | None) -> None:
+        self.answers = list(answers)
+
+    async def ask(self) -> Answer | None:
+        return self.answers.pop(0)
+
+
+def clock() -> AnchoredClock:
+    return AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
+
+
+PAIR = ("dbh", "10.2.0.5")
+
+
+class TestRounds:
+    async def test_changes_are_told_to_operators_once(self) -> None:
+        told: list[tuple[int, bool]] = []
+        played = Played(None, None, Answer(6_000), Answer(12_000), Answer(50), Answer(None), Answer(12_050))
+
+        def tell(pair: object, at: int, *, answered: bool) -> None:
+            assert pair == PAIR
+            told.append((at // MINUTE, answered))
+
+        asking_all = Rounds({PAIR: played}, clock(), tell)
+        with structlog.testing.capture_logs() as lines:
+            for minute in range(7):
+                await asking_all.ask(minute * MINUTE)
+        assert told == [(0, False), (1, False), *((minute, True) for minute in range(2, 7))]
+        assert [line["event"] for line in lines] == ["source_silent", "source_answers", "source_restarted"]
+        assert all(line["address"] == PAIR[1] for line in lines)
+
+    async def test_they_begin_at_points_of_the_grid_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rounds, "PROBE_GRID", 50_000)
+        told: list[int] = []
+
+        def tell(_: object, at: int, *, answered: bool) -> None:
+            told.append(at)
+
+        running = asyncio.create_task(Rounds({PAIR: Played(*[None] * 999)}, clock(), tell).run())
+        while len(told) < 3:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        assert {at % 50_000 for at in told} == {0}
+        assert told == sorted(set(told))
+
+
+class TestDeclared:
+    def policy(self, more: str = "") -> Any:
+        text = re.sub(r"sources = \[.*?\]", f'sources = ["{HOST}"]', policy_text())
+        return load_policy(f"{text}\n[[site.{SITE}.probe]]\nsource = '{HOST}'\nby = 'snmp'\n{more}")
+
+    def test_what_a_probe_needs_must_be_there(self) -> None:
+        with pytest.raises(UsageError, match=rf"site\.{SITE}\.probe: .* needs TACET_SNMP_PROBE_COMMUNITY_FILE"):
+            declared(self.policy(), None, None)
+        for given in (None, users(name="other")):
+            with pytest.raises(UsageError, match=r"user must be one of the file .*, got 'tacet'"):
+                declared(self.policy('user = "tacet"\n'), given, COMMUNITY)
+        assert set(declared(self.policy('user = "tacet"\n'), users(), None)) == {(SITE, HOST)}
+        assert set(declared(self.policy(), None, COMMUNITY)) == {(SITE, HOST)}
+
+    async def test_a_source_that_is_probed_is_vouched_for_by_its_answers_alone(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The whole connector: heartbeats of a source that is silent vouch for nothing, of one that answers they do."""
+        for answers in (None, Answer(1)):
+            found = await self.heartbeats(answers, monkeypatch)
+            assert any(beat.listened_since is not None for beat in found) is (answers is not None)
+
+    async def heartbeats(self, answer: Answer | None, monkeypatch: pytest.MonkeyPatch) -> list[Heartbeat]:
+        """Return what is sent while three questions are asked."""
+        monkeypatch.setattr(rounds, "PROBE_GRID", 1_000_000)
+        asked = {(SITE, HOST): Played(*[answer] * 999)}
+        messages: list[Any] = []
+        told: list[bool] = []
+
+        class Log:
+            async def append(self, message: Any) -> None:
+                messages.append(message)
+
+        def probed(source: str, *, alive: bool, at: int) -> None:
+            assert (source, at % 1_000_000) == (HOST, 0)
+            told.append(alive)
+
+        given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(asked, probed)
+        async with sources.receiver(given, self.policy(), bytes(32), Log(), probing=probing) as made:
+            while len(told) < 3:
+                await asyncio.sleep(0.01)
+            messages += made._ingest.poll(made.state, made._clock.now() + 10_000_000)
+        assert set(told) == {answer is not None}
+        return [message for message in messages if isinstance(message, Heartbeat)]

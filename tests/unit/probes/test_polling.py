@@ -1,0 +1,99 @@
+"""Asking for sysUpTime: only an answer to this very question, genuine where it can be, is read."""
+
+from connectors.snmp.ber import RESPONSE, SEQUENCE, TIME_TICKS, encode_integer, encode_oid, tlv
+from connectors.snmp.polling import (
+    Agent,
+    introduced,
+    question,
+    secured_answer,
+    secured_question,
+    uptime,
+    who_are_you,
+)
+from connectors.snmp.usm.gate import Gate, Turned
+from connectors.snmp.usm.messages import Claim, encode_context, encode_scoped, scoped, secured
+from connectors.snmp.usm.protocols import sealed
+from tests.unit.snmp.v3_ground import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate
+
+AGENT, USER, NUMBER, SALT = Agent(ENGINE, 3, 1000), b"tacet", 4711, bytes(8)
+KEYS = USERS.keys(USER, ENGINE)
+
+
+def response(
+    number: int = NUMBER, value: int = 12_345, oid: str = "1.3.6.1.2.1.1.3.0", status: int = 0, tag: int = RESPONSE
+) -> bytes:
+    bind = tlv(SEQUENCE, tlv(6, encode_oid(oid)) + encode_integer(value, TIME_TICKS))
+    return tlv(tag, encode_integer(number) + encode_integer(status) + encode_integer(0) + tlv(SEQUENCE, bind))
+
+
+def plain(pdu: bytes, community: bytes = b"c0mm", version: int = 1) -> bytes:
+    return tlv(SEQUENCE, encode_integer(version) + tlv(4, community) + pdu)
+
+
+def answer(pdu: bytes, agent: Agent = AGENT, keys: object = KEYS, number: int = NUMBER) -> bytes:
+    claim = Claim(number, 0, agent.engine, agent.boots, agent.time, USER)
+    return sealed(keys, claim, SALT, encode_scoped(encode_context(agent.engine), pdu))  # type: ignore[arg-type]
+
+
+def test_the_answer_to_a_question_is_read() -> None:
+    assert uptime(plain(response()), b"c0mm", NUMBER) == 12_345
+    assert uptime(plain(response(value=2**32 - 1)), b"c0mm", NUMBER) == 2**32 - 1
+    assert secured_answer(KEYS, AGENT, answer(response()), NUMBER) == 12_345
+
+
+def test_anything_else_is_no_answer() -> None:
+    wrong = [
+        plain(response(), b"other"), plain(response(number=NUMBER + 1)), plain(response(status=2)),
+        plain(response(oid="1.3.6.1.2.1.1.5.0")), plain(response(tag=0xA0)), plain(response(), version=0),
+        plain(response()) + b"\0", question(b"c0mm", NUMBER), b"", b"\x30",
+    ]  # fmt: skip
+    assert {uptime(each, b"c0mm", NUMBER) for each in wrong} == {None}
+    lies = [
+        answer(response(), keys=None), answer(response(), keys=KEYS._replace(cipher=b"")),
+        answer(response(), keys=USERS.keys(USER, OTHER_ENGINE)),
+        answer(response(), AGENT._replace(engine=OTHER_ENGINE)),
+        answer(response(), number=NUMBER + 1), answer(response(number=NUMBER + 1)), b"",
+    ]  # fmt: skip
+    assert {secured_answer(KEYS, AGENT, each, NUMBER) for each in lies} == {None}
+
+
+def test_every_changed_bit_of_a_genuine_answer_is_noticed_and_none_raises() -> None:
+    datagram, open_ = answer(response()), plain(response())
+    for bit in range(8 * len(datagram)):
+        changed = bytearray(datagram)
+        changed[bit // 8] ^= 1 << bit % 8
+        assert secured_answer(KEYS, AGENT, bytes(changed), NUMBER) is None
+        introduced(bytes(changed), NUMBER)
+    for cut in range(len(open_)):
+        assert uptime(open_[:cut], b"c0mm", NUMBER) is None
+        uptime(open_[:cut] + b"\xff" + open_[cut + 1 :], b"c0mm", NUMBER)
+
+
+def reported(at: Gate, datagram: bytes) -> bytes:
+    came = at.open(datagram, HOST, NOON)
+    assert isinstance(came, Turned)
+    assert came.report is not None
+    return came.report
+
+
+def test_whoever_is_asked_says_who_it_is_and_what_time_it_has() -> None:
+    """The receiver's own gate answers such questions, so it is asked."""
+    at = gate()
+    report = reported(at, who_are_you(NUMBER))
+    agent = introduced(report, NUMBER)
+    assert agent is not None
+    assert agent.engine == at.own.engine
+    assert introduced(report, NUMBER + 1) is None
+    keys = USERS.keys(USER, agent.engine)
+    blank = Agent(agent.engine, 0, 0)
+    asked = secured_question(keys, blank, USER, NUMBER, SALT)
+    report = reported(at, asked)
+    assert secured_answer(keys, blank, report, NUMBER) == Agent(agent.engine, 7, 0)
+
+
+def test_a_question_over_snmpv3_shows_nothing_but_who_asks() -> None:
+    asked = secured_question(KEYS, AGENT, USER, NUMBER, SALT)
+    assert encode_oid("1.3.6.1.2.1.1.3.0") not in asked
+    head = secured(who_are_you(NUMBER))
+    assert (head.engine, head.user, head.tag_size) == (b"", b"", 0)
+    assert scoped(who_are_you(NUMBER), head.start, head.stop)
