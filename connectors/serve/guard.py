@@ -22,6 +22,8 @@ LARGEST_TARGET = 4096
 AT_ONCE = 64
 """Requests that are answered at a time, event streams aside."""
 STREAM = "/api/v1/stream"
+_UNSURE = frozenset({400, 408, 413})
+"""Refusals after which nobody knows where the next question begins."""
 MOST_CLIENTS = 10_000
 """Clients whose rates are known; the one that has been quiet for longest is forgotten."""
 
@@ -121,7 +123,10 @@ class Guard:
             self._check(Request(scope))
             body = await body_of(receive)  # who is slow with it holds no place meanwhile
         except RefusalError as refusal:
-            await refusal.answer()(scope, receive, sending)
+            refused = refusal.answer()
+            if refusal.status in _UNSURE:
+                refused.headers["connection"] = "close"
+            await refused(scope, receive, sending)
             return
         except GoneError:
             return
@@ -195,6 +200,8 @@ def _asks(request: Request) -> bool:
 
 
 def _check_length(request: Request) -> None:
+    if "transfer-encoding" in request.headers and "content-length" in request.headers:
+        raise RefusalError(400, "Transfer-Encoding", "must come without Content-Length")
     length = request.headers.get("content-length", "0")
     if not length.isascii() or not length.isdigit():
         raise RefusalError(400, "Content-Length", "must be a number")

@@ -77,6 +77,16 @@ def test_two_hosts_or_none_are_refused(service: Served) -> None:
         assert ask(service, lines + "\nConnection: close")[0] == 400
 
 
+def test_a_body_of_two_lengths_is_refused_and_nothing_behind_it_is_read(service: Served) -> None:
+    """Where a proxy believes the other length, what follows would be somebody's question in another's name."""
+    host = f"Host: 127.0.0.1:{service.port}\r\n"
+    head = f"POST /api/v1/session HTTP/1.1\r\n{host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = service.raw(f"{head}0\r\n\r\nGET /healthz HTTP/1.1\r\n{host}\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"must come without Content-Length" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize("said", [LARGEST_BODY + 1, 10**30])
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(service: Served, said: int) -> None:
     host = f"127.0.0.1:{service.port}"
