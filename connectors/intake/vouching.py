@@ -32,7 +32,7 @@ class Run:
 
 @dataclass(slots=True)
 class Vouching:
-    """The present runs; a source that did not answer its last question has none."""
+    """The last run of each source; a question that is not answered, or not asked, ends it."""
 
     runs: dict[Pair, Run] = field(default_factory=dict)
 
@@ -40,8 +40,8 @@ class Vouching:
         """Take note of what came of the question that was asked at ``at``, a point of the probes' grid."""
         run = self.runs.get(pair)
         if not answered:
-            self.runs.pop(pair, None)
-        elif run is None or at - run.latest > PROBE_GRID:  # a question between was never asked
+            return
+        if run is None or at - run.latest > PROBE_GRID:  # one between was not answered, or never asked
             self.runs[pair] = Run(at, at)
         elif at > run.latest:
             run.latest, run.told = at, False

@@ -11,7 +11,20 @@ from connectors.snmp.usm.users import read_users
 from stream.errors import KeyFileError
 from stream.records import SECOND
 from tests.unit.snmp.test_v3_gate import outcome
-from tests.unit.snmp.v3_ground import AUTH, ENGINE, HOST, NOON, OTHER_ENGINE, OWN, PRIVACY, STRANGER, Controller, gate
+from tests.unit.snmp.v3_ground import (
+    AUTH,
+    CLIENT,
+    ENGINE,
+    HOST,
+    NOON,
+    OTHER_ENGINE,
+    OWN,
+    PERSON,
+    PRIVACY,
+    STRANGER,
+    Controller,
+    gate,
+)  # fmt: skip
 
 USER = f'[[user]]\nname = "tacet"\nauth_password = "{AUTH}"\nprivacy_password = "{PRIVACY}"\n'
 SOURCE = f'[[source]]\naddress = "{HOST}"\nengines = ["0x{ENGINE.hex().upper()}"]\n'
@@ -103,6 +116,10 @@ class TestWhatIsKept:
         assert [outcome(at, datagram, NOON + 5 * SECOND) for datagram in datagrams] == ["heard"] * 5
         file.keep(at.engines)
         assert at.engines.fresh == []
+        secrets = (CLIENT, PERSON, AUTH.encode(), PRIVACY.encode(), Controller().keys().tag)
+        held = b"".join(part.read_bytes() for part in tmp_path.iterdir())
+        assert ENGINE in held
+        assert not [secret for secret in secrets if secret in held or secret.hex().encode() in held]
         for part in (tmp_path / "state", tmp_path / "state-wal"):  # as they are on the disk while the file is held
             (tmp_path / f"copy{part.name.removeprefix('state')}").write_bytes(part.read_bytes())
             (tmp_path / f"copy{part.name.removeprefix('state')}").chmod(0o600)
