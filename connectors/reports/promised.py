@@ -26,6 +26,8 @@ _ATTRIBUTE = (
 )
 NOT_PROTECTED = (
     "Many windows add up: where a window is what is paid for, a device that stays all day costs hundreds of them.",
+    "What operators are shown of traffic: sums over eight access points and five minutes at least, without noise. They "
+    "are for operators alone.",
     "Truth: the releases speak of the devices that were heard, not of people.",
 )
 _SHOWN_EXACTLY = (

@@ -125,7 +125,7 @@ MADE = [
     *((f"docs/{name}", f"steps of {SIZE_STEP >> 20} MiB") for name in ("operations.md", "reference/metrics.md")),
     *(
         (f"docs/{name}", f"at least {TOGETHER} access points and {APART // MINUTE} minutes")
-        for name in ("operations.md", "reference/metrics.md")
+        for name in ("operations.md", "privacy.md", "reference/metrics.md")
     ),
     ("docs/operations.md", f"once more, at most for {LAST_WORD:.0f} s"),
     ("docs/operations.md", f"say the same {LOG_AT_ONCE} are written in {LOG_PERIOD:.0f} s"),

@@ -1,6 +1,6 @@
 """Alerts fire when what they watch is broken: a real Prometheus, real services, intervals a sixtieth of what they are.
 
-Rules that wait for longer than five minutes, and the probes of sources, are left to ``promtool test rules``.
+Rules that wait for longer than five minutes are left to ``promtool test rules``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stream.schemas import OBSERVATIONS, rfc3339
 from tests.acceptance.test_kafka_end_to_end import cleared, tacet
 from tests.core_ground import ACCESS_POINTS, EVENING, people, policy_text, write_csv
 from tests.integration.kafka_ground import Broker
-from tests.integration.programs_ground import Running, prometheus
+from tests.integration.programs_ground import Running, free_port, program, prometheus
 from tests.integration.test_alert_rules import FOLDER
 from tests.integration.test_prometheus_export import answer
 from tests.integration.watched_ground import Watched, until, watched
@@ -42,7 +42,11 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 COMMUNITY = b"fish"
 UNITS = {"m": 1, "h": 60, "d": 24 * 60}
 """Seconds in place of minutes, hours and days."""
-LOWER = (("tacet_lag_seconds > 300", "tacet_lag_seconds > 8"), ("[30s]))) > 60", "[30s]))) > 3"))
+LOWER = (
+    ("tacet_lag_seconds > 300", "tacet_lag_seconds > 8"),
+    ("[30s]))) > 60", "[30s]))) > 3"),
+    ("probe_timestamp_seconds > 600", "probe_timestamp_seconds > 30"),
+)
 COUNTS = """
 [[release]]
 name = "plain"
@@ -107,9 +111,10 @@ class House:
 
     def running(self, verb: str, *words: str | Path) -> contextlib.AbstractContextManager[Watched]:
         """Start a verb."""
-        program = [sys.executable, "-m", "tests.integration.hastened", str(self.folder / "drift"), verb]
-        env = {"TACET_SNMP_COMMUNITIES_FILE": str(self.folder / "communities")}
-        return watched(*self.common(), *words, env=env, program=program)
+        words_before = [sys.executable, "-m", "tests.integration.hastened", str(self.folder / "drift"), verb]
+        names = ("TACET_SNMP_COMMUNITIES_FILE", "TACET_SNMP_PROBE_COMMUNITY_FILE")
+        env = dict.fromkeys(names, str(self.folder / "communities"))
+        return watched(*self.common(), *words, env=env, program=words_before)
 
     def live(self) -> contextlib.AbstractContextManager[Watched]:
         """Start a run that takes traps."""
@@ -163,10 +168,32 @@ def trap(number: int) -> bytes:
     return encode_associate(Association(client, radio), community=COMMUNITY, uptime=1)
 
 
+@contextlib.contextmanager
+def snmpd(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A controller's agent, as far as its uptime goes, and its port."""
+    path, port = program("snmpd", "TACET_REQUIRE_SNMPTRAP"), free_port()
+    (folder / "snmpd.conf").write_text(f"rocommunity {COMMUNITY.decode()} 127.0.0.1\n")
+    agent = subprocess.Popen(
+        [path, "-f", "-Lo", "-C", "-c", folder / "snmpd.conf", "-I", "-smux", f"udp:127.0.0.1:{port}"],
+        env={**os.environ, "MIBS": "", "SNMP_PERSISTENT_DIR": str(folder / "kept"), "SNMPCONFPATH": str(folder)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield agent, port
+    finally:
+        agent.kill()
+        agent.wait()
+
+
 def test_alerts_of_a_feed_fire_when_it_is_broken(tmp_path: Path) -> None:
-    house = House(tmp_path / "house", live_policy())
-    with house.live() as service, scraped(tmp_path / "prometheus", service) as server:
+    with contextlib.ExitStack() as stack:
+        agent, port = stack.enter_context(snmpd(tmp_path))
+        probe = f'[[site.dbh.probe]]\nsource = "127.0.0.1"\nby = "snmp"\nport = {port}\n'
+        house = House(tmp_path / "house", live_policy(probe))
+        service = stack.enter_context(house.live())
+        server = stack.enter_context(scraped(tmp_path / "prometheus", service))
         service.ready()
+        until(lambda: service.total("tacet_source_up"), "the source does not answer", service)
         assert is_quiet(server, "TacetClock", "TacetNotReady", "TacetDropped", "TacetSiteClosed", "TacetDown")
         fires(server, "TacetNoTraffic")
 
@@ -180,6 +207,9 @@ def test_alerts_of_a_feed_fire_when_it_is_broken(tmp_path: Path) -> None:
 
         flood(service)
         fires(server, "TacetDropped")
+
+        agent.kill()
+        fires(server, "TacetSilentSource", source="127.0.0.1")
 
         asyncio.run(send([(0, trap(n)) for n in range(6)], ("127.0.0.1", service.udp), None, source="127.0.0.1"))
         fires(server, "TacetSiteClosed", site="dbh")

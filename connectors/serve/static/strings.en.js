@@ -371,9 +371,10 @@ export const strings = {
     },
     absent: "Where there are no figures here",
     absentText: [
-      "Traps that never became observations (malformed, of a stranger, lost by the kernel): the connector's log says so every minute.",
+      "Traps that never became observations (malformed, of a stranger, lost by the kernel): summed in the metrics of run and ingest (--metrics); the connector's log says so every minute.",
+      "Whether each process is ready, clocks agree, sources answer and budgets last: metrics, health and alerts (--metrics), and the operators' dashboard in Grafana.",
       "Memory and processor: ask the machine.",
-      "Lag of consumers on Kafka: the metrics of the workers, for Prometheus.",
+      "Lag on Kafka: the metrics of the workers.",
     ],
   },
   playback: {
