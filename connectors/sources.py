@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
 from connectors import keyfile
+from connectors.files.counted import CountsFile
 from connectors.files.dialect import OWN, Dialect
 from connectors.files.observations import ObservationFile
 from connectors.intake.admission import AllowList
@@ -35,7 +36,7 @@ from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.usm.listening import V3Files
 from stream.errors import UsageError
 from stream.policy.document import Policy
-from stream.records import SECOND, Heartbeat, Micros
+from stream.records import SECOND, CountedWindow, Heartbeat, Message, Micros
 
 log = structlog.get_logger("tacet.run")
 
@@ -50,11 +51,21 @@ class FileSource:
     since: Micros | None = None
     until: Micros | None = None
     dialect: Dialect = OWN
+    counts: bool = False
+    """Whether it holds what counters have counted, not who was where."""
 
     def opened(
         self, policy: Policy, pseudonym_key: bytes, progress: Callable[..., None] | None = None
-    ) -> ObservationFile:
+    ) -> ObservationFile | CountsFile:
         """Return the file's messages; nothing is read yet."""
+        if self.counts:
+            return CountsFile(self.path, policy, since=self.since, until=self.until, progress=progress)
+        return self.observed(policy, pseudonym_key, progress)
+
+    def observed(
+        self, policy: Policy, pseudonym_key: bytes, progress: Callable[..., None] | None = None
+    ) -> ObservationFile:
+        """Return the messages of a file of observations; nothing is read yet."""
         return ObservationFile(
             self.path, policy, pseudonym_key, since=self.since, until=self.until, dialect=self.dialect,
             progress=progress,
@@ -121,7 +132,16 @@ TURN = 0.005
 """Seconds after which a busy feeder lets the event loop look at signals."""
 
 
-async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop: asyncio.Event) -> bool:
+class FileTaker(Protocol):
+    """Where a file's messages go."""
+
+    async def append(self, message: Any) -> None:
+        """Return when the message has been taken; it is of a kind that the file holds."""
+
+
+async def feed_file(
+    file: ObservationFile | CountsFile, sink: FileTaker, speed: float | None, stop: asyncio.Event
+) -> bool:
     """Give a file's messages to a sink, ``speed`` times real time (None: as fast as it takes them).
 
     Returns whether the end was reached; it is not when ``stop`` is set, which is looked at every few
@@ -130,10 +150,11 @@ async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop
     first: Micros | None = None
     began = turn = time.monotonic()
     for message in file.steps():
-        if isinstance(message, Heartbeat):
-            first = message.watermark if first is None else first
+        reached = _reached(message)
+        if reached is not None:
+            first = reached if first is None else first
             if speed is not None:
-                due = began + (message.watermark - first) / SECOND / speed
+                due = began + (reached - first) / SECOND / speed
                 await _sleep_until(due, stop)
         if time.monotonic() - turn > TURN:
             await asyncio.sleep(0)
@@ -143,6 +164,13 @@ async def feed_file(file: ObservationFile, sink: Sink, speed: float | None, stop
         if message is not None:
             await sink.append(message)
     return True
+
+
+def _reached(message: Message | None) -> Micros | None:
+    """Return how far a message brings event time, None where it does not move it."""
+    if isinstance(message, CountedWindow):
+        return message.window_end
+    return message.watermark if isinstance(message, Heartbeat) else None
 
 
 async def _sleep_until(due: float, stop: asyncio.Event) -> None:

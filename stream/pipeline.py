@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -26,8 +27,8 @@ from stream.policy.sites import Site, zones_now
 from stream.records import (
     DayClosed,
     Heartbeat,
+    Message,
     Micros,
-    ObservationBatch,
     OccupancyWindow,
     Published,
     Rejected,
@@ -40,6 +41,7 @@ from stream.release.state import ReleaseState
 from stream.schemas import OCCUPANCY, PRESENCE, rfc3339
 from stream.sensing.attributes import DayAttributes, DayState
 from stream.sensing.contribution import Definition
+from stream.sensing.counted import COUNTERS, CountedSense
 from stream.sensing.occupancy import Sense
 from stream.sensing.sense_state import SenseState
 from stream.sensing.stamp import AHEAD
@@ -111,11 +113,11 @@ class Pipeline:
             stages.sense.initial(), stages.attributes.initial(), stages.release.initial(), stages.account.initial()
         )
 
-    def step(self, state: SiteState, item: ObservationBatch | Heartbeat) -> tuple[SiteState, list[Output]]:
+    def step(self, state: SiteState, item: Message) -> tuple[SiteState, list[Output]]:
         """Fold one message of the log into the site; return its state and what to publish, in order."""
         return state, [output for part, _ in self.steps(state, item) for output in part]
 
-    def steps(self, state: SiteState, item: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
+    def steps(self, state: SiteState, item: Message) -> Iterator[tuple[list[Output], bool]]:
         """Fold one message into the state, which changes in place, in steps of a bounded number of windows.
 
         Yields what each step publishes and whether it is the last; see ``Sense.steps`` for beginning again.
@@ -215,24 +217,31 @@ class Pipeline:
         return min(window, day.start) if self._days and day.local_day is not None else window
 
 
+def _sense(site_id: str, site: Site, options: Options, *, keep_presence: bool) -> Sense:
+    """Return the first stage of a site: from who is where, or from what counters have counted."""
+    common: dict[str, Any] = {
+        "site": site_id,
+        "zones": tuple(zone.id for zone in site.zones),
+        "access_points": {radio: zone.id for zone in site.zones for radio in zone.radios},
+        "tick_length": site.tick,
+        "validity": site.validity,
+        "lateness": site.lateness,
+        "max_devices": site.max_devices,
+        "first_window": options.first_window,
+        "last_window": options.last_window,
+    }
+    if site.feed == "counts":
+        return CountedSense(sources=(COUNTERS,), days=site.privacy_days, **common)
+    ahead = max(AHEAD, site.tick)  # a file's heartbeats come once a tick length
+    return Sense(
+        sources=site.sources, ahead=ahead, keep_presence=keep_presence, by_day=definition_of(site), **common
+    )  # fmt: skip
+
+
 def table(policy: Policy, site_id: str, keys: Keys, options: Options, *, keep_presence: bool) -> Stages:
     """Return the stages of one site, in the order in which items meet them."""
     site = policy.site[site_id]
-    sense = Sense(
-        site=site_id,
-        zones=tuple(zone.id for zone in site.zones),
-        access_points={radio: zone.id for zone in site.zones for radio in zone.radios},
-        sources=site.sources,
-        tick_length=site.tick,
-        validity=site.validity,
-        lateness=site.lateness,
-        max_devices=site.max_devices,
-        ahead=max(AHEAD, site.tick),  # a file's heartbeats come once a tick length
-        keep_presence=keep_presence,
-        first_window=options.first_window,
-        last_window=options.last_window,
-        by_day=definition_of(site),
-    )
+    sense = _sense(site_id, site, options, keep_presence=keep_presence)
     wanted = [release for release in policy.release if isinstance(release, AttributeRelease)]
     covered = {zone.id for release in wanted for zone in policy.zones_of(release, site_id)}
     attributes = DayAttributes(

@@ -73,6 +73,28 @@ class Heartbeat:
     version) vouches for nothing before ``watermark``."""
 
 
+LARGEST_COUNT = 1_000_000
+"""No counter counts more people at one place: a larger number is a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedWindow:
+    """What counters of people have counted at one tick; restricted: true counts. It closes all windows up to it."""
+
+    site: str
+    source: str
+    session: int
+    window_end: Micros
+    counts: tuple[tuple[str, int], ...]
+    """Zone and count, at most ``LARGEST_COUNT``; a zone that no counter has told of is left out."""
+
+
+Observed = ObservationBatch | Heartbeat
+"""What a source says of who is where."""
+Message = Observed | CountedWindow
+"""What the log holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class OccupancyWindow:
     """Distinct devices per declared zone at one tick; restricted: true counts."""

@@ -13,8 +13,20 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict
 
+from stream.counts_message import Sender, counts_body, counts_message
 from stream.errors import DataError
-from stream.records import EPOCH, Heartbeat, Micros, NoiseKind, ObservationBatch, PrivacyDay, Rejected, Row
+from stream.records import (
+    EPOCH,
+    CountedWindow,
+    Heartbeat,
+    Message,
+    Micros,
+    NoiseKind,
+    ObservationBatch,
+    PrivacyDay,
+    Rejected,
+    Row,
+)
 
 OBSERVATIONS = "tacet.observations.v1"
 PRESENCE = "tacet.presence.v1"
@@ -62,19 +74,20 @@ def parse_time(text: str) -> Micros:
 # --- observations -------------------------------------------------------------------------------------
 
 
-def encode_message(message: ObservationBatch | Heartbeat) -> bytes:
-    """Return the JSON bytes of a batch or heartbeat."""
+def encode_message(message: Message) -> bytes:
+    """Return the JSON bytes of a batch, a heartbeat or a counted window."""
     head = {"v": 1, "site": message.site, "source": message.source, "session": message.session}
+    if isinstance(message, CountedWindow):
+        return orjson.dumps(head | counts_body(message))
     if isinstance(message, Heartbeat):
         report = {} if message.listened_since is None else {"listened_since": message.listened_since}
         return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark} | report)
-    body = head | {"kind": "observations", "sequence": message.sequence}
-    if message.epoch is not None:
-        body["epoch"] = message.epoch
+    epoch = {} if message.epoch is None else {"epoch": message.epoch}
+    body = head | {"kind": "observations", "sequence": message.sequence} | epoch
     return orjson.dumps(body | {"rows": message.rows}, default=tuple)  # rows are named tuples, and so is an epoch
 
 
-def decode_message(value: bytes) -> tuple[ObservationBatch | Heartbeat | None, list[Rejected]]:
+def decode_message(value: bytes) -> tuple[Message | None, list[Rejected]]:
     """Return the message with its good rows, and what had to be rejected.
 
     One bad row loses only itself; a message that cannot be read at all gives None and one rejection.
@@ -83,31 +96,34 @@ def decode_message(value: bytes) -> tuple[ObservationBatch | Heartbeat | None, l
         body = orjson.loads(value)
         if body["v"] != 1:
             return None, [Rejected("unknown", "version", "v")]
-        site, source, session = body["site"], body["source"], body["session"]
-        if not (type(site) is str and type(source) is str and type(session) is int):
+        sender = body["site"], body["source"], body["session"]
+        if tuple(map(type, sender)) != (str, str, int):
             return None, [Rejected("unknown", "type", "site, source or session")]
-        if body["kind"] == "heartbeat":
-            return _heartbeat(site, source, session, body["watermark"], body.get("listened_since"))
-        if body["kind"] == "observations":
-            return _batch((site, source, session), body["sequence"], body["rows"], body.get("epoch"))
+        return _of_kind(body["kind"], sender, body)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None, [Rejected("unknown", "json", "message")]
+
+
+def _of_kind(kind: object, sender: Sender, body: Any) -> tuple[Message | None, list[Rejected]]:
+    if kind == "observations":
+        return _batch(sender, body["sequence"], body["rows"], body.get("epoch"))
+    if kind == "heartbeat":
+        return _heartbeat(sender, body["watermark"], body.get("listened_since"))
+    if kind == "counts":
+        return counts_message(sender, body["window_end"], body["counts"], LATEST)
     return None, [Rejected("unknown", "kind", "kind")]
 
 
-def _heartbeat(
-    site: str, source: str, session: int, watermark: object, since: object
-) -> tuple[Heartbeat | None, list[Rejected]]:
+def _heartbeat(sender: Sender, watermark: object, since: object) -> tuple[Heartbeat | None, list[Rejected]]:
+    _, source, _ = sender
     if type(watermark) is not int or not 0 <= watermark < LATEST:
         return None, [Rejected(source, "type", "watermark")]
     if since is not None and (type(since) is not int or not 0 <= since < LATEST):
         return None, [Rejected(source, "type", "listened_since")]
-    return Heartbeat(site, source, session, watermark, since), []
+    return Heartbeat(*sender, watermark, since), []
 
 
-def _batch(
-    sender: tuple[str, str, int], sequence: object, raw: object, epoch: object
-) -> tuple[ObservationBatch | None, list[Rejected]]:
+def _batch(sender: Sender, sequence: Any, raw: Any, epoch: object) -> tuple[ObservationBatch | None, list[Rejected]]:
     _, source, _ = sender
     if type(sequence) is not int or type(raw) is not list:
         return None, [Rejected(source, "type", "sequence or rows")]

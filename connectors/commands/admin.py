@@ -135,6 +135,7 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
         "mobility": None if policy.privacy.mobility is None else policy.privacy.mobility.forward,
         "meetings": [meeting.model_dump() for meeting in policy.privacy.meetings],
         "pseudonyms": _pseudonyms(policy),
+        "counted_sites": [name for name, site in policy.site.items() if site.feed == "counts"],
         "restricted_topics": policy.restricted.model_dump(),
         "counts": [
             {

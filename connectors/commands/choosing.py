@@ -68,6 +68,16 @@ def refuse_dialect(dialect: Dialect) -> None:
         raise click.UsageError("--columns, --timezone, --times, --devices: must go with --observations")
 
 
+def chosen_counts(counts: Path | None, *others: object, dialect: Dialect) -> Path | None:
+    """Return the file of counts where one is given; a usage error where something else is given besides."""
+    if counts is None:
+        return None
+    refuse_dialect(dialect)
+    if any(other is not None for other in others):
+        raise click.UsageError("give --counts alone, or --observations, or --udp, --radius or both")
+    return counts
+
+
 def chosen(
     settings: Settings,
     udp: tuple[str, int] | None,

@@ -97,7 +97,7 @@ class _Pouring:
         self._sink = KafkaSink(kafka)
         self._claims = Claims(kafka, Ingest.of_policy(policy, key).pairs)
         self._session: Micros = -1
-        self.file: ObservationFile | None = source.opened(policy, key) if isinstance(source, FileSource) else None
+        self.file: ObservationFile | None = source.observed(policy, key) if isinstance(source, FileSource) else None
         self._receiver: Receiver | None = None
         self.probing: Probing | None = None
         """Which sources are asked whether they are alive."""

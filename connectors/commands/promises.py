@@ -13,6 +13,7 @@ from rich.table import Table
 from connectors.commands.day_promises import days_paid
 from connectors.commands.poor import marked_poor
 from connectors.commands.tables import table
+from connectors.reports.promised import counted_lines
 from connectors.reports.quality import Qualities
 from connectors.reports.units import unit_words
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
@@ -62,6 +63,8 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
     console = Console(highlight=False)
     console.print(f"[bold]Policy {policy.version}[/bold]\n")
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
+    for line in counted_lines(policy):
+        console.print(f"{line}\n")
     if any(isinstance(release, CountRelease) for release in policy.release):
         console.print(_COUNTS)
         for made in (*_counts(policy), *days_paid(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):

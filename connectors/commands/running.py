@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from connectors import keyfile
-from connectors.commands.choosing import chosen, dialect_options, probing, source_options
+from connectors.commands.choosing import chosen, chosen_counts, dialect_options, probing, source_options
 from connectors.commands.options import (
+    FILE,
     FOLDER,
     Time,
     json_option,
@@ -44,6 +45,7 @@ from connectors.embedded.runner import (
     sensing_counters,
 )
 from connectors.embedded.store import SqliteStore
+from connectors.files.counted import CountsFile
 from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import NO_DROPS, shortfall
@@ -77,6 +79,7 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @key_option
 @click.option("--store", type=FOLDER, required=True, help="Folder of the store; made if missing.")
 @source_options
+@click.option("--counts", type=FILE, help="Read what people counters have counted: window_end, zone, count.")
 @dialect_options
 @click.option(
     "--clock",
@@ -94,19 +97,23 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
     radius: tuple[str, int] | None, observations: Path | None, speed: float | None, clock: str, start: Micros | None,
-    accept_policy: bool, first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
+    accept_policy: bool, first_window: Micros | None, last_window: Micros | None, counts: Path | None,
+    dialect: Dialect,
     metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
-    Listens for traps and accounting until it is told to stop (SIGTERM, Ctrl-C), or works through a file and ends;
-    under a production key a file needs --from and --to, so that no row decides which windows are released. It may be
+    Listens for traps and accounting until it is told to stop (SIGTERM, Ctrl-C), or works through a file, of
+    observations or of counts, and ends; under a production key a file needs --from and --to, so that no row decides
+    which windows are released. It may be
     killed at any moment: started again with the same arguments it goes on, and releases nothing twice.
     Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names, users of SNMPv3 from the one of
     TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
     """
     policy = read_policy(policy_file)
-    given = chosen(settings, udp, radius, observations, dialect, start if clock == "uptime" else None)
+    given = chosen_counts(counts, udp, radius, observations, dialect=dialect) or chosen(
+        settings, udp, radius, observations, dialect, start if clock == "uptime" else None
+    )
     if isinstance(given, Path):
         windows = public_range(key_file, policy, first_window, last_window)
     else:
@@ -121,7 +128,7 @@ def run(
         building = _Building(policy, keyfile.pseudonym_key(key_file), home, store, monitor)
         watch_key(monitor, key_file)
         if isinstance(given, Path):
-            _run_file(FileSource(given, speed, *windows, dialect), building, as_json=as_json)
+            _run_file(FileSource(given, speed, *windows, dialect, counts is not None), building, as_json=as_json)
         else:
             _run_live(given, probing(settings, policy, monitor), building, as_json=as_json)
 
@@ -158,7 +165,7 @@ def _run_file(source: FileSource, building: _Building, *, as_json: bool) -> None
         raise problem
 
 
-def _feed(file: ObservationFile, source: FileSource, runner: Embedded, monitor: Monitor) -> Fed:
+def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedded, monitor: Monitor) -> Fed:
     async def feed() -> bool:
         async with stop_signals() as stop:
             return await feed_file(file, FileSink(runner, stop), source.speed, stop)

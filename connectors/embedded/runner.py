@@ -14,12 +14,11 @@ from connectors.embedded.rollback_mark import MarkFile
 from connectors.embedded.sites_file import write_sites
 from connectors.embedded.store import SqliteStore
 from connectors.logs import report_shut
-from connectors.sink import Message
 from connectors.site_metadata import site_metadata
 from stream.errors import UsageError
 from stream.pipeline import DEFAULTS, Options
 from stream.policy.document import Policy, audiences_of
-from stream.records import Micros
+from stream.records import Message, Micros
 from stream.runners.embedded import Embedded
 from stream.runners.partition import Partition, ShutSites
 from stream.schemas import rfc3339

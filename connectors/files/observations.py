@@ -32,6 +32,7 @@ from connectors.files.row_sort import RowSort
 from connectors.files.stretches import LEAP, Stretches
 from connectors.files.text_rows import Tally, lines_of, open_text, rows_of
 from connectors.sink import Message
+from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import DAY, Micros
 from stream.sensing.pseudonyms import is_locally_administered, names_by_site
@@ -63,6 +64,8 @@ class ObservationFile:
         progress: Callable[..., None] | None = None,
     ) -> None:
         """``progress`` is called with rows read; later with rows given and rows in all."""
+        if all(site.feed == "counts" for site in policy.site.values()):
+            raise UsageError(f"{path}: the policy must have a site whose devices are counted (feed = 'devices')")
         self.tally = Tally()
         self._path = path
         self._policy = policy

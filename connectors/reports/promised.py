@@ -16,6 +16,14 @@ _UNIT = (
     "The unit is one MAC address at one site. A person is taken to carry {devices} of them, and what several sites "
     "give away adds up. Everything holds for observations that the connector accepted, and while the key is secret."
 )
+_COUNTED = (
+    "Site {site} is told counts by people counters and knows no device: there one device stands for one person in one "
+    "cell, that is in one zone at one tick."
+)
+_COUNTED_DAY = (
+    " Where a day is paid, it stands for one person's day of at most {hours} h in cells, as the policy declares: a "
+    "count does not say whom it is of, so nothing here can bound that."
+)
 _BY_WINDOW = (
     "{release}: adding or removing one device at one tick changes the probability of anything that is published by at "
     "most a factor exp({epsilon}); having it elsewhere instead by exp({moved})."
@@ -40,9 +48,19 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
     """Return what is promised of an audience's releases, a sentence or two each."""
     return [
         _UNIT.format(devices=policy.privacy.devices_per_person),
+        *counted_lines(policy),
         *_counts(policy, audience),
         *_days(policy, audience),
     ]
+
+
+def counted_lines(policy: Policy) -> Iterator[str]:
+    """Yield, for each site that is told counts, what the unit is there: the same everywhere it is told."""
+    for name, site in policy.site.items():
+        if site.feed == "counts":
+            hours = site.contribution_ticks * site.tick / HOUR
+            by_day = "" if site.day_starts is None else _COUNTED_DAY.format(hours=f"{hours:g}")
+            yield _COUNTED.format(site=name) + by_day
 
 
 def not_protected(policy: Policy, audience: str) -> list[str]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from stream.policy.fields import (
     BaseRadio,
@@ -50,13 +61,6 @@ class Zone(Frozen):
     metadata: ZoneMetadata = Field(default={}, exclude=True)
     """What building systems call it. No part of the policy's meaning: left out of its version and its document."""
 
-    @model_validator(mode="after")
-    def _somewhere(self) -> Zone:
-        if not self.radios:
-            msg = "must list an address under access_points or base_radio"
-            raise ValueError(msg)
-        return self
-
     @property
     def radios(self) -> tuple[str, ...]:
         """The radio addresses that observations of this zone bear: a base radio stands for its BSSIDs."""
@@ -72,6 +76,8 @@ class Site(Frozen):
     """A building: one partition key, one ledger, one zone registry."""
 
     name: str = ""
+    feed: Literal["devices", "counts"] = "devices"
+    """What comes in: who is where, which is counted here, or what counters of people have counted."""
     timezone: str = "UTC"
     tick: Duration = 5 * MINUTE
     validity: Duration = 10 * MINUTE
@@ -84,7 +90,9 @@ class Site(Frozen):
     """A device counts for at most so long a privacy day, in whole ticks; given with ``day_starts`` and only then."""
     residents: Literal["ignore", "count"] = "count"
     """Whether a device that is present when the privacy day starts counts before it has been away."""
-    sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(min_length=1)
+    sources: tuple[Annotated[str, StringConstraints(min_length=1, max_length=64)], ...] = Field(
+        default=(), validate_default=True
+    )
     zones: tuple[Zone, ...] = Field(min_length=1)
     probe: tuple[Probe, ...] = Field(default=(), exclude=True)
     """How sources are asked whether they are alive. No part of the policy's meaning: left out of its version."""
@@ -120,20 +128,41 @@ class Site(Frozen):
 
     @field_validator("sources")
     @classmethod
-    def _sources_unique(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _sources_listed(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         refuse_repeats("must be unique", map(_network, value))
+        if not value and info.data.get("feed") == "devices":
+            msg = "must be given, with at least 1 controller in its list"
+            raise ValueError(msg)
         return value
 
     @field_validator("zones")
     @classmethod
-    def _zones_unique(cls, value: tuple[Zone, ...]) -> tuple[Zone, ...]:
+    def _zones_unique(cls, value: tuple[Zone, ...], info: ValidationInfo) -> tuple[Zone, ...]:
         refuse_repeats("zone ids must be unique within their site", (zone.id for zone in value))
+        _check_addresses(value, counted=info.data.get("feed") == "counts")
         return value
 
     @model_validator(mode="after")
     def _probes_fit(self) -> Self:
         check_probes(self.probe, self.sources, self.lateness)
         return self
+
+    @model_validator(mode="after")
+    def _nothing_of_devices(self) -> Self:
+        given = ("sources", "validity", "lateness", "max_devices", "residents") if self.feed == "counts" else ()
+        for key in given:
+            if getattr(self, key) != Site.model_fields[key].default:
+                msg = f"{key} must not be given with feed = 'counts': no device is known"
+                raise ValueError(msg)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_default_feed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the feed out where it is that of before there was another: documents of then mean the same."""
+        plain: dict[str, Any] = handler(self)
+        if self.feed == "devices":
+            plain.pop("feed", None)
+        return plain
 
     @model_validator(mode="after")
     def _bounded_by_the_day(self) -> Self:
@@ -180,8 +209,21 @@ class Site(Frozen):
 
     @property
     def ticks_per_observation(self) -> int:
-        """Ticks at which one observation can count: validity over tick, rounded up."""
-        return math.ceil(self.validity / self.tick)
+        """Ticks at which one observation can count: validity over tick, rounded up; one where it is a count."""
+        return 1 if self.feed == "counts" else math.ceil(self.validity / self.tick)
+
+
+def _check_addresses(zones: Iterable[Zone], *, counted: bool) -> None:
+    """Raise ValidationError with each zone that has no address, or that has one although counters count there."""
+    rule = "must list an address under access_points or base_radio"
+    if counted:
+        rule = "must list no access point with feed = 'counts': what is counted names the zone"
+    wrong = [n for n, zone in enumerate(zones) if bool(zone.radios or (counted and zone.access_point_names)) is counted]
+    if wrong:
+        error = PydanticCustomError("value_error", "{error}", {"error": ValueError(rule)})
+        raise ValidationError.from_exception_data(
+            "zones", [InitErrorDetails(type=error, loc=(n,), input={}) for n in wrong]
+        )
 
 
 def zones_now(before: Mapping[str, Collection[str]], zones: Iterable[Zone]) -> dict[str, frozenset[str]]:

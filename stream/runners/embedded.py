@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from stream.errors import FinalityError, UsageError
-from stream.records import Heartbeat, Micros, ObservationBatch
+from stream.records import Message, Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
@@ -112,12 +112,12 @@ class Embedded:
             self._unfinished = self._fold(offset, value, stamp)
             self._finish()
 
-    def take(self, message: ObservationBatch | Heartbeat, *, durable: bool = True) -> None:
+    def take(self, message: Message, *, durable: bool = True) -> None:
         """Process one message; unless its source can give it again (``durable`` False) keep it first."""
         for _ in self.steps(message, durable=durable):
             pass
 
-    def steps(self, message: ObservationBatch | Heartbeat, *, durable: bool = True) -> Iterator[None]:
+    def steps(self, message: Message, *, durable: bool = True) -> Iterator[None]:
         """Process one message by steps of a bounded number of windows, and commit after each that closed any.
 
         What is left when a caller stops between two steps is done before the next message; after a stop, when
@@ -134,7 +134,7 @@ class Embedded:
         """Let a site that has shut at ``max_devices`` go on; UsageError when it is not shut."""
         self.partition.sites.reopen(site)
 
-    def keep(self, message: ObservationBatch | Heartbeat) -> None:
+    def keep(self, message: Message) -> None:
         """Make one message durable for the next start, which takes it up in its place."""
         self._store.append(encode_message(message), None if self._clock is None else self._clock())
 

@@ -17,7 +17,7 @@ from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.pipeline import DEFAULTS, Options, Output
 from stream.policy.document import Policy
-from stream.records import Heartbeat, Micros, ObservationBatch, Published, Rejected
+from stream.records import Message, Micros, ObservationBatch, Published, Rejected
 from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted, in_order, quarantined
 from stream.runners.replay_guard import ReplayGuard, refuse_holes
@@ -266,7 +266,7 @@ class Partition:
             return "wrong_partition"
         return None if site in self.policy.site else "unknown_site"
 
-    def _steps(self, message: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
+    def _steps(self, message: Message) -> Iterator[tuple[list[Output], bool]]:
         if isinstance(message, ObservationBatch):
             self.counters.rows += len(message.rows)
         for outputs, last in self.sites.steps(message):

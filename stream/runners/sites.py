@@ -9,7 +9,7 @@ from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
 from stream.pipeline import AWAY, Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
-from stream.records import Heartbeat, Micros, ObservationBatch
+from stream.records import Message, Micros
 from stream.release.state import ReleaseState
 from stream.runners.snapshot import Stages, chain_of, open_site, seal_site
 from stream.sensing.sense_state import SenseState
@@ -24,7 +24,7 @@ class Site:
         self._sealed: bytes | None = None
         """The compressed byte form of the state where it has been made since that last changed."""
 
-    def steps(self, message: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
+    def steps(self, message: Message) -> Iterator[tuple[list[Output], bool]]:
         """Fold one message in; see ``Pipeline.steps``."""
         for outputs, last in self._pipeline.steps(self._state, message):
             self._sealed = None
@@ -119,7 +119,7 @@ class Sites:
         """Return each site's state in its compressed byte form."""
         return self._absent | {name: site.sealed() for name, site in self._held.items()}
 
-    def steps(self, message: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Output], bool]]:
+    def steps(self, message: Message) -> Iterator[tuple[list[Output], bool]]:
         """Fold one message in; see ``Pipeline.steps``."""
         name = message.site
         if name not in self._held:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stream.errors import UsageError
-from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, PrivacyDay, Rejected
+from stream.records import (
+    MINUTE,
+    SECOND,
+    CountedWindow,
+    Message,
+    Micros,
+    ObservationBatch,
+    PrivacyDay,
+    Rejected,
+)
 from stream.sensing.contribution import BoundedCounts, Definition
 from stream.sensing.sense_state import END, Entry, SenseState
 
@@ -54,9 +63,11 @@ class Admission:
         object.__setattr__(self, "_zone_of", zone_of)
         object.__setattr__(self, "_day_counts", None if self.by_day is None else BoundedCounts(self.by_day))
 
-    def _misdirected(self, item: ObservationBatch | Heartbeat) -> Rejected | None:
+    def _misdirected(self, item: Message) -> Rejected | None:
         if item.site != self.site:
             return Rejected(item.source, "wrong_site", "site")
+        if isinstance(item, CountedWindow):
+            return Rejected(item.source, "input", "kind")
         if item.source not in self.sources:
             return Rejected(item.source, "unknown_source", "source")
         if isinstance(item, ObservationBatch) and not self._is_epoch(item.epoch):

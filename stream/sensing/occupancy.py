@@ -29,7 +29,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stream.records import (
+    CountedWindow,
     Heartbeat,
+    Message,
     Micros,
     ObservationBatch,
     OccupancyWindow,
@@ -63,20 +65,20 @@ class Sense(Admission):
         """Return the state of a site of which nothing has been heard."""
         return SenseState(tally=None if self._day_counts is None else self._day_counts.initial())
 
-    def step(self, state: SenseState, item: ObservationBatch | Heartbeat) -> tuple[SenseState, list[Out]]:
+    def step(self, state: SenseState, item: Message) -> tuple[SenseState, list[Out]]:
         """Take one item; a batch yields rejections only, windows close on heartbeats."""
         return state, [each for part, _ in self.steps(state, item) for each in part]
 
-    def steps(self, state: SenseState, item: ObservationBatch | Heartbeat) -> Iterator[tuple[list[Out], bool]]:
+    def steps(self, state: SenseState, item: Message) -> Iterator[tuple[list[Out], bool]]:
         """Take one item into the state, which changes in place, in steps of at most ``WINDOWS_AT_ONCE`` windows.
 
         Yields what each step gives and whether it is the last. A heartbeat that was not taken to its end may
         be taken again from its beginning: it then closes the windows that are left.
         """
         fault = self._misdirected(item)
-        if fault is not None:
-            state.count_dropped(item, fault.reason)
-            yield [fault], True
+        if fault is not None or isinstance(item, CountedWindow):
+            state.count_dropped(item, "input" if fault is None else fault.reason)
+            yield [] if fault is None else [fault], True
         elif state.shut:
             state.count_dropped(item, "site_shut")
             yield [], True

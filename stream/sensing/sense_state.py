@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from stream.errors import DataError
-from stream.records import Heartbeat, Micros, ObservationBatch
+from stream.records import CountedWindow, Message, Micros, ObservationBatch
 from stream.sensing import presence, watermark
 from stream.sensing.contribution import Tally
 from stream.sensing.watermark import SiteClock
@@ -58,10 +58,12 @@ class SenseState:
         self.counters["accepted"] += len(batch.rows) - dropped.total()
         self.counters.update(dropped)
 
-    def count_dropped(self, item: ObservationBatch | Heartbeat, reason: str) -> None:
+    def count_dropped(self, item: Message, reason: str) -> None:
         """Count a whole batch as dropped, in rows."""
         if isinstance(item, ObservationBatch):
             self.count(item, Counter({reason: len(item.rows)}))
+        elif isinstance(item, CountedWindow):
+            self.counters.update({"rows": len(item.counts), reason: len(item.counts)})
 
     def forget_devices(self) -> None:
         """Forget everybody, and nothing else."""

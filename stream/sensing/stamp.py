@@ -9,30 +9,37 @@ the log decides the same. Recordings have no stamp, and no bound.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from stream.records import MINUTE, Heartbeat, Micros, ObservationBatch, Rejected
+from stream.records import MINUTE, CountedWindow, Heartbeat, Message, Micros, ObservationBatch, Rejected
 
 AHEAD: Micros = 5 * MINUTE
 """What lies so far ahead of its stamp is rejected."""
 REASON = "ahead"
 
 
-def bounded(
-    message: ObservationBatch | Heartbeat, stamp: Micros | None
-) -> tuple[ObservationBatch | Heartbeat | None, list[Rejected]]:
+def bounded(message: Message, stamp: Micros | None) -> tuple[Message | None, list[Rejected]]:
     """Return what of a message may be taken, None for nothing, and what of it lies too far ahead of its stamp."""
     if stamp is None:
         return message, []
     latest = stamp + AHEAD
-    if message.session > latest:
-        return None, [Rejected(message.source, REASON, "session")]
-    if isinstance(message, Heartbeat):
-        if message.watermark > latest:
-            return None, [Rejected(message.source, REASON, "watermark")]
+    for field, claimed in _claims(message):
+        if claimed > latest:
+            return None, [Rejected(message.source, REASON, field)]
+    if not isinstance(message, ObservationBatch):
         return message, []
     early = [number for number, row in enumerate(message.rows) if row.time > latest]
     if not early:
         return message, []
     rows = tuple(row for row in message.rows if row.time <= latest)
     return replace(message, rows=rows), [Rejected(message.source, REASON, f"rows[{number}].time") for number in early]
+
+
+def _claims(message: Message) -> Iterator[tuple[str, Micros]]:
+    """Yield the times that a message as a whole claims, by field."""
+    yield "session", message.session
+    if isinstance(message, Heartbeat):
+        yield "watermark", message.watermark
+    elif isinstance(message, CountedWindow):
+        yield "window_end", message.window_end

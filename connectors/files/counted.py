@@ -1,0 +1,141 @@
+"""Files of counts for a site whose people are counted by counters: rows of window_end, zone and count, as messages.
+
+A file is read whole before anything is published, and may be in any order. Each window of the range is told of once,
+also where no row speaks of it, for which windows there are must not follow from rows: under a production key the verbs
+ask for both ends. A cell is a zone at a window: a bad row, or a second one of the same cell, spoils its own cell and no
+other, which then is not told of; the window's coverage says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from connectors.files.text_rows import Tally, instants, lines_of, open_text, rows_of
+from stream.errors import UsageError
+from stream.policy.document import Policy
+from stream.policy.sites import Site
+from stream.records import LARGEST_COUNT, CountedWindow, Micros
+from stream.sensing.counted import COUNTERS
+
+COLUMNS = ("window_end", "zone", "count")
+PAUSE_ROWS = 256
+PROGRESS_ROWS = 10_000
+_TIME = "window_end must be RFC 3339 with an offset (or local to the site without one), on one of the site's ticks"
+_TWICE_A_YEAR = "window_end must have an offset where the clocks of the site are set back"
+_SITE = "site must be one of the policy's with feed = 'counts'"
+_ZONE = "zone must be one of the site's"
+_COUNT = f"count must be a whole number from 0 to {LARGEST_COUNT:,}"
+_TWICE = "window_end and zone must come once"
+
+Cell = tuple[str, Micros]
+"""Site and window."""
+
+
+class CountsFile:
+    """One file, read once, as counted windows in log order; the same rows in the same range give the same messages."""
+
+    def __init__(
+        self,
+        path: Path,
+        policy: Policy,
+        *,
+        since: Micros | None = None,
+        until: Micros | None = None,
+        progress: Callable[..., None] | None = None,
+    ) -> None:
+        """Take the windows that the file stands for; UsageError where no site of the policy is told counts."""
+        self.tally = Tally()
+        self._path, self._since, self._until, self._progress = path, since, until, progress
+        self._sites = {name: site for name, site in policy.site.items() if site.feed == "counts"}
+        if not self._sites:
+            raise UsageError("--counts: the policy must have a site with feed = 'counts'")
+        self._zones = {name: {zone.id for zone in site.zones} for name, site in self._sites.items()}
+        self._clocks = {name: ZoneInfo(site.timezone) for name, site in self._sites.items()}
+        self._counts: dict[Cell, dict[str, int | None]] = {}
+        self._read = False
+
+    @property
+    def first(self) -> Micros | None:
+        """The first window of the range, which is the session; None before the file was read, or where nothing says."""
+        if self._since is not None:
+            return self._since
+        return min((window for _, window in self._counts), default=None)
+
+    def begin(self) -> Micros | None:
+        """Read the file; return its session, None where neither range nor rows say when it begins.
+
+        Raises:
+            UsageError: the file cannot be read or has other columns.
+            DataError: it cannot be read to its end.
+        """
+        for _ in self._take_in():
+            pass
+        return self.first
+
+    def steps(self) -> Iterator[CountedWindow | None]:
+        """Yield the whole file's messages, and None now and then for a caller that has other things to do."""
+        yield from self._take_in()
+        first = self.first
+        last = self._until if self._until is not None else max((w for _, w in self._counts), default=None)
+        if first is None or last is None:
+            return
+        for name, site in self._sites.items():
+            for window in range(-(-first // site.tick) * site.tick, last + 1, site.tick):
+                told = self._counts.get((name, window), {})
+                counts = tuple((zone, n) for zone, n in sorted(told.items()) if n is not None)
+                yield CountedWindow(name, COUNTERS, first, window, counts)
+
+    def messages(self) -> Iterator[CountedWindow]:
+        """Yield the whole file's messages; raises what ``begin`` does."""
+        return (step for step in self.steps() if step is not None)
+
+    def _take_in(self) -> Iterator[None]:
+        if self._read:
+            return
+        several = len(self._sites) > 1
+        columns = (*COLUMNS, "site") if several else COLUMNS
+        with open_text(self._path) as file:
+            for line, fields in rows_of(self._path, lines_of(self._path, file), columns):
+                self.tally.rows += 1
+                if self.tally.rows % PAUSE_ROWS == 0:
+                    if self._progress is not None and self.tally.rows % PROGRESS_ROWS < PAUSE_ROWS:
+                        self._progress(self.tally.rows)
+                    yield None
+                problem = fields if isinstance(fields, str) else self._take_row(*fields)
+                if problem is not None:
+                    self.tally.note(line, problem)
+        self._read = True
+
+    def _take_row(self, time: Any, zone: Any, count: Any, site: Any = None) -> str | None:
+        """Put a row into its cell; return the rule that a bad one broke, and spoil its cell where that is known."""
+        name = next(iter(self._sites)) if site is None and len(self._sites) == 1 else site
+        if not isinstance(name, str) or name not in self._sites:
+            return _SITE
+        moments = instants(time, self._clocks[name]) if isinstance(time, str) else ()
+        if len(moments) != 1 or moments[0] % self._sites[name].tick:
+            return _TWICE_A_YEAR if len(moments) > 1 else _TIME
+        if not isinstance(zone, str) or zone not in self._zones[name]:
+            return _ZONE
+        window = moments[0]
+        if self._outside(self._sites[name], window):
+            self.tally.outside += 1
+            return None
+        cell = self._counts.setdefault((name, window), {})
+        number = _number(count)
+        problem = _TWICE if zone in cell else _COUNT if number is None else None
+        cell[zone] = number if problem is None else None
+        return problem
+
+    def _outside(self, site: Site, window: Micros) -> bool:
+        since, until = self._since, self._until
+        return (since is not None and window < since) or (until is not None and window > until // site.tick * site.tick)
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(LARGEST_COUNT)):
+        value = int(value)
+    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
+    return int(value) if good else None

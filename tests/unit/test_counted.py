@@ -1,0 +1,489 @@
+"""Counts of people counters as an input: the same releases, ledger and budgets, without any device."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from connectors import keyfile
+from connectors.cli import tacet
+from connectors.embedded import outboxes
+from connectors.embedded.readings import read_outbox, read_topic
+from connectors.embedded.rollback_mark import MarkFile
+from connectors.embedded.runner import embedded
+from connectors.embedded.store import SqliteStore
+from connectors.files.counted import CountsFile
+from connectors.files.observations import ObservationFile
+from connectors.reports.promised import promise_lines
+from stream.errors import PolicyError, UsageError
+from stream.pipeline import Options, Pipeline
+from stream.policy.document import Policy, load_policy
+from stream.records import (
+    LARGEST_COUNT,
+    MINUTE,
+    CountedWindow,
+    Heartbeat,
+    Message,
+    Micros,
+    ObservationBatch,
+    OccupancyWindow,
+    Published,
+    Rejected,
+    Row,
+)
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, decode_message, encode_message, parse_time, rfc3339
+from stream.sensing.counted import COUNTERS, CountedSense
+from stream.sensing.stamp import AHEAD, bounded
+from tests.core_ground import laboratory
+from tests.day_ground import day_release
+
+SITE, TICK = "mall", 15 * MINUTE
+BEGIN = parse_time("2026-03-02T12:00:00Z")
+ZONES = ("gate", "hall", "roof")
+RELEASES = """
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "laplace"
+levels = ["zone", "building"]
+epsilon = { facilities = "0.5" }
+daily_budget = { facilities = "20" }
+
+[[release]]
+name = "smooth"
+query = "count"
+mechanism = "filter"
+epsilon = { public = "0.5" }
+"""
+
+
+def text(releases: str = RELEASES, site: str = "") -> str:
+    zones = "".join(f'[[site.{SITE}.zones]]\nid = "{zone}"\ncapacity = 20\n' for zone in ZONES)
+    head = f'[site.{SITE}]\nfeed = "counts"\ntick = "15min"\n{site}\n'
+    return f'{head}{zones}[[audience]]\nname = "facilities"\n[[audience]]\nname = "public"\n{releases}'
+
+
+POLICY = load_policy(text())
+
+
+def window(number: int, *counts: int | None, session: int = BEGIN) -> CountedWindow:
+    told = tuple((zone, n) for zone, n in zip(ZONES, counts, strict=False) if n is not None)
+    return CountedWindow(SITE, COUNTERS, session, BEGIN + number * TICK, told)
+
+
+def windows_of(items: list[Message], policy: Policy = POLICY, **options: Any) -> list[OccupancyWindow]:
+    """Return the windows that the first stage makes of messages."""
+    sense = Pipeline(policy, SITE, laboratory(), Options(**options)).table.sense
+    state, made = sense.initial(), []
+    for item in items:
+        state, out = sense.step(state, item)
+        made += out
+    return [each for each in made if isinstance(each, OccupancyWindow)]
+
+
+# --- the policy ---------------------------------------------------------------------------------------
+
+
+def test_a_site_declares_that_it_is_told_counts_and_needs_no_source_and_no_access_point() -> None:
+    site = POLICY.site[SITE]
+    assert (site.feed, site.sources, site.radios["gate"], site.ticks_per_observation) == ("counts", (), (), 1)
+    assert Policy.from_document(POLICY.document()) == POLICY
+
+
+NOT_WITH_COUNTS = (
+    ('sources = ["10.2.0.5"]', "sources must not be given with feed = 'counts'"),
+    ('validity = "20min"', "validity must not be given with feed = 'counts'"),
+    ('day_starts = "04:00"\ncontribution = "6h"\nresidents = "ignore"', "residents must not be given with feed"),
+)
+
+
+@pytest.mark.parametrize(("key", "rule"), NOT_WITH_COUNTS)
+def test_what_is_about_devices_is_refused_with_counts(key: str, rule: str) -> None:
+    with pytest.raises(PolicyError, match=rule):
+        load_policy(text(site=key))
+
+
+def test_an_access_point_is_refused_with_counts_and_named_by_its_zone() -> None:
+    listed = text().replace('id = "hall"\n', 'id = "hall"\naccess_points = ["02:00:00:00:00:01"]\n')
+    with pytest.raises(PolicyError, match=r"zones\[1\] \(id 'hall'.*must list no access point with feed"):
+        load_policy(listed)
+
+
+def test_without_it_a_site_needs_its_sources_and_addresses_as_before() -> None:
+    with pytest.raises(PolicyError, match=r"site.mall.sources: must be given, with at least 1") as refused:
+        load_policy(text().replace('feed = "counts"\n', ""))
+    assert "zones[0] (id 'gate'" in str(refused.value)
+
+
+def test_the_unit_is_told_in_words() -> None:
+    (line,) = [line for line in promise_lines(POLICY, "public") if "people counters" in line]
+    assert "one person in one cell, that is in one zone at one tick" in line
+    by_day = load_policy(text(day_release(public="2"), 'day_starts = "04:00"\ncontribution = "6h"'))
+    assert any("one person's day of at most 6 h in cells" in line for line in promise_lines(by_day, "public"))
+
+
+def test_policy_show_tells_the_unit(tmp_path: Path) -> None:
+    (tmp_path / "policy.toml").write_text(text())
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(tacet, ["policy", "show", f"{tmp_path}/policy.toml"])
+    assert "Site mall is told counts by people counters" in shown.output
+    body = orjson.loads(CliRunner().invoke(tacet, ["policy", "show", f"{tmp_path}/policy.toml", "--json"]).stdout)
+    assert body["counted_sites"] == [SITE]
+
+
+# --- from counts to windows ---------------------------------------------------------------------------
+
+
+def test_counts_are_the_windows_counts_in_the_order_of_the_registry() -> None:
+    (made,) = windows_of([window(0, 3, 0, 7)])
+    assert (made.window_end, made.counts, made.bounded) == (BEGIN, (3, 0, 7), None)
+    assert made.coverage == 1
+
+
+def test_a_zone_that_nobody_has_told_of_is_not_covered_and_no_window_is_left_out() -> None:
+    made = windows_of([window(0, 1, 2, 3), window(3, 4, None, 6)])
+    assert [each.window_end for each in made] == [BEGIN + n * TICK for n in range(4)]
+    assert [each.coverage for each in made] == [1, 0, 0, Fraction(2, 3)]
+    assert [each.counts for each in made] == [(1, 2, 3), (0, 0, 0), (0, 0, 0), (4, 0, 6)]
+
+
+def test_a_window_is_closed_once() -> None:
+    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    state = sense.initial()
+    for item in (window(0, 1, 1, 1), window(1, 1, 1, 1), window(1, 9, 9, 9), window(0, 9, 9, 9)):
+        state, _ = sense.step(state, item)
+    later = window(1, 9, 9, 9, session=BEGIN + 1)
+    state, made = sense.step(state, later)
+    assert made == []
+    assert (state.counters["accepted"], state.counters["repeated_batch"], state.counters["late"]) == (6, 6, 3)
+
+
+def test_windows_outside_the_range_are_not_made() -> None:
+    made = windows_of([window(n, n, n, n) for n in range(5)], first_window=BEGIN + TICK, last_window=BEGIN + 3 * TICK)
+    assert [each.counts[0] for each in made] == [1, 2, 3]
+
+
+FAULTS: tuple[tuple[Message, str], ...] = (
+    (Heartbeat(SITE, COUNTERS, 1, BEGIN), "input"),
+    (ObservationBatch(SITE, COUNTERS, 1, 0, (Row("d", "02:00:00:00:00:01", BEGIN),)), "input"),
+    (CountedWindow(SITE, "others", 1, BEGIN, ()), "unknown_source"),
+    (CountedWindow(SITE, COUNTERS, 1, BEGIN + 1, ()), "grid"),
+    (CountedWindow(SITE, COUNTERS, 1, BEGIN, (("cellar", 1),)), "unknown_zone"),
+    (CountedWindow("elsewhere", COUNTERS, 1, BEGIN, ()), "wrong_site"),
+)
+
+
+@pytest.mark.parametrize(("message", "reason"), FAULTS)
+def test_anything_else_is_rejected(message: Message, reason: str) -> None:
+    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    assert isinstance(sense, CountedSense)
+    state, made = sense.step(sense.initial(), message)
+    assert [each.reason for each in made if isinstance(each, Rejected)] == [reason]
+    assert state.next_tick is None
+
+
+def test_a_site_that_counts_devices_takes_no_counts() -> None:
+    devices = text().replace('feed = "counts"', f'sources = ["{COUNTERS}"]'.replace(COUNTERS, "10.2.0.5"))
+    for number, zone in enumerate(ZONES):
+        devices = devices.replace(f'id = "{zone}"', f'id = "{zone}"\naccess_points = ["02:00:00:00:00:0{number}"]')
+    sense = Pipeline(load_policy(devices), SITE, laboratory()).table.sense
+    _, made = sense.step(sense.initial(), CountedWindow(SITE, "10.2.0.5", 1, BEGIN, (("gate", 1),)))
+    assert [each.reason for each in made if isinstance(each, Rejected)] == ["input"]
+
+
+def test_a_long_gap_is_closed_in_steps_that_can_be_begun_again() -> None:
+    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    state, _ = sense.step(sense.initial(), window(0, 1, 1, 1))
+    steps = sense.steps(state, window(50, 2, 2, 2))
+    first, last = next(steps)
+    rest = [each for part, _ in sense.steps(state, window(50, 2, 2, 2)) for each in part]
+    ends = [each.window_end for each in (*first, *rest) if isinstance(each, OccupancyWindow)]
+    assert (last, ends) == (False, [BEGIN + n * TICK for n in range(1, 51)])
+
+
+def test_a_state_is_read_back_from_its_bytes() -> None:
+    sense = Pipeline(POLICY, SITE, laboratory()).table.sense
+    state, _ = sense.step(sense.initial(), window(0, 1, 1, 1))
+    assert sense.encode(sense.decode(sense.encode(state))) == sense.encode(state)
+    assert sense.decode(sense.encode(state)).next_tick == BEGIN + TICK
+
+
+# --- one person more in one cell ----------------------------------------------------------------------
+
+
+def recording(seed: int, windows: int = 12) -> list[Message]:
+    rng = random.Random(seed)
+    return [window(n, *(rng.randrange(30) for _ in ZONES)) for n in range(windows)]
+
+
+def zeros(windows: int) -> Iterator[Message]:
+    """Yield a day on which nobody comes."""
+    yield from (window(n, 0, 0, 0) for n in range(windows))
+
+
+def test_nobody_is_a_count_too() -> None:
+    assert {each.counts for each in windows_of([*zeros(8)])} == {(0, 0, 0)}
+
+
+def one_more(items: list[Message], cell: tuple[int, int]) -> list[Message]:
+    place, number = cell
+    item = items[number]
+    assert isinstance(item, CountedWindow)
+    counts = tuple((zone, n + (at == place)) for at, (zone, n) in enumerate(item.counts))
+    changed = CountedWindow(item.site, item.source, item.session, item.window_end, counts)
+    return [*items[:number], changed, *items[number + 1 :]]
+
+
+BY_DAY = load_policy(text(day_release(public="2"), 'day_starts = "04:00"\ncontribution = "6h"'))
+
+
+@pytest.mark.parametrize("policy", [POLICY, BY_DAY], ids=["window", "day"])
+@pytest.mark.parametrize("seed", range(6))
+def test_one_person_more_in_one_cell_changes_one_count_by_one(policy: Policy, seed: int) -> None:
+    items, rng = recording(seed), random.Random(seed)
+    cell = rng.randrange(len(ZONES)), rng.randrange(len(items))
+    before, after = windows_of(items, policy), windows_of(one_more(items, cell), policy)
+    changes = [
+        (place, number, now - then)
+        for number, (first, second) in enumerate(zip(before, after, strict=True))
+        for place, (then, now) in enumerate(zip(first.counts, second.counts, strict=True))
+        if then != now
+    ]
+    assert changes == [(*cell, 1)]
+    assert [each.coverage for each in before] == [each.coverage for each in after]
+    assert [each.bounded for each in after] == [each.counts if policy is BY_DAY else None for each in after]
+
+
+def test_which_records_there_are_and_what_they_cost_does_not_depend_on_counts() -> None:
+    def shape(items: list[Message]) -> list[tuple[str, Micros, str, Any, Any]]:
+        pipeline = Pipeline(POLICY, SITE, laboratory())
+        state, made = pipeline.initial(), []
+        for item in items:
+            state, out = pipeline.step(state, item)
+            made += [each for each in out if isinstance(each, Published)]
+        bodies = [(each, orjson.loads(each.value)) for each in made]
+        return [(each.topic, each.time, each.id, body.get("spend"), body.get("released")) for each, body in bodies]
+
+    one, other = recording(1), [*zeros(12)]
+    assert shape(one) == shape(other)
+    assert len(shape(one)) > 40
+
+
+def test_a_day_is_paid_once_and_every_window_of_it_is_released() -> None:
+    pipeline = Pipeline(BY_DAY, SITE, laboratory())
+    state, made = pipeline.initial(), []
+    for item in recording(2):
+        state, out = pipeline.step(state, item)
+        made += [orjson.loads(each.value) for each in out if isinstance(each, Published) and ".day." in each.topic]
+    assert [record["released"] for record in made] == [True] * 12
+    assert [record["spend"] for record in made] == ["2", *["0"] * 11]
+
+
+# --- messages -----------------------------------------------------------------------------------------
+
+
+def test_a_message_is_read_back_and_a_bad_count_loses_only_itself() -> None:
+    message = window(0, 1, 2, 3)
+    assert decode_message(encode_message(message)) == (message, [])
+    body = orjson.loads(encode_message(message))
+    body["counts"] |= {"hall": -1, "roof": LARGEST_COUNT + 1}
+    made, rejected = decode_message(orjson.dumps(body))
+    assert isinstance(made, CountedWindow)
+    assert (made.counts, [each.reason for each in rejected]) == ((("gate", 1),), ["row", "row"])
+
+
+@pytest.mark.parametrize("field", [{"window_end": "now"}, {"window_end": -1}, {"counts": [1]}, {"session": "x"}])
+def test_a_message_of_another_form_is_rejected_whole(field: dict[str, Any]) -> None:
+    made, rejected = decode_message(orjson.dumps(orjson.loads(encode_message(window(0, 1))) | field))
+    assert (made, len(rejected)) == (None, 1)
+
+
+def test_a_live_message_may_not_claim_a_window_far_ahead() -> None:
+    assert bounded(window(0, 1), BEGIN - AHEAD)[0] is not None
+    assert bounded(window(0, 1, session=1), BEGIN - AHEAD - 1) == (None, [Rejected(COUNTERS, "ahead", "window_end")])
+
+
+# --- files --------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, *lines: str, header: str = "window_end,zone,count") -> Path:
+    path = folder / "counts.csv"
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def at(number: int) -> str:
+    return rfc3339(BEGIN + number * TICK)
+
+
+def test_a_file_in_any_order_tells_of_every_window_of_its_range(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{at(2)},hall,5", f"{at(0)},gate,3", f"{at(0)},hall,4")
+    assert list(CountsFile(path, POLICY).messages()) == [window(0, 3, 4), window(1), window(2, None, 5)]
+    given = CountsFile(path, POLICY, since=BEGIN - TICK, until=BEGIN + TICK)
+    assert [item.window_end for item in given.messages()] == [BEGIN + n * TICK for n in (-1, 0, 1)]
+    assert given.tally.outside == 1
+
+
+BAD_ROWS = (
+    (f"{at(0)},cellar,3", "zone must be one of the site's"),
+    (f"{at(0)},gate,-3", "count must be a whole number from 0 to 1,000,000"),
+    (f"{at(0)},gate,1000001", "count must be a whole number from 0 to 1,000,000"),
+    (f"{at(0)},gate,3.0", "count must be a whole number from 0 to 1,000,000"),
+    ("2026-03-02T12:00:01Z,gate,3", "window_end must be RFC 3339 with an offset"),
+    ("soon,gate,3", "window_end must be RFC 3339 with an offset"),
+    (f"{at(0)},gate", "must have the fields that the first line names"),
+)
+
+
+@pytest.mark.parametrize(("line", "rule"), BAD_ROWS)
+def test_a_bad_row_spoils_its_own_cell_and_is_named_by_line_and_rule(tmp_path: Path, line: str, rule: str) -> None:
+    file = CountsFile(written(tmp_path, f"{at(0)},hall,4", line), POLICY)
+    assert list(file.messages()) == [window(0, None, 4)]
+    (problem,) = file.tally.problems
+    assert problem.startswith(f"line 3: {rule}")
+
+
+def test_of_two_rows_of_a_cell_neither_is_believed(tmp_path: Path) -> None:
+    file = CountsFile(written(tmp_path, f"{at(0)},hall,4", f"{at(0)},hall,5"), POLICY)
+    assert list(file.messages()) == [window(0)]
+    assert file.tally.problems == ["line 3: window_end and zone must come once"]
+
+
+def test_of_several_sites_rows_say_which(tmp_path: Path) -> None:
+    other = text().replace(f"site.{SITE}", "site.arena").partition("[[audience]]")[0]
+    policy = load_policy(other + text())
+    path = written(tmp_path, f"{at(0)},hall,4,{SITE}", f"{at(0)},hall,5,arena", header="window_end,zone,count,site")
+    told = {item.site: item.counts for item in CountsFile(path, policy).messages()}
+    assert told == {SITE: (("hall", 4),), "arena": (("hall", 5),)}
+    with pytest.raises(UsageError, match="site is missing"):
+        CountsFile(written(tmp_path, f"{at(0)},hall,4"), policy).begin()
+
+
+def test_a_file_of_the_other_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="must have a site whose devices are counted"):
+        ObservationFile(tmp_path / "o.csv", POLICY, bytes(32))
+
+
+# --- the whole of it, killed at every step ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with policy, key, counts of a day and what a run makes of them that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("counted")
+    (folder / "policy.toml").write_text(text())
+    keyfile.create(folder / "key", laboratory=True)
+    rng = random.Random(7)
+    lines = [f"{at(n)},{zone},{rng.randrange(40)}" for n in range(60) for zone in ZONES]
+    rng.shuffle(lines)
+    written(folder, *lines)
+    run_on(folder, folder / "whole")
+    return folder
+
+
+def run_on(ground: Path, store: Path) -> None:
+    with embedded(POLICY, ground / "key", store) as runner:
+        for message in CountsFile(ground / "counts.csv", POLICY).messages():
+            runner.take(message, durable=False)
+
+
+def held(store: Path) -> dict[str, Any]:
+    boxes = {name: [value for _, value in read_outbox(store, name, 0)] for name in ("facilities", "public")}
+    return boxes | {topic: read_topic(store, topic) for topic in (AUDIT, LEAKAGE)}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+STEPS: tuple[tuple[Any, str, bool], ...] = (
+    (SqliteStore, "commit", True), (SqliteStore, "commit", False), (MarkFile, "advance", False),
+    (MarkFile, "_write", True), (SqliteStore, "deliver", True), (SqliteStore, "deliver", False),
+    (outboxes, "_put", True),
+)  # fmt: skip
+
+
+def ending(owner: Any, name: str, calls: int, *, before: bool) -> Callable[..., Any]:
+    """Return a function that ends the run at its n-th call."""
+    real, left = getattr(owner, name), iter(range(calls, -1, -1))
+
+    def call(*args: Any, **more: Any) -> Any:
+        due = next(left, -1) == 0
+        if due and before:
+            raise Killed
+        made = real(*args, **more)
+        if due:
+            raise Killed
+        return made
+
+    return call
+
+
+@pytest.mark.parametrize(("owner", "name", "before"), STEPS, ids=lambda each: str(getattr(each, "__name__", each)))
+def test_a_run_that_is_killed_at_any_step_loses_nothing_and_releases_nothing_twice(
+    ground: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, before: bool
+) -> None:
+    killed = 0
+    for calls in (0, 2, 9, 17):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, ending(owner, name, calls, before=before))
+            try:
+                run_on(ground, tmp_path / "store")
+            except Killed:
+                killed += 1
+    run_on(ground, tmp_path / "store")
+    assert killed >= 2
+    assert held(tmp_path / "store") == held(ground / "whole")
+    entries = [orjson.loads(value) for value in held(ground / "whole")[AUDIT]]
+    assert len({entry["release_id"] for entry in entries}) == len(entries) == 2 * 60
+
+
+def test_budgets_deny_what_they_cannot_pay_at_the_usual_time(ground: Path) -> None:
+    """20 a day at 0.5 a window pay for 40 windows of a UTC day; the day at hand has 48."""
+    records = [orjson.loads(value) for value in held(ground / "whole")["facilities"]]
+    denied = [record["window_end"] for record in records if not record["released"]]
+    assert denied == [at(n) for n in range(40, 49)]
+    assert {record["reason"] for record in records if not record["released"]} == {"budget"}
+
+
+# --- the verb -----------------------------------------------------------------------------------------
+
+
+def ran(ground: Path, store: Path, *more: str) -> Any:
+    common = ["run", "--policy", f"{ground}/policy.toml", "--store", str(store), *more]
+    return CliRunner().invoke(tacet, common)
+
+
+def test_run_takes_counts_and_says_what_became_of_them(ground: Path, tmp_path: Path) -> None:
+    given = "--key-file", f"{ground}/key", "--counts", f"{ground}/counts.csv"
+    done = ran(ground, tmp_path / "store", *given, "--json")
+    assert (done.exit_code, orjson.loads(done.stdout)["rows"]) == (0, 180)
+    assert held(tmp_path / "store") == held(ground / "whole")
+    again = ran(ground, tmp_path / "store", *given)
+    assert again.exit_code == 0, again.output
+    account = CliRunner().invoke(tacet, ["account", "--store", f"{tmp_path}/store"])
+    assert account.exit_code == 0, account.output
+
+
+def test_under_a_production_key_a_file_of_counts_needs_its_range(ground: Path, tmp_path: Path) -> None:
+    keyfile.create(tmp_path / "key", laboratory=False, first_day=BEGIN // (96 * TICK))
+    given = ("--key-file", f"{tmp_path}/key", "--counts", f"{ground}/counts.csv")
+    assert isinstance(ran(ground, tmp_path / "store", *given).exception, UsageError)
+    done = ran(ground, tmp_path / "store", *given, "--from", at(0), "--to", at(5))
+    assert done.exit_code == 0, done.output
+    assert len(read_topic(tmp_path / "store", AUDIT)) == 2 * 6
+
+
+def test_counts_and_observations_do_not_go_together(ground: Path, tmp_path: Path) -> None:
+    both = ran(ground, tmp_path, "--key-file", f"{ground}/key", "--counts", "a.csv", "--observations", "b.csv")
+    assert both.exit_code == 2
+
+
+def test_true_counts_are_published_only_where_the_policy_asks(ground: Path) -> None:
+    assert read_topic(ground / "whole", OCCUPANCY) == []
