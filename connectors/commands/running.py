@@ -98,15 +98,14 @@ def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
     radius: tuple[str, int] | None, observations: Path | None, speed: float | None, clock: str, start: Micros | None,
     accept_policy: bool, first_window: Micros | None, last_window: Micros | None, counts: Path | None,
-    dialect: Dialect,
-    metrics: tuple[str, int] | None, as_json: bool,
+    dialect: Dialect, metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
     Listens for traps and accounting until it is told to stop (SIGTERM, Ctrl-C), or works through a file, of
     observations or of counts, and ends; under a production key a file needs --from and --to, so that no row decides
-    which windows are released. It may be
-    killed at any moment: started again with the same arguments it goes on, and releases nothing twice.
+    which windows are released. It may be killed at any moment: started again with the same arguments it goes on, and
+    releases nothing twice.
     Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names, users of SNMPv3 from the one of
     TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
     """
