@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -27,6 +28,8 @@ from connectors.intake.troubles import report_troubles
 from connectors.intake.vouching import Pair
 from connectors.probes.asking import Asking
 from connectors.probes.rounds import Rounds
+from connectors.probes.snmp import provoke
+from connectors.probes.way import Way
 from connectors.radius.clients import Client, Clients
 from connectors.radius.entrance import AccountingEntrance
 from connectors.signals import first_to_end
@@ -107,6 +110,8 @@ class Probing(NamedTuple):
     asked: Mapping[Pair, Asking]
     told: Callable[..., None]
     """Takes a source and by keyword ``alive``, and ``at`` which point of the clock's grid it was asked."""
+    provoked: Mapping[Pair, tuple[str, int]]
+    """Host and port of those whose traps are proven by a wrong community."""
 
     def rounds(self, made: Receiver, clock: AnchoredClock) -> Rounds:
         """Return the rounds whose answers decide what a receiver vouches for."""
@@ -115,7 +120,10 @@ class Probing(NamedTuple):
             made.state.vouching.note(pair, at, answered=answered)
             self.told(pair[1], alive=answered, at=at)
 
-        return Rounds(self.asked, clock, tell)
+        ways = {
+            pair: Way(partial(provoke, *where), partial(made.refused, pair[1])) for pair, where in self.provoked.items()
+        }
+        return Rounds(self.asked, clock, tell, ways)
 
 
 LiveSource = UdpSource | RadiusSource

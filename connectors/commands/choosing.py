@@ -12,7 +12,7 @@ from connectors.commands.options import FILE, Address, F, Speed
 from connectors.commands.snmp_files import communities, probe_community, v3_files
 from connectors.files.dialect import OWN, Dialect, dialect_of
 from connectors.monitoring.monitor import Monitor
-from connectors.probes.declared import declared
+from connectors.probes.declared import declared, provoked
 from connectors.radius.clients import Client, read_clients
 from connectors.sources import Live, LiveSource, Probing, RadiusSource, UdpSource
 from stream.errors import UsageError
@@ -116,7 +116,8 @@ def probing(settings: Settings, policy: Policy, monitor: Monitor) -> Probing | N
     if not any(site.probe for site in policy.site.values()):
         return None
     files = v3_files(settings)
-    return Probing(declared(policy, None if files is None else files.users, probe_community(settings)), monitor.probed)
+    asked = declared(policy, None if files is None else files.users, probe_community(settings))
+    return Probing(asked, monitor.probed, provoked(policy))
 
 
 def clients(settings: Settings) -> tuple[Client, ...]:

@@ -108,6 +108,10 @@ class Receiver:
         """What stamps arrivals."""
         return self._clock
 
+    def refused(self, source: str) -> Micros | None:
+        """Return when a source last told that it was asked by somebody whom it refused; None: never."""
+        return self._room.refusals.get(source)
+
     async def wait(self) -> None:
         """Run until something stops the receiver, and raise it."""
         await asyncio.shield(self._worker)

@@ -42,6 +42,8 @@ class WaitingRoom:
         self.clock, self.counters = clock, Counters(dropped=dict.fromkeys(reasons, 0))
         self.queue: deque[Arrival] = deque()
         self.failure: Exception | None = None
+        self.refusals: dict[str, Micros] = {}
+        """When each source last told that it was asked by somebody whom it refused."""
         self._size = size
         self._wake = asyncio.Event()
         self._nudge: asyncio.TimerHandle | None = None

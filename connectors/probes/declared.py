@@ -25,8 +25,22 @@ def declared(policy: Policy, users: Users | None, community: bytes | None) -> di
     }
 
 
+def provoked(policy: Policy) -> dict[Pair, tuple[str, int]]:
+    """Return where each source is asked whose probe says so with a wrong community."""
+    return {
+        (name, probe.source): (_host(probe), probe.port or snmp.PORT)
+        for name, site in policy.site.items()
+        for probe in site.probe
+        if probe.wrong_community
+    }
+
+
+def _host(probe: Probe) -> str:
+    return probe.source.partition("/")[0]
+
+
 def _asking(where: str, probe: Probe, users: Users | None, community: bytes | None) -> Asking:
-    host = probe.source.partition("/")[0]
+    host = _host(probe)
     if probe.by == "icmp":
         check_allowed(host)
         return Echo(host)

@@ -12,6 +12,7 @@ from connectors.intake.clock import AnchoredClock, ClockStepError
 from connectors.intake.vouching import PROBE_GRID, Pair
 from connectors.probes.asking import Answer, Asking
 from connectors.probes.restarts import has_restarted
+from connectors.probes.way import Way
 from stream.records import SECOND, Micros
 
 log = structlog.get_logger("tacet.probes")
@@ -35,10 +36,17 @@ class _Known(NamedTuple):
 class Rounds:
     """Asks all sources side by side at each point of the probes' grid; operators are told of changes."""
 
-    def __init__(self, asked: Mapping[Pair, Asking], clock: AnchoredClock, tell: Callable[..., None]) -> None:
-        """``tell`` is a ``Told``."""
-        self._asked, self._clock, self._tell = dict(asked), clock, tell
+    def __init__(
+        self,
+        asked: Mapping[Pair, Asking],
+        clock: AnchoredClock,
+        tell: Callable[..., None],
+        ways: Mapping[Pair, Way] | None = None,
+    ) -> None:
+        """``tell`` is a ``Told``; ``ways`` are those of the sources whose traps are proven."""
+        self._asked, self._clock, self._tell, self._ways = dict(asked), clock, tell, dict(ways or {})
         self._known: dict[Pair, _Known] = {}
+        self._lost: set[Pair] = set()
 
     async def run(self) -> None:
         """Ask until cancelled, or until the clock is set."""
@@ -59,6 +67,18 @@ class Rounds:
         answer = await asking.ask()
         self._tell(pair, at, answered=answer is not None)
         self._report(pair, at, answer)
+        if answer is not None and pair in self._ways:
+            self._report_way(pair, await self._ways[pair].step(at))
+
+    def _report_way(self, pair: Pair, proven: bool | None) -> None:
+        """Tell operators where a source that answers has lost, or found again, the way of its traps."""
+        site, source = pair
+        if proven is False and pair not in self._lost:
+            self._lost.add(pair)
+            log.warning("trap_way_lost", site=site, address=source)
+        elif proven and pair in self._lost:
+            self._lost.discard(pair)
+            log.info("trap_way_found", site=site, address=source)
 
     def _report(self, pair: Pair, at: Micros, answer: Answer | None) -> None:
         """Tell operators what is new: a source that is silent, or answers again, or has started anew."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -43,6 +45,12 @@ class ByCommunity:
             self.host, self.port, question(self.community, number), lambda heard: uptime(heard, self.community, number)
         )
         return None if said is None else Answer(said)
+
+
+async def provoke(host: str, port: int) -> None:
+    """Ask once with a community that nobody has, and wait for nothing."""
+    with suppress(OSError), connected(host, port) as sock:
+        await asyncio.get_running_loop().sock_sendall(sock, question(secrets.token_hex(8).encode(), _number()))
 
 
 class ByUser:

@@ -86,6 +86,8 @@ class TrapEntrance(UdpEntrance):
         trap = said.trap
         if trap.kind is Kind.IGNORED:
             room.drop(trap.reason)
+            if trap.tells_of_refusal:
+                room.refusals[source] = now
             if trap.inform:
                 self._answer(self._hearing.respond(said, now), address)
         elif trap.inform:

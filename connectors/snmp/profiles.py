@@ -169,6 +169,9 @@ def _aerohive() -> Profile:
 
 
 COLD_START, WARM_START = "1.3.6.1.6.3.1.1.5.1", "1.3.6.1.6.3.1.1.5.2"
+AUTHENTICATION_FAILURE = "1.3.6.1.6.3.1.1.5.5"
+STANDARD = "standard"
+"""The profile of RFC 3418: restarts, and that somebody asked with a wrong community."""
 HEARTBEAT = f"{ENTERPRISES}.8072.2.3.0.1"
 """netSnmpExampleHeartbeatNotification: what simulated controllers send each simulated minute."""
 
@@ -185,7 +188,10 @@ PROFILES: tuple[Profile, ...] = (
     _comware("comware-h3c", f"{ENTERPRISES}.2011.10.2.75.3"),
     _comware("comware-hpn-icf", f"{ENTERPRISES}.11.2.14.11.15.2.75.3"),
     _aerohive(),
-    Profile("standard", dict.fromkeys((COLD_START, WARM_START), (Meaning(Kind.RESTART),))),
+    Profile(
+        STANDARD,
+        dict.fromkeys((COLD_START, WARM_START), (Meaning(Kind.RESTART),)) | {AUTHENTICATION_FAILURE: PASSED_OVER},
+    ),
     Profile("net-snmp", {HEARTBEAT: (Meaning(Kind.KEEPALIVE),)}),
 )
 

@@ -37,7 +37,7 @@ from connectors.snmp.ber import (
     length,
     unsigned,
 )
-from connectors.snmp.profiles import SNMP_TRAP_OID, SYS_UP_TIME, TRAPS, Meaning, Profile
+from connectors.snmp.profiles import SNMP_TRAP_OID, STANDARD, SYS_UP_TIME, TRAPS, Meaning, Profile
 from connectors.snmp.variables import INDEX, variables
 
 UNKNOWN_TRAP, NOT_AN_OBSERVATION = "unknown_trap", "not_an_observation"
@@ -76,6 +76,11 @@ class Trap(NamedTuple):
     def sighting(self) -> Sighting:
         """What it says of a device."""
         return Sighting(self.kind, self.client, self.access_point, self.name, self.at_sender, self.uptime)
+
+    @property
+    def tells_of_refusal(self) -> bool:
+        """The sender was asked with a wrong community (authenticationFailure)."""
+        return self.kind is Kind.IGNORED and self.vendor == STANDARD
 
     def __repr__(self) -> str:
         """Name what it is, never who or where."""

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StrictBool, StringConstraints, model_validator
 
 from stream.policy.fields import Frozen, refuse_repeats
 from stream.records import SECOND, Micros
 
 LEAST_LATENESS: Micros = 10 * SECOND
 """A window must wait for the answer to the question that is asked at its end."""
-_OF_ONE = {"snmp": {"user"}, "https": {"name", "fingerprint"}, "icmp": set[str]()}
+_OF_ONE = {"snmp": {"user", "wrong_community"}, "https": {"name", "fingerprint"}, "icmp": set[str]()}
 
 
 def _fingerprint(text: str) -> str:
@@ -38,6 +38,8 @@ class Probe(Frozen):
     """161 or 443 unless given."""
     user: Annotated[str, StringConstraints(min_length=1, max_length=32)] | None = None
     """Over SNMPv3, as this user; None: over SNMPv2c."""
+    wrong_community: StrictBool = False
+    """Asked every hour with a wrong community as well, so that its trap of that proves the way of its traps."""
     name: str | None = None
     """The name that its certificate must bear, from an authority that this machine trusts."""
     fingerprint: Annotated[str, AfterValidator(_fingerprint)] | None = None

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,13 @@ from connectors.probes.declared import declared
 from connectors.probes.https import Head
 from connectors.probes.icmp import Echo, check_allowed
 from connectors.probes.rounds import Rounds
-from connectors.probes.snmp import ByCommunity, ByUser
+from connectors.probes.snmp import ByCommunity, ByUser, provoke
+from connectors.probes.way import Way
 from connectors.snmp.usm.users import Source, Users
 from connectors.sources import Probing, UdpSource
 from stream.errors import UsageError
-from stream.policy.document import load_policy
-from stream.records import MINUTE, Heartbeat
+from stream.policy.document import Policy, load_policy
+from stream.records import HOUR, MINUTE, Heartbeat
 from tests.core_ground import SITE, policy_text
 from tests.unit.snmp.v3_ground import AUTH, PRIVACY, user
 
@@ -62,7 +64,7 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES") -> AsyncIterator[int]:
+async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES", more: str = "") -> AsyncIterator[int]:
     """net-snmp's agent on loopback; its port."""
     if SNMPD is None and os.environ.get("TACET_REQUIRE_SNMPTRAP") == "1":
         pytest.fail("net-snmp's snmpd is required here and missing")
@@ -71,7 +73,7 @@ async def agent(folder: Path, tag: str = "SHA-256", cipher: str = "AES") -> Asyn
     port, settings = free_port(), folder / "snmpd.conf"
     settings.write_text(
         f"rocommunity {COMMUNITY.decode()} {HOST}\n"
-        f"exactEngineID 0x{ENGINE}\ncreateUser tacet {tag} {AUTH} {cipher} {PRIVACY}\nrouser tacet priv\n"
+        f"exactEngineID 0x{ENGINE}\ncreateUser tacet {tag} {AUTH} {cipher} {PRIVACY}\nrouser tacet priv\n{more}"
     )
     child = await asyncio.create_subprocess_exec(
         SNMPD, "-f", "-Lo", "-C", "-c", settings, "-I", "-smux", f"udp:{HOST}:{port}",
@@ -92,6 +94,25 @@ async def until_it_answers(asked: Asking) -> Answer:
         assert time.monotonic() < end, "waited too long"
         await asyncio.sleep(0.05)
     return answer
+
+
+PAIR = ("dbh", "10.2.0.5")
+
+
+class Log:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+
+    async def append(self, message: Any) -> None:
+        self.messages.append(message)
+
+
+def policy(more: str = "") -> Policy:
+    """The building's, with one source on loopback and its probe."""
+    text = re.sub(r"sources = \[.*?\]", f'sources = ["{HOST}"]', policy_text())
+    return load_policy(f"{text}\n[[site.{SITE}.probe]]\nsource = '{HOST}'\nby = 'snmp'\n{more}")
 
 
 class TestSnmp:
@@ -130,6 +151,47 @@ class TestSnmp:
             assert await until_it_answers(asked)
         assert await asked.ask() is None
         assert await ByCommunity(HOST, port, COMMUNITY).ask() is None
+
+
+class TestTheWayOfTraps:
+    """A trap that a wrong community provokes comes here, or it does not."""
+
+    pytestmark = pytest.mark.snmptrap
+
+    @pytest.mark.parametrize("sent", [True, False])
+    async def test_an_agent_that_sends_its_traps_here_proves_it(self, tmp_path: Path, sent: bool) -> None:
+        given = [UdpSource((HOST, 0), (COMMUNITY,))]
+        async with sources.receiver(given, policy(), bytes(32), Log()) as made:
+            host, port = made.address
+            sink = f"authtrapenable 1\ntrap2sink {host}:{port} {COMMUNITY.decode()}\n" if sent else ""
+            async with agent(tmp_path, more=sink) as asked_at:
+                way = Way(partial(provoke, HOST, asked_at), partial(made.refused, HOST))
+                assert await way.step(5 * HOUR + MINUTE) is None
+                assert await way.step(hour := made._clock.now() // HOUR * HOUR) is None
+                await until_it_answers(ByCommunity(HOST, asked_at, COMMUNITY))  # after the wrong one
+                end = time.monotonic() + 60
+                while sent and made.refused(HOST) is None:
+                    assert time.monotonic() < end, "waited too long"
+                    await asyncio.sleep(0.01)
+                assert await way.step(hour + MINUTE) is sent
+                assert await way.step(hour + 2 * MINUTE) is None
+
+    async def test_operators_are_told_once_whenever_it_is_lost_or_found(self) -> None:
+        heard = iter([None, 1 * HOUR, 9 * HOUR, 1 * HOUR])  # an old one proves nothing
+        hours: list[int] = []
+
+        async def asked() -> None:
+            hours.append(0)
+
+        rounds_ = Rounds(
+            {PAIR: Played(*[Answer(n * 6_000) for n in range(999)])}, clock(), lambda *_, answered: None,
+            {PAIR: Way(asked, lambda: next(heard))},
+        )  # fmt: skip
+        with structlog.testing.capture_logs() as lines:
+            for minute in range(5 * 60, 8 * 60 + 2):
+                await rounds_.ask(minute * MINUTE)
+        assert len(hours) == 4
+        assert [line["event"] for line in lines] == ["trap_way_lost", "trap_way_found", "trap_way_lost"]
 
 
 def certificate(folder: Path, name: str = "wlc.example.org") -> tuple[Path, str]:
@@ -245,9 +307,6 @@ def clock() -> AnchoredClock:
     return AnchoredClock(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
 
 
-PAIR = ("dbh", "10.2.0.5")
-
-
 class TestRounds:
     async def test_changes_are_told_to_operators_once(self) -> None:
         told: list[tuple[int, bool]] = []
@@ -281,18 +340,14 @@ class TestRounds:
 
 
 class TestDeclared:
-    def policy(self, more: str = "") -> Any:
-        text = re.sub(r"sources = \[.*?\]", f'sources = ["{HOST}"]', policy_text())
-        return load_policy(f"{text}\n[[site.{SITE}.probe]]\nsource = '{HOST}'\nby = 'snmp'\n{more}")
-
     def test_what_a_probe_needs_must_be_there(self) -> None:
         with pytest.raises(UsageError, match=rf"site\.{SITE}\.probe: .* needs TACET_SNMP_PROBE_COMMUNITY_FILE"):
-            declared(self.policy(), None, None)
+            declared(policy(), None, None)
         for given in (None, users(name="other")):
             with pytest.raises(UsageError, match=r"user must be one of the file .*, got 'tacet'"):
-                declared(self.policy('user = "tacet"\n'), given, COMMUNITY)
-        assert set(declared(self.policy('user = "tacet"\n'), users(), None)) == {(SITE, HOST)}
-        assert set(declared(self.policy(), None, COMMUNITY)) == {(SITE, HOST)}
+                declared(policy('user = "tacet"\n'), given, COMMUNITY)
+        assert set(declared(policy('user = "tacet"\n'), users(), None)) == {(SITE, HOST)}
+        assert set(declared(policy(), None, COMMUNITY)) == {(SITE, HOST)}
 
     async def test_a_source_that_is_probed_is_vouched_for_by_its_answers_alone(
         self, monkeypatch: pytest.MonkeyPatch
@@ -306,21 +361,16 @@ class TestDeclared:
         """Return what is sent while three questions are asked."""
         monkeypatch.setattr(rounds, "PROBE_GRID", 1_000_000)
         asked = {(SITE, HOST): Played(*[answer] * 999)}
-        messages: list[Any] = []
-        told: list[bool] = []
-
-        class Log:
-            async def append(self, message: Any) -> None:
-                messages.append(message)
+        log, told = Log(), list[bool]()
 
         def probed(source: str, *, alive: bool, at: int) -> None:
             assert (source, at % 1_000_000) == (HOST, 0)
             told.append(alive)
 
-        given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(asked, probed)
-        async with sources.receiver(given, self.policy(), bytes(32), Log(), probing=probing) as made:
+        given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(asked, probed, {})
+        async with sources.receiver(given, policy(), bytes(32), log, probing=probing) as made:
             while len(told) < 3:
                 await asyncio.sleep(0.01)
-            messages += made._ingest.poll(made.state, made._clock.now() + 10_000_000)
+            log.messages += made._ingest.poll(made.state, made._clock.now() + 10_000_000)
         assert set(told) == {answer is not None}
-        return [message for message in messages if isinstance(message, Heartbeat)]
+        return [message for message in log.messages if isinstance(message, Heartbeat)]

@@ -25,7 +25,7 @@ from connectors.snmp.ber import (
     encode_oid,
     tlv,
 )
-from connectors.snmp.profiles import ENTERPRISES
+from connectors.snmp.profiles import AUTHENTICATION_FAILURE, ENTERPRISES
 from connectors.snmp.sender import (
     Association,
     encode_associate,
@@ -240,6 +240,15 @@ def test_keep_alives_restarts_and_strangers() -> None:
         assert decode(encode_cold_start(version=version, community=b"c"))[0] is Kind.RESTART
     assert decode(encode_keepalive(community=b"c", uptime=2**32 + 5)).uptime == 5
     assert decode(encode_notification("1.3.6.1.4.1.99999.1", **BASE)).reason == UNKNOWN_TRAP
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_only_that_somebody_was_refused_tells_of_a_refusal(version: int) -> None:
+    trap = decode(encode_notification(AUTHENTICATION_FAILURE, **(BASE | {"version": version})))
+    assert trap.tells_of_refusal
+    assert trap.reason == NOT_AN_OBSERVATION
+    for other in (uci_line(1), uci_line(53), encode_cold_start(community=b"c"), aireos(99)):
+        assert not decode(other).tells_of_refusal
 
 
 def test_long_lengths_of_up_to_four_octets_mean_the_same() -> None:
