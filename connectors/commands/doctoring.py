@@ -24,11 +24,12 @@ from connectors.commands.options import (
     run_async,
     working,
 )
-from connectors.commands.snmp_files import communities
+from connectors.commands.snmp_files import communities, probe_community, v3_files
 from connectors.commands.tables import table
-from connectors.doctor import hearing, home, keys, machine
+from connectors.doctor import asked, hearing, home, keys, machine
 from connectors.doctor.findings import Finding, looked_at, note
 from connectors.intake.clock import wall_clock
+from connectors.probes.declared import declared
 from stream.policy.document import Policy
 from stream.policy.fields import parse_duration
 from stream.records import MINUTE, SECOND, Micros
@@ -72,8 +73,8 @@ def doctor(
     """Say what is wrong with an installation, and what to do.
 
     Looks at the machine's clock, socket buffers, disk and versions, and at what is given: key and mark, store or
-    topics, and what comes in at a port. Access points that no zone has are named by their address, devices never.
-    Nothing is written or kept, no inform is answered, and what runs is not held up. Exit code 1 where something is
+    topics, and what comes in at a port (SNMP v1 and v2c); asks controllers for which the policy declares a probe.
+    Access points that no zone has are named by their address, devices never. Nothing is written or kept, no inform is answered, and what runs is not held up. Exit code 1 where something is
     wrong, 0 where all is fine or only noted.
 
     \b
@@ -84,6 +85,7 @@ def doctor(
     servers = None if kafka is None else bootstrap(settings, kafka)
     secrets = None if udp is None else communities(settings)
     found = [*_machine(store), *_keys(key_file, store), *_home(policy, store, servers)]
+    found += looked_at(asked.PROBE, lambda: _asked(settings, policy))
     if udp is not None and secrets is not None:
         with working(f"listening for {span / SECOND:g} s"):
             found += looked_at(hearing.HEARD, lambda: _heard(policy, udp, secrets, span, homed=store is not None))
@@ -101,6 +103,15 @@ def _machine(store: Path | None) -> Iterator[Finding]:
     yield from looked_at(machine.VERSIONS, machine.versions)
     if store is not None:
         yield from looked_at(machine.DISK, lambda: machine.disk(store))
+
+
+def _asked(settings: Settings, policy: Policy) -> list[Finding]:
+    """Ask each source once for which the policy declares a probe."""
+    if not any(site.probe for site in policy.site.values()):
+        return []
+    files = v3_files(settings)
+    probes = declared(policy, None if files is None else files.users, probe_community(settings))
+    return run_async(asked.answers(probes))
 
 
 def _keys(key_file: Path | None, store: Path | None) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from connectors.intake.ingest_state import most_unknown
 from connectors.intake.receiver import Receiver
 from connectors.sink import Message
 from connectors.snmp.admission import Senders
+from connectors.snmp.ber import UNSUPPORTED_VERSION
 from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.reasons import BAD_COMMUNITY
 from stream.policy.document import Policy
@@ -65,8 +66,8 @@ class _Listening(TrapEntrance):
 class _Noted(Senders):
     """Listed senders, of which it is noted who was heard."""
 
-    def __init__(self, allow: AllowList, communities: Sequence[bytes]) -> None:
-        super().__init__(allow, communities)
+    def __init__(self, allow: AllowList, communities: Sequence[bytes], *, or_v3: bool = False) -> None:
+        super().__init__(allow, communities, or_v3=or_v3)
         self.heard: set[str] = set()
 
     def listed(self, host: str) -> str | None:
@@ -89,7 +90,7 @@ class Ear:
     """Listens, and says at any time what it has heard."""
 
     def __init__(self, policy: Policy, address: tuple[str, int], communities: Sequence[bytes]) -> None:
-        self._senders = _Noted(AllowList(sorted(_sources(policy))), communities)
+        self._senders = _Noted(AllowList(sorted(_sources(policy))), communities, or_v3=True)
         self._clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
         ingest = Ingest.of_policy(policy, secrets.token_bytes(32))
         entrances = [_Listening(address, self._senders)]
@@ -128,11 +129,15 @@ def findings(policy: Policy, heard: Heard) -> Iterator[Finding]:
     if silent := sorted(_sources(policy) - heard.sources):
         yield note(HEARD, f"silent: {', '.join(silent)}; where people move something should come")
     taken = f"{counters.datagrams:,} datagrams, {counters.accepted:,} taken"
-    if counters.datagrams and not counters.accepted and not counters.dropped.get(COLLAPSED):
+    judged = counters.datagrams - counters.dropped.get(UNSUPPORTED_VERSION, 0)
+    if judged and not counters.accepted and not counters.dropped.get(COLLAPSED):
         yield wrong(HEARD, f"{taken}: nothing that comes in is of use")
     else:
         yield fine(HEARD, taken) if counters.datagrams else note(HEARD, taken)
-    yield from drops(counters.dropped, counters.kernel_drops)
+    version3 = counters.dropped.get(UNSUPPORTED_VERSION, 0)
+    if version3:
+        yield note(DROPPED, f"{version3:,} of SNMPv3 or another version: only what runs can judge these")
+    yield from drops({**counters.dropped, UNSUPPORTED_VERSION: 0}, counters.kernel_drops)
     for name, traps in heard.unknown.items():
         yield note(PLACES, f"{name}: in no zone, {traps:,} trap(s)")
     if abs(heard.stepped) > CLOCK_STEP:

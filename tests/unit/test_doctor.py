@@ -17,13 +17,14 @@ from click.testing import CliRunner, Result
 
 from connectors import keyfile
 from connectors.cli import tacet
-from connectors.doctor import cluster, hearing, home, keys, machine
+from connectors.doctor import asked, cluster, hearing, home, keys, machine
 from connectors.doctor.findings import Finding, State
 from connectors.embedded.rollback_mark import mark_path
 from connectors.intake.admission import Counters
 from connectors.intake.clock import CLOCK_STEP
 from connectors.intake.entrance import RECEIVE_BUFFER
 from connectors.kafka.topics import Held, topic_config, topic_names
+from connectors.probes.asking import Answer
 from connectors.snmp.sender import Association, encode_associate
 from connectors.spellings import address_of
 from stream.errors import PolicyError
@@ -272,6 +273,40 @@ def test_a_port_that_another_program_has_is_wrong_unless_that_is_the_run_whose_s
 @pytest.mark.parametrize("span", ["0s", "2h", "soon"])
 def test_how_long_is_a_duration_of_at_most_an_hour(installed: Path, span: str) -> None:
     assert examined(installed, "--for", span).exit_code == 2
+
+
+def test_what_only_a_receiver_with_users_can_judge_is_noted() -> None:
+    made = hearing.Heard(Counters(datagrams=2, dropped={"unsupported_version": 2}), frozenset({"127.0.0.1"}))
+    found = list(hearing.findings(POLICY, made))
+    assert "2 of SNMPv3 or another version" in text_of(found, "note")
+    assert text_of(found, "wrong") == ""
+
+
+class Asked:
+    """A source that answers, or does not."""
+
+    def __init__(self, answer: Answer | None) -> None:
+        self._answer = answer
+
+    async def ask(self) -> Answer | None:
+        return self._answer
+
+
+async def test_a_controller_that_answers_no_probe_is_wrong() -> None:
+    found = await asked.answers({("dbh", "10.2.0.5"): Asked(Answer()), ("dbh", "10.2.0.6"): Asked(None)})
+    assert [(finding.state, finding.text.split()[0]) for finding in found] == [
+        ("fine", "10.2.0.5"), ("wrong", "10.2.0.6")
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("machine_is_fine")
+def test_probes_that_the_policy_declares_are_asked(tmp_path: Path) -> None:
+    probe = 'probe = [{ source = "127.0.0.1", by = "snmp", port = 9 }]'
+    (tmp_path / "policy.toml").write_text(policy_text(releases=COUNTS, site=probe))
+    (tmp_path / "community").write_bytes(COMMUNITY)
+    (tmp_path / "community").chmod(0o600)
+    done = examined(tmp_path, "--json", TACET_SNMP_PROBE_COMMUNITY_FILE=str(tmp_path / "community"))
+    assert (done.exit_code, "127.0.0.1 of dbh does not answer" in done.stdout) == (1, True)
 
 
 # --- topics -------------------------------------------------------------------------------------------
