@@ -74,8 +74,8 @@ def doctor(
 
     Looks at the machine's clock, socket buffers, disk and versions, and at what is given: key and mark, store or
     topics, and what comes in at a port (SNMP v1 and v2c); asks controllers for which the policy declares a probe.
-    Access points that no zone has are named by their address, devices never. Nothing is written or kept, no inform is answered, and what runs is not held up. Exit code 1 where something is
-    wrong, 0 where all is fine or only noted.
+    Access points that no zone has are named by their address, devices never. Nothing is written or kept, no inform is
+    answered, and what runs is not held up. Exit code 1 where something is wrong, 0 where all is fine or only noted.
 
     \b
     tacet doctor --policy building.toml --key-file building.key --store building
