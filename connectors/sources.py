@@ -36,6 +36,7 @@ from connectors.signals import first_to_end
 from connectors.sink import Sink
 from connectors.snmp.admission import Senders
 from connectors.snmp.entrance import TrapEntrance
+from connectors.snmp.forwarded import ForwardedEntrance
 from connectors.snmp.usm.listening import V3Files
 from stream.errors import UsageError
 from stream.policy.document import Policy
@@ -126,7 +127,19 @@ class Probing(NamedTuple):
         return Rounds(self.asked, clock, tell, ways)
 
 
-LiveSource = UdpSource | RadiusSource
+@dataclass(frozen=True, slots=True)
+class ForwardedSource:
+    """A pipe into which snmptrapd writes what controllers send."""
+
+    path: Path
+    """``-``: standard input."""
+
+    def entrance(self, sources: Sequence[str]) -> Entrance:
+        """Return where forwarded traps of the policy's sources come in."""
+        return ForwardedEntrance(self.path, AllowList(sources))
+
+
+LiveSource = UdpSource | RadiusSource | ForwardedSource
 Live = Sequence[LiveSource]
 """All that one receiver listens to."""
 

@@ -1,4 +1,4 @@
-"""Where a verb's observations come from: ``--udp`` and ``--radius``, or ``--observations``."""
+"""Where a verb's observations come from: ``--udp``, ``--radius`` and ``--snmptrapd``, or ``--observations``."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from connectors.files.dialect import OWN, Dialect, dialect_of
 from connectors.monitoring.monitor import Monitor
 from connectors.probes.declared import declared, provoked
 from connectors.radius.clients import Client, read_clients
-from connectors.sources import Live, LiveSource, Probing, RadiusSource, UdpSource
+from connectors.sources import ForwardedSource, Live, LiveSource, Probing, RadiusSource, UdpSource
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.settings import Settings
 
+PIPE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
+
 
 def source_options(function: F) -> F:
-    """Add what observations come from: ``--udp`` and ``--radius``, or ``--observations``, and how fast."""
+    """Add what observations come from: what is listened to, or ``--observations``, and how fast."""
     for option in (
         click.option("--speed", type=Speed(), default="max", show_default=True, help="For a file: times real time."),
         click.option("--observations", type=FILE, help="Read a file instead of listening."),
+        click.option("--snmptrapd", type=PIPE, help="Read traps from snmptrapd's pipe; - is standard input."),
         click.option("--radius", type=Address(), help="Listen for RADIUS accounting on HOST:PORT."),
         click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT."),
     ):
@@ -74,7 +77,7 @@ def chosen_counts(counts: Path | None, *others: object, dialect: Dialect) -> Pat
         return None
     refuse_dialect(dialect)
     if any(other is not None for other in others):
-        raise click.UsageError("give --counts alone, or --observations, or --udp, --radius or both")
+        raise click.UsageError("give --counts alone, or --observations, or some of --udp, --radius and --snmptrapd")
     return counts
 
 
@@ -82,6 +85,7 @@ def chosen(
     settings: Settings,
     udp: tuple[str, int] | None,
     radius: tuple[str, int] | None,
+    snmptrapd: Path | None,
     observations: Path | None,
     dialect: Dialect = OWN,
     start: Micros | None = None,
@@ -93,18 +97,20 @@ def chosen(
     clients are read from the files that the settings name.
     """
     live: list[LiveSource] = []
-    if observations is None:
-        refuse_dialect(dialect)
-    if observations is not None and udp is None and radius is None:
+    listening = any(each is not None for each in (udp, radius, snmptrapd))
+    if listening == (observations is not None):
+        raise click.UsageError("give either --observations, or some of --udp, --radius and --snmptrapd")
+    if observations is not None:
         return observations
-    if observations is not None or (udp is None and radius is None):
-        raise click.UsageError("give either --observations, or --udp, --radius or both")
+    refuse_dialect(dialect)
+    if start is not None and (radius is not None or snmptrapd is not None):
+        raise click.UsageError("--clock uptime: must go with --udp alone, whose traps tell an uptime")
     if udp is not None:
         live.append(UdpSource(udp, communities(settings), v3_files(settings), start))
     if radius is not None:
-        if start is not None:
-            raise click.UsageError("--clock uptime: must go without --radius, which tells no uptime")
         live.append(RadiusSource(radius, clients(settings)))
+    if snmptrapd is not None:
+        live.append(ForwardedSource(snmptrapd))
     return live
 
 

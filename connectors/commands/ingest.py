@@ -57,8 +57,8 @@ LAST_DRAIN = 8.0
 @click.pass_obj
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
-    radius: tuple[str, int] | None, observations: Path | None, speed: float | None, take_over: bool,
-    first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
+    radius: tuple[str, int] | None, snmptrapd: Path | None, observations: Path | None, speed: float | None,
+    take_over: bool, first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
     metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from what controllers send until told to stop, or from a file to its end.
@@ -71,16 +71,15 @@ def ingest(
     Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
     """
     policy = read_policy(policy_file)
-    given = chosen(settings, udp, radius, observations, dialect)
-    live = not isinstance(given, Path)
-    if live and (first_window is not None or last_window is not None):
+    if observations is None and (first_window is not None or last_window is not None):
         raise click.UsageError("--from, --to: must go with --observations; for live ones give them to 'tacet worker'")
-    windows = (None, None) if live else public_range(key_file, policy, first_window, last_window)
+    given = chosen(settings, udp, radius, snmptrapd, observations, dialect)
+    windows = (None, None) if observations is None else public_range(key_file, policy, first_window, last_window)
     servers = bootstrap(settings, kafka)
     source = FileSource(given, speed, *windows, dialect) if isinstance(given, Path) else given
     with monitor_of("ingest", policy, metrics) as monitor:
         pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file), monitor)
-        pouring.probing = probing(settings, policy, monitor) if live else None
+        pouring.probing = probing(settings, policy, monitor) if observations is None else None
         run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))
     pouring.report(as_json=as_json)
     problem = shortfall(pouring.file.tally) if pouring.file is not None and pouring.whole else None

@@ -56,6 +56,7 @@ from connectors.monitoring.monitor import Monitor
 from connectors.signals import stop_signals
 from connectors.sources import (
     FileSource,
+    ForwardedSource,
     Live,
     Probing,
     check_uptime_clock,
@@ -96,9 +97,10 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @click.pass_obj
 def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
-    radius: tuple[str, int] | None, observations: Path | None, speed: float | None, clock: str, start: Micros | None,
-    accept_policy: bool, first_window: Micros | None, last_window: Micros | None, counts: Path | None,
-    dialect: Dialect, metrics: tuple[str, int] | None, as_json: bool,
+    radius: tuple[str, int] | None, snmptrapd: Path | None, observations: Path | None, speed: float | None,
+    clock: str, start: Micros | None, accept_policy: bool, first_window: Micros | None,
+    last_window: Micros | None, counts: Path | None, dialect: Dialect, metrics: tuple[str, int] | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
@@ -110,8 +112,8 @@ def run(
     TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
     """
     policy = read_policy(policy_file)
-    given = chosen_counts(counts, udp, radius, observations, dialect=dialect) or chosen(
-        settings, udp, radius, observations, dialect, start if clock == "uptime" else None
+    given = chosen_counts(counts, udp, radius, snmptrapd, observations, dialect=dialect) or chosen(
+        settings, udp, radius, snmptrapd, observations, dialect, start if clock == "uptime" else None
     )
     if isinstance(given, Path):
         windows = public_range(key_file, policy, first_window, last_window)
@@ -180,7 +182,8 @@ def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedd
 
 def _run_live(live: Live, asking: Probing | None, building: _Building, *, as_json: bool) -> None:
     for source in live:
-        Port(source.address, 1, lambda: 0).close()
+        if not isinstance(source, ForwardedSource):
+            Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times have nothing to do with this machine's
     with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, store):
         if not simulated:

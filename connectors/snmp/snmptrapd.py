@@ -1,0 +1,134 @@
+"""What net-snmp's ``snmptrapd`` writes of a trap, read as strictly as a datagram; pure, no I/O.
+
+    snmptrapd -f -n -On -Ox -m '' -Lo -F 'T|%b|%t|%a|%N|%w|%q|%v\\n'
+
+with ``hexOutputLength 0`` in its configuration: one line a trap, all text in hexadecimal, so that no text can pretend
+to be a line. A line becomes the SNMPv2c notification that it tells of (RFC 3584 section 3.1 for version 1), and that
+goes through the decoder of all traps. The time in it is not read.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+
+from connectors.snmp.ber import (
+    INTEGER,
+    IP_ADDRESS,
+    MALFORMED,
+    NULL,
+    OBJECT_IDENTIFIER,
+    OCTET_STRING,
+    SEQUENCE,
+    TIME_TICKS,
+    TRAP_V2,
+    MalformedTrap,
+    encode_integer,
+    encode_oid,
+    tlv,
+)
+from connectors.snmp.profiles import SNMP_TRAP_OID
+
+NO_TRAP_LINE = "no_trap_line"
+"""The reason for which a line of snmptrapd that tells of no trap, such as its greeting, is passed over."""
+LONGEST = 65_536
+"""Octets of a line."""
+_SNMP_TRAPS = ".1.3.6.1.6.3.1.1.5"
+_SENDER = re.compile(r"[A-Za-z0-9/]+: \[([0-9A-Fa-f:.]+)(?:%\w+)?\]:\d{1,5}->.*")
+_OID = re.compile(r"\.[0-2]\.\d{1,2}(?:\.\d{1,10}){0,126}")
+_HEX = re.compile(r"(?:[0-9A-F]{2} ?)+")
+_WHOLE = re.compile(r"-?\d{1,10}")
+_TICKS = re.compile(r"\((\d{1,10})\) .*")
+
+
+def notification(line: bytes) -> tuple[str, bytes]:
+    """Return the address of a trap's sender, and the trap as a datagram of SNMPv2c without a community.
+
+    Raises ``MalformedTrap`` for a line that is not of this form: its reason is ``NO_TRAP_LINE`` where it does not begin
+    like one.
+    """
+    if not line.startswith(b"T|"):
+        raise MalformedTrap(NO_TRAP_LINE)
+    try:
+        return _notification(line.decode("ascii"))
+    except ValueError:
+        raise MalformedTrap(MALFORMED) from None
+
+
+def _notification(line: str) -> tuple[str, bytes]:
+    _, sent, _, _, enterprise, generic, specific, told = line.split("|", 7)
+    found = _SENDER.fullmatch(sent)
+    if found is None:
+        raise ValueError
+    bindings = [_binding(part) for part in told.split("\t")] if told else []
+    if enterprise != ".":
+        bindings.insert(
+            0, _bound(f".{SNMP_TRAP_OID}.0", tlv(OBJECT_IDENTIFIER, _oid(_v1(enterprise, generic, specific))))
+        )
+    pdu = tlv(TRAP_V2, encode_integer(0) * 3 + tlv(SEQUENCE, b"".join(bindings)))
+    return str(ipaddress.ip_address(found[1])), tlv(SEQUENCE, encode_integer(1) + tlv(OCTET_STRING, b"") + pdu)
+
+
+def _v1(enterprise: str, generic: str, specific: str) -> str:
+    """Return the identifier that a trap of version 1 has in version 2."""
+    number = int(generic)
+    if not 0 <= number <= 6:
+        raise ValueError
+    return f"{enterprise}.0{specific}" if number == 6 else f"{_SNMP_TRAPS}.{number + 1}"
+
+
+def _binding(part: str) -> bytes:
+    oid, equals, value = part.partition(" = ")
+    if not equals:
+        raise ValueError
+    return _bound(oid, _value(value))
+
+
+def _bound(oid: str, value: bytes) -> bytes:
+    return tlv(SEQUENCE, tlv(OBJECT_IDENTIFIER, _oid(oid)) + value)
+
+
+def _oid(text: str) -> bytes:
+    if _OID.fullmatch(text) is None:
+        raise ValueError
+    return encode_oid(text[1:])
+
+
+def _value(text: str) -> bytes:
+    """Return a value as SNMP encodes it; kinds that no profile reads are empty."""
+    if text == '""':
+        return tlv(OCTET_STRING, b"")
+    kind, colon, content = text.partition(": ")
+    if kind == "STRING":  # somebody's words, which could hold a tab or the end of a line
+        raise ValueError
+    read = _KINDS.get(kind) if colon else None
+    return tlv(NULL, b"") if read is None else read(content)
+
+
+def _octets(content: str) -> bytes:
+    if _HEX.fullmatch(content) is None:
+        raise ValueError
+    return tlv(OCTET_STRING, bytes.fromhex(content))
+
+
+def _whole(content: str) -> bytes:
+    if _WHOLE.fullmatch(content) is None:
+        raise ValueError
+    return encode_integer(int(content), INTEGER)
+
+
+def _ticks(content: str) -> bytes:
+    found = _TICKS.fullmatch(content)
+    if found is None:
+        raise ValueError
+    return encode_integer(int(found[1]), TIME_TICKS)
+
+
+_KINDS: dict[str, Callable[[str], bytes]] = {
+    "Hex-STRING": _octets,
+    "INTEGER": _whole,
+    "OID": lambda content: tlv(OBJECT_IDENTIFIER, _oid(content)),
+    "Timeticks": _ticks,
+    "IpAddress": lambda content: tlv(IP_ADDRESS, ipaddress.IPv4Address(content).packed),
+}
