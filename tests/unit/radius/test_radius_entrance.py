@@ -172,12 +172,12 @@ async def test_each_request_is_counted_once_as_what_it_is(tmp_path: Path, at: Ca
             request(identifier=5, called="02-00-00-00-00-09"), request(identifier=6, calling="anne"),
             request(identifier=7, called="", nas=""), request(identifier=8, calling="3c0000000003", delay=31),
             request(identifier=9, calling="3c0000000004", timestamp=now - 40),
-            request(identifier=10, calling="3c0000000004", timestamp=now + 90),
+            request(identifier=10, calling="3c0000000004", timestamp=now + 10_000),
             request(ON, identifier=11), request(OFF, identifier=12), status_server(), status_server(tagged=False),
             request(STOP, identifier=13, session="other"), packet(attributes(status=9), identifier=14), b"\x01" * 20,
         )  # fmt: skip
         at("127.0.0.2").send(
-            receiver, request(identifier=1), request(identifier=2, timestamp=now, calling="3c0000000005")
+            receiver, request(identifier=1), request(identifier=2, timestamp=now + 20, calling="3c0000000005")
         )
         at(PROXY).send(
             receiver, request(identifier=1, calling="3c0000000006"), request(nas="wlc-east"), request(nas="")
@@ -253,7 +253,7 @@ async def test_a_request_with_a_time_is_never_new_again_and_one_without_is_when_
     """The memory outlasts every age that is taken, so that a recorded request with Event-Timestamp is of no use."""
     sink, hands, controller = Log(), Hands(), at()
     begun = time.time_ns() // 10**9
-    timed, untimed = request(identifier=1, timestamp=begun), request(identifier=2, calling="3c0000000002")
+    timed, untimed = request(identifier=1, timestamp=begun + 20), request(identifier=2, calling="3c0000000002")
     async with receiving(tmp_path, sink, hands) as receiver:
         for count, added in enumerate((0, 20 * SECOND, 100 * SECOND, MEMORY - SECOND, MEMORY + 10 * SECOND), start=1):
             hands.added = added
