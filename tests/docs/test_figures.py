@@ -209,6 +209,7 @@ TESTED = [
     ("docs/operations.md", "key file | beside nothing else, 0600", KEY_FILE),
     ("docs/operations.md", "store | a folder of its own, 0700", OWNERS),
     ("docs/operations.md", "communities | beside the ingest, 0600", COMMUNITIES),
+    ("docs/operations.md", "secrets | beside the ingest, 0600", RADIUS_CLIENTS),
     ("docs/operations.md", "A cluster of 0.1.0 lets its producers stamp observations", UPGRADED),
     ("docs/operations.md", "0 done, also when told to stop;", STOPPED),
     ("docs/operations.md", "2 wrong usage, policy or key, or state made under another;", OTHERS),

@@ -9,6 +9,7 @@ import pytest
 from connectors.intake.ingest import CLOCKS_APART, COLLAPSED, NO_STAY, WRONG_TIME, Ingest, Outcome
 from connectors.intake.limits import MOST_AGE, SiteLimits
 from connectors.intake.sighting import Kind, Sighting
+from stream.policy.privacy_day import PrivacyDays
 from stream.records import DAY, MINUTE, SECOND, Micros, ObservationBatch, Row
 from stream.sensing.pseudonyms import Pseudonyms
 
@@ -165,3 +166,19 @@ def test_an_event_that_is_dated_back_before_another_leaves_that_one_the_last() -
     c.hear(NOON + SECOND, age=20 * SECOND)
     assert c.leave(NOON + MINUTE) == NO_STAY
     assert c.leave(NOON + MINUTE, radio=ROOM, session=b"2") is None
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        NAMES,
+        Pseudonyms.rotating(bytes(32), 7 * MINUTE),
+        Pseudonyms.by_privacy_day(bytes(32), "dbh", PrivacyDays("04:00", "America/Los_Angeles")),
+    ],
+    ids=["daily", "rotating", "by privacy day"],
+)
+@pytest.mark.parametrize("at", [0, 1, 5 * MINUTE, 11 * 60 * MINUTE, 12 * 60 * MINUTE, 19 * 60 * MINUTE])
+def test_an_epoch_begins_at_its_first_instant(names: Pseudonyms, at: Micros) -> None:
+    first = names.begin(NOON + at)
+    assert first <= NOON + at
+    assert names.epoch(first) == names.epoch(NOON + at) != names.epoch(first - 1)
