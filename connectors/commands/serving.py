@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -18,12 +19,13 @@ from connectors.commands.options import (
     read_policy,
     run_async,
 )
-from connectors.commands.watching import metrics_option, monitor_of, watch_service
+from connectors.commands.watching import ServiceWatch, metrics_option, monitor_of
 from connectors.intake.clock import wall_clock
 from connectors.monitoring.monitor import Monitor
 from connectors.serve.running import Wanted
 from connectors.serve.running import serve as serve_until
 from connectors.serve.server import Tls
+from connectors.serve.service import Service
 from connectors.serve.tokens import ACCOUNT, OPERATOR, TokenFile, audience_role
 from connectors.signals import stop_signals
 from stream.errors import UsageError
@@ -97,9 +99,13 @@ def serve_here(wanted: Wanted, monitor: Monitor | None = None) -> None:
     """Serve until a signal says stop, and print where."""
     watched = monitor or monitor_of("serve", wanted.policy, None)
 
+    def beside(service: Service) -> list[Coroutine[Any, Any, None]]:
+        watch = ServiceWatch(watched, wanted, service)
+        return [] if watched.address is None else [watch.ask()]
+
     async def until_stopped() -> None:
         async with stop_signals() as stop:
-            await serve_until(wanted, wall_clock, stop, click.echo, partial(watch_service, watched, wanted))
+            await serve_until(wanted, wall_clock, stop, click.echo, beside)
 
     run_async(watched.during(until_stopped()))
 

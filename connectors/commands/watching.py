@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import structlog
 
 from connectors import keyfile
 from connectors.commands.options import Address, F
@@ -31,8 +34,11 @@ if TYPE_CHECKING:
     from connectors.serve.running import Wanted
     from connectors.serve.service import Service
 
-KEY_BEATS, HISTORY_BEATS, STORE_BEATS = 15, 15, 60
-"""Seconds between two looks at the key file, at a service's history, and at the store's files."""
+KEY_BEATS, STORE_BEATS = 15, 60
+"""Seconds between two looks at the key file, and at the store's files."""
+ASK_EVERY, ANSWERED_WITHIN = 15.0, 45.0
+"""Seconds between two questions to what may be away, and since its last answer, beyond which it is."""
+log = structlog.get_logger("tacet.monitoring")
 
 
 def metrics_option(function: F) -> F:
@@ -128,24 +134,35 @@ def watch_embedded(monitor: Monitor, runner: Embedded, policy: Policy, *, live: 
     runner.observers.append(lambda _, records: engine.committed(records))
 
 
-def watch_service(monitor: Monitor, wanted: Wanted, service: Service) -> None:
-    """Watch a service that shows releases: ready while its outboxes are there, and its history answers."""
-    ends: dict[Labels, float] = {}
-    answered: dict[str, bool] = {}
+class ServiceWatch:
+    """Watches a service that shows releases: ready while its outboxes are there, and its history answers."""
 
-    def look() -> None:
-        answered["well"] = False
-        for audience in wanted.audiences:
-            for site in wanted.policy.site:
-                feed = service.history.latest(audience, site)["feed"]
+    def __init__(self, monitor: Monitor, wanted: Wanted, service: Service) -> None:
+        self._monitor, self._wanted, self._service = monitor, wanted, service
+        self._answered = -ANSWERED_WITHIN
+        monitor.health.require("history", lambda: time.monotonic() - self._answered < ANSWERED_WITHIN)
+        if wanted.store is not None:
+            store = wanted.store
+            monitor.health.require("outboxes", lambda: all(has_outbox(store, name) for name in wanted.audiences))
+
+    async def ask(self) -> None:
+        """Ask the history until cancelled, apart from the loop that serves: it may take a while."""
+        while True:
+            try:
+                ends = await asyncio.to_thread(self._ends)
+            except Exception as error:  # readiness says it; what it is about has its own way to end the service
+                log.warning("history does not answer", error=type(error).__name__)
+            else:
+                self._answered = time.monotonic()
+                self._monitor.figures.only("tacet_window_end_timestamp_seconds", ends)
+            await asyncio.sleep(ASK_EVERY)
+
+    def _ends(self) -> dict[Labels, float]:
+        """Return the end of each site's newest window that anybody is shown."""
+        ends: dict[Labels, float] = {}
+        for audience in self._wanted.audiences:
+            for site in self._wanted.policy.site:
+                feed = self._service.history.latest(audience, site)["feed"]
                 if feed is not None:
                     ends[site,] = max(ends.get((site,), 0.0), parse_time(feed["window_end"]) / SECOND)
-        answered["well"] = True
-        monitor.figures.only("tacet_window_end_timestamp_seconds", ends)
-
-    monitor.health.require("history", lambda: answered["well"])
-    if wanted.store is not None:
-        store = wanted.store
-        monitor.health.require("outboxes", lambda: all(has_outbox(store, name) for name in wanted.audiences))
-    if monitor.address is not None:
-        monitor.often(look, HISTORY_BEATS)
+        return ends

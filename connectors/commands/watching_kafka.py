@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from aiokafka.errors import KafkaError
+import structlog
 
-from connectors.commands.watching import watch_engine
+from connectors.commands.watching import ANSWERED_WITHIN, ASK_EVERY, watch_engine
 from connectors.intake.clock import wall_clock
 from connectors.kafka.bounded import topic_names
 from connectors.kafka.writers import KafkaJournal
@@ -18,8 +18,9 @@ from stream.policy.document import Policy
 from stream.runners.partition import Partition
 from stream.runners.tenures import Tenures
 
-ASK_EVERY, ASK_WITHIN, ANSWERED_WITHIN = 15.0, 10.0, 45.0
-"""Seconds between two questions to the broker; for its answer; and since its last one, beyond which it is away."""
+ASK_WITHIN = 10.0
+"""Seconds for an answer of the broker."""
+log = structlog.get_logger("tacet.monitoring")
 
 
 class BrokerWatch:
@@ -36,8 +37,8 @@ class BrokerWatch:
             try:
                 await asyncio.wait_for(topic_names(self._servers), ASK_WITHIN)
                 self._answered = time.monotonic()
-            except (KafkaError, OSError, TimeoutError):
-                pass  # readiness says it
+            except Exception as error:  # away, or no longer to be asked by this user: the same to who waits
+                log.debug("broker does not answer", error=type(error).__name__)
             await asyncio.sleep(ASK_EVERY)
 
 

@@ -64,7 +64,7 @@ METRICS: tuple[Metric, ...] = (
            "Released windows that would have been released differently; nothing was.", (), _P, ENGINE),
     Metric("tacet_source_up", "gauge", "1 where a source answered its last probe.", ("source",), _P, INTAKE),
     Metric("tacet_source_probe_timestamp_seconds", "gauge", "When a source was last probed.", ("source",), _P, INTAKE),
-    Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE | INTAKE),
+    Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE),
     Metric("tacet_window_end_timestamp_seconds", "gauge", "End of the newest released window.", ("site",), _P,
            READERS),
     Metric("tacet_lag_seconds", "gauge", "How far a site's watermark is behind the clock.", ("site",), _T, ENGINE),

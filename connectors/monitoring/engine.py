@@ -135,9 +135,10 @@ class EngineFigures:
         for partition in self._held():
             for name, state in partition.sites.sensing().items():
                 shut[name,] = state.shut
+                if (engine := partition.sites.held(name)) is not None:
+                    entries[name,] = engine.chain[0]
                 if self._clock is not None and state.clock.watermark is not None:
                     marks[name,] = state.clock.watermark
-            entries |= {(name,): length for name, (length, _) in partition.sites.chains().items()}
         self._figures.only_since("tacet_lag_seconds", marks)
         self._figures.only("tacet_site_closed", shut)
         self._figures.only("tacet_ledger_entries", entries)

@@ -201,15 +201,20 @@ def together(policy: Policy, store: Path, audiences: frozenset[str]) -> dict[str
     return coalition.units()
 
 
-def _nobody(service: Service) -> None:
+Beside = Callable[[Service], list[Coroutine[Any, Any, None]]]
+"""What is to be done beside a service for as long as it runs."""
+
+
+def _nothing(service: Service) -> list[Coroutine[Any, Any, None]]:
     del service
+    return []
 
 
 async def serve(
     wanted: Wanted, clock: Callable[[], Micros], stop: asyncio.Event, say: Callable[[str], None],
-    watch: Callable[[Service], None] = _nobody,
+    beside: Beside = _nothing,
 ) -> None:  # fmt: skip
-    """Serve until told to stop. ``say`` is given the address, and links that let people in; ``watch`` the service.
+    """Serve until told to stop. ``say`` is given the address, and links that let people in.
 
     Raises:
         UsageError: what is wanted is not to be had (``check``), or its sources are not there.
@@ -221,12 +226,11 @@ async def serve(
         scheme = "https" if wanted.tls is not None or wanted.behind_proxy else "http"
         names = Names.of(wanted.names, bound.getsockname()[1], scheme, behind_proxy=wanted.behind_proxy)
         with made(wanted, clock, names) as service:
-            watch(service)
             server = server_of(application(service), wanted.tls)
             bound.busy = service.busy
             following = feeds(wanted, service)
             _invite(wanted, service, bound, say)
-            await first_to_end(_served(server, bound, service, stop), _sweep(service), *following)
+            await first_to_end(_served(server, bound, service, stop), _sweep(service), *beside(service), *following)
     finally:
         bound.close()
 

@@ -3,7 +3,7 @@
     python -m tests.integration.hastened DRIFT VERB ...
 
 DRIFT is a file of seconds by which the wall clock is ahead, looked at whenever it is read. Traffic is told every two
-seconds; sources are asked every five; key, store and history are looked at every second.
+seconds; sources are asked every five; key and store are looked at every second.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     vars(clock)["time"] = Drifting(Path(sys.argv.pop(1)))
     vars(traffic)["APART"] = 2 * SECOND
     vars(rounds)["PROBE_GRID"], vars(asking)["WAIT"] = 5 * SECOND, 0.5
-    watching.KEY_BEATS = watching.STORE_BEATS = watching.HISTORY_BEATS = 1
+    watching.KEY_BEATS = watching.STORE_BEATS = 1
     main()

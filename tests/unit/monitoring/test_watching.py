@@ -1,0 +1,93 @@
+"""What services ask of others now and then: whatever comes instead of an answer, they go on, and are not ready."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from connectors import keyfile
+from connectors.commands import watching, watching_kafka
+from connectors.commands.watching import watch_key, watch_store
+from connectors.commands.watching_kafka import BrokerWatch
+from connectors.monitoring.catalogue import SIZE_STEP
+from connectors.monitoring.monitor import Monitor
+from stream.errors import UsageError
+from stream.keys import ForwardKeys
+from stream.records import DAY, SECOND
+from tests.core_ground import building
+from tests.unit.monitoring.test_figures import shown
+
+NOW = 1_700_000_000 * SECOND
+
+
+def monitor() -> Monitor:
+    return Monitor("run", building(), None, lambda: NOW)
+
+
+def checks(made: Monitor) -> dict[str, bool]:
+    made.look()
+    return made.health.checks()
+
+
+@pytest.mark.parametrize("error", [ConnectionError(), UsageError("not allowed"), RuntimeError()])
+async def test_a_broker_that_does_not_answer_ends_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Exception | None] = [error, None]
+    asked = asyncio.Event()
+
+    async def names(servers: str) -> list[str]:
+        assert servers == "broker:9092"
+        if (failure := answers.pop(0)) is not None:
+            raise failure
+        asked.set()
+        await asyncio.sleep(0)
+        return []
+
+    monkeypatch.setattr(watching_kafka, "topic_names", names)
+    monkeypatch.setattr(watching_kafka, "ASK_EVERY", 0.01)
+    made = monitor()
+    watch = BrokerWatch(made, "broker:9092")
+    assert checks(made) == {"broker": False}
+    asking = asyncio.create_task(watch.ask())
+    await asked.wait()
+    assert not asking.done()
+    monkeypatch.setattr(watching_kafka, "ASK_EVERY", 1000.0)
+    answers.append(None)
+    while not checks(made)["broker"]:
+        await asyncio.sleep(0.01)
+    asking.cancel()
+
+
+def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_path: Path) -> None:
+    made, path = monitor(), tmp_path / "key"
+    keyfile.create(path, laboratory=False, first_day=NOW // DAY - 3)
+    watch_key(made, path)
+    assert checks(made) == {"key": True}
+    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
+    path.chmod(0o644)
+    for _ in range(watching.KEY_BEATS):
+        made.look()
+    assert checks(made) == {"key": False}
+    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
+
+
+def test_a_laboratory_key_has_no_days_and_so_no_age(tmp_path: Path) -> None:
+    made, path = monitor(), tmp_path / "key"
+    keyfile.create(path, laboratory=True)
+    watch_key(made, path)
+    assert checks(made) == {"key": True}
+    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
+    assert not isinstance(keyfile.FileKeys(path).held, ForwardKeys)
+
+
+def test_a_stores_room_is_that_of_all_its_files(tmp_path: Path) -> None:
+    made = monitor()
+    (tmp_path / "private").mkdir()
+    for name in ("store.sqlite", "private/public.sqlite"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(SIZE_STEP)
+    watch_store(made, tmp_path)
+    assert shown(made.figures, "tacet_store_size_bytes") == {(): 2 * SIZE_STEP}
+    (free,), (size,) = (shown(made.figures, f"tacet_disk_{what}_bytes").values() for what in ("free", "size"))
+    assert 0 < free < size
