@@ -688,7 +688,7 @@ def test_policy_check_names_file_key_rule_and_value(tmp_path: Path) -> None:
     [
         (["fly"], "No such command"),
         (["replay", "x.csv"], "--policy"),
-        (["run", "--policy", "{policy}", "--key-file", "{key}", "--store", "{folder}/s"], "--udp or --observations"),
+        (["run", "--policy", "{policy}", "--key-file", "{key}", "--store", "{folder}/s"], "either --observations"),
         (["replay", "{folder}/none.csv", "--policy", "{policy}", "--key-file", "{key}", "--out", "{folder}/o"], "none"),
         (
             ["replay", "{observations}", "--policy", "{folder}/no", "--key-file", "{key}", "--out", "{folder}/o"],
