@@ -46,8 +46,24 @@ def run(folder: Path, *datagrams: bytes) -> Any:
         probe.bind((SOURCES[0], 0))
         port = probe.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TACET_")}
-    shared = ["--policy", folder / "policy.toml", "--key-file", folder / "key", "--store", folder / "store"]
-    words = [sys.executable, "-m", "connectors", "run", *shared, "--udp", f"{SOURCES[0]}:{port}", "--json"]
+    shared: list[str | Path] = [
+        "--policy",
+        folder / "policy.toml",
+        "--key-file",
+        folder / "key",
+        "--store",
+        folder / "store",
+    ]
+    words: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "connectors",
+        "run",
+        *shared,
+        "--udp",
+        f"{SOURCES[0]}:{port}",
+        "--json",
+    ]
     process = subprocess.Popen(
         words,
         env=environment | {"TACET_SNMP_USERS_FILE": str(folder / "users.toml"), "TACET_LOG_LEVEL": "debug"},
