@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 from connectors import keyfile
-from connectors.commands.watching import watch_embedded, watch_key, watch_store
+from connectors.commands.watching import watch_embedded, watch_key, watch_receiver, watch_store
 from connectors.embedded.runner import opened
+from connectors.intake.admission import Counters
+from connectors.intake.clock import AnchoredClock
+from connectors.intake.ingest import Ingest
 from connectors.monitoring.catalogue import APART, METRICS, TOGETHER, Nature
 from connectors.monitoring.figures import Figures
 from connectors.monitoring.monitor import Monitor
@@ -130,3 +133,28 @@ def test_of_six_access_points_no_traffic_is_told(tmp_path: Path, key: Path) -> N
     told = [each["tacet_observations_total"] for _, each in run(tmp_path / "store", key, FEW, OTHERS[:300])]
     assert len(told) > 20
     assert {value for values, _ in told for value in values.values()} <= {0}
+
+
+class Heard:
+    """What is watched of a receiver that has heard so many datagrams, of which it dropped some."""
+
+    def __init__(self, datagrams: int, late: int) -> None:
+        self.counters = Counters(datagrams=datagrams, accepted=datagrams - late, dropped={"malformed": late})
+        self.counters.kernel_drops = late
+        self.clock = AnchoredClock(lambda: EVENING, lambda: 0)
+        self.state = Ingest.of_policy(MANY, b"k" * 32).initial(EVENING)
+
+
+def heard(datagrams: int, late: int) -> Shown:
+    monitor, receiver = Monitor("ingest", MANY, None, lambda: EVENING), Heard(0, 0)
+    watch_receiver(monitor, receiver, MANY)  # type: ignore[arg-type]
+    receiver.counters = Heard(datagrams, late).counters
+    monitor.look()
+    assert monitor.health.checks() == {"feed": True, "intake": True}
+    return shown(monitor.figures)
+
+
+def test_what_an_ingest_has_heard_is_told_by_its_traffic_alone_and_not_before_the_grid_says_so() -> None:
+    one, other = heard(500, 3), heard(501, 4)
+    assert one == other
+    assert one["tacet_datagrams_total"][0] == {(): 0}
