@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from stream.accounting.audit import Audit, Link, Witness
+from stream.accounting.signed_heads import SignedHead, witnesses
 from stream.errors import AuditError, DataError
 from stream.runners.snapshot import chains
 from stream.schemas import parse_record
@@ -13,11 +15,19 @@ from stream.schemas import parse_record
 Heads = dict[str, Link]
 
 
-def audit_of(states: Iterable[Heads], mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
-    """Return what audit chains must fit: what states, and the mark, remember of them."""
+def audit_of(
+    states: Iterable[Heads], mark: Heads | None = None, audit_key: bytes | None = None,
+    signed: Iterable[SignedHead] = (),
+) -> Audit:  # fmt: skip
+    """Return what audit chains must fit: what states, the mark and signed heads remember of them."""
     known = [("the state", heads) for heads in states] + ([] if mark is None else [("the mark", mark)])
-    sites = {site for _, heads in known for site in heads}
-    return Audit({s: [Witness(name, heads[s]) for name, heads in known if s in heads] for s in sites}, audit_key)
+    found: dict[str, list[Witness]] = defaultdict(list)
+    for name, heads in known:
+        for site, link in heads.items():
+            found[site].append(Witness(name, link))
+    for site, witness in witnesses(signed):
+        found[site].append(witness)
+    return Audit(found, audit_key)
 
 
 def parse_entries(values: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -73,6 +73,11 @@ def _sync_folder(folder: Path) -> None:
 
 def write_new(path: Path, document: dict[str, Any]) -> None:
     """Write a new private JSON file; KeyFileError where there is one, or where it cannot be written."""
+    write_new_bytes(path, json.dumps(document).encode() + b"\n")
+
+
+def write_new_bytes(path: Path, content: bytes) -> None:
+    """Write a new private file; KeyFileError where there is one, or where it cannot be written."""
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -81,9 +86,8 @@ def write_new(path: Path, document: dict[str, Any]) -> None:
     except OSError as error:
         msg = f"{path}: cannot be written ({error.strerror})"
         raise KeyFileError(msg) from None
-    with os.fdopen(handle, "w") as file:
-        json.dump(document, file)
-        file.write("\n")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
 

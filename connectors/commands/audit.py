@@ -2,45 +2,117 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from connectors.commands.homes import one_of, where_options
-from connectors.commands.options import FILE, json_option, print_json, working
-from connectors.reports.books import store_books, verify
+from connectors import signing_key
+from connectors.commands.homes import WHERE, one_of, where_options
+from connectors.commands.options import FILE, NEW_FILE, json_option, print_json, working
+from connectors.reports.books import Books, store_books, verified, verify
+from connectors.reports.heads_files import read_books_file, read_heads, sign_books, write_books_file
 from connectors.reports.kafka_books import kafka_books
-from stream.errors import AuditError
+from stream.accounting.signed_heads import SignedHead, check_heads, longest
+from stream.errors import AuditError, UsageError
 from stream.settings import Settings
 
 
 @click.group()
 def audit() -> None:
-    """Check the books that all releases are charged to."""
+    """Check the books that all releases are charged to, and sign where they stand."""
+
+
+@audit.command("keygen")
+@click.argument("file", type=FILE)
+def keygen(file: Path) -> None:
+    """Make a key FILE that signs audit heads, and FILE.pub, with which anybody can check them.
+
+    It belongs to whoever watches the engine, on a machine or under a user that the engine has no part in.
+    """
+    signing_key.create(file)
+    click.echo(f"{file}: signing key made; give {signing_key.public_path(file)} to whoever is to check")
+
+
+@audit.command("sign")
+@where_options
+@click.option("--books", type=FILE, help="Or a file that 'tacet audit export' wrote.")
+@click.option("--key-file", type=FILE, required=True, help="A key made by 'tacet audit keygen'.")
+@click.option(
+    "--heads", "files", type=FILE, multiple=True, required=True, help="File that the head is added to; may be repeated."
+)
+@click.option("--first", is_flag=True, help="This is the first head of all.")
+@json_option
+@click.pass_obj
+def sign(
+    settings: Settings, *, store: Path | None, kafka: str | None, books: Path | None, key_file: Path,
+    files: tuple[Path, ...], first: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Sign where every site's audit chain stands, once the books hold everything that was signed before.
+
+    \b
+    tacet audit sign --store store --key-file signing.key --heads heads.jsonl --first
+    tacet audit sign --store store --key-file signing.key --heads heads.jsonl --heads /mnt/elsewhere/heads.jsonl
+
+    Do it daily, and keep one of the files where nobody who can write the books can write.
+    """
+    held, _ = _books_of(settings, store, kafka, books)
+    head = sign_books(held, key_file, files, first=first)
+    if as_json:
+        print_json(head.statement())
+    else:
+        click.echo(f"head {head.number} signed at {head.time}")
+        for site, link in sorted(head.sites.items()):
+            click.echo(f"site {site}: {link.sequence:,} entries, head {link.head}")
+
+
+@audit.command("export")
+@where_options
+@click.option("--heads", type=FILE, help="Put signed heads in too: then a third party needs the public key only.")
+@click.option("--out", type=NEW_FILE, required=True, help="New file.")
+@click.pass_obj
+def export(settings: Settings, *, store: Path | None, kafka: str | None, heads: Path | None, out: Path) -> None:
+    """Write the books' entries to one file, which 'audit verify --books' checks without store or cluster.
+
+    \b
+    tacet audit export --store store --heads heads.jsonl --out books.jsonl
+    tacet audit verify --books books.jsonl --public-key signing.key.pub
+
+    Entries say what was charged when and for whom; they hold nothing about people.
+    """
+    held, _ = _books_of(settings, store, kafka, None)
+    entries = verified(held)
+    write_books_file(out, () if heads is None else read_heads(heads), entries)
+    click.echo(f"{out}: {len(entries):,} entries")
 
 
 @audit.command("verify")
 @where_options
+@click.option("--books", "file", type=FILE, help="Or a file that 'tacet audit export' wrote.")
 @click.option("--key-file", type=FILE, help="Also check signatures, a store's heads against the mark, and commitments.")
+@click.option("--public-key", type=FILE, help="Also check signed heads, by the key that 'tacet audit keygen' made.")
+@click.option("--heads", "files", type=FILE, multiple=True, help="With --public-key: signed heads; may be repeated.")
 @json_option
 @click.pass_obj
 def verify_command(
-    settings: Settings, *, store: Path | None, kafka: str | None, key_file: Path | None, as_json: bool
-) -> None:
+    settings: Settings, *, store: Path | None, kafka: str | None, file: Path | None, key_file: Path | None,
+    public_key: Path | None, files: tuple[Path, ...], as_json: bool,
+) -> None:  # fmt: skip
     """Check that no entry is missing or altered, and that charges and published records agree.
 
     \b
     tacet audit verify --store store --key-file key
     tacet audit verify --kafka broker:9092 --json | jq .first_break
+    tacet audit verify --books books.jsonl --public-key signing.key.pub
 
     Exits with 2 and names the first break. Who can write both the entries and the state, and has the audit
-    key, can make books that fit: keep a copy of the heads elsewhere.
+    key, can make books that fit: signed heads, kept elsewhere, show that.
     """
-    servers = one_of(store, kafka, settings)
-    books = store_books(store, records=True) if store is not None else kafka_books(servers or "", records=True)
+    books, inside = _books_of(settings, store, kafka, file, records=True)
+    signed = _signed([*map(read_heads, files), inside], public_key)
     with working("reading the books"):
-        report = verify(books, store, key_file)
+        report = verify(books, store, key_file, signed)
     if as_json:
         print_json(report)
     if not report["ok"]:
@@ -51,6 +123,35 @@ def verify_command(
             click.echo("give --key-file to check more")
 
 
+def _books_of(
+    settings: Settings, store: Path | None, kafka: str | None, file: Path | None, *, records: bool = False
+) -> tuple[Books, list[SignedHead]]:
+    """Return the books from where they are, and the signed heads that lie in a file with them."""
+    if file is not None:
+        if store is not None or kafka is not None:
+            raise click.UsageError(f"{WHERE}, or --books")
+        return read_books_file(file)
+    servers = one_of(store, kafka, settings)
+    with working("reading the books"):
+        if store is not None:
+            return store_books(store, records=records), []
+        return kafka_books(servers or "", records=records), []
+
+
+def _signed(copies: list[list[SignedHead]], public: Path | None) -> Sequence[SignedHead]:
+    """Return the signed heads of all copies, whose signatures are checked; UsageError where the key or they lack."""
+    heads = longest(copies)
+    if public is None:
+        if heads:
+            raise click.UsageError("--public-key: must be given, for there are signed heads")
+        return ()
+    if not heads:
+        raise UsageError("--public-key: must go with signed heads; give --heads, or books exported with them")
+    for copy in copies:
+        check_heads(copy, signing_key.public_key(public))
+    return heads
+
+
 def _print(report: dict[str, Any]) -> None:
     click.echo(f"{report['entries']:>9,}  entries, each following the one before it")
     click.echo(f"{report['records']:>9,}  published records, each charged as it says")
@@ -58,5 +159,8 @@ def _print(report: dict[str, Any]) -> None:
         click.echo(f"{report['commitments']:>9,}  commitments, each to the true counts that are still kept")
     for site, link in report["sites"].items():
         click.echo(f"site {site}: {link['sequence']:,} entries, head {link['head']}")
+    if signed := report.get("signed"):
+        later = signed["later_entries"]
+        click.echo(f"{signed['heads']:>9,}  signed heads, the last of {signed['until']}; {later:,} entries came later")
     if report["unchecked"]:
         click.echo(f"not checked: {', '.join(report['unchecked'])}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from connectors.embedded.readings import read_books, read_identity, read_policie
 from connectors.embedded.rollback_mark import read_mark
 from connectors.reports.commitments import compare_commitments
 from stream.accounting.audit import Audit, Link, compare_records
+from stream.accounting.signed_heads import SignedHead
 from stream.errors import AuditError
 from stream.policy.document import Policy
 from stream.schemas import OCCUPANCY, parse_record
@@ -36,9 +37,11 @@ class Books:
     states_read: bool = True
     """Whether the reader could see the states: without them nobody misses entries that are gone from the end."""
 
-    def audit(self, mark: Heads | None = None, audit_key: bytes | None = None) -> Audit:
+    def audit(
+        self, mark: Heads | None = None, audit_key: bytes | None = None, signed: Sequence[SignedHead] = ()
+    ) -> Audit:
         """Return what the audit chains must fit."""
-        return audit_of(self.states, mark, audit_key)
+        return audit_of(self.states, mark, audit_key, signed)
 
 
 def store_books(folder: Path, *, records: bool = False) -> Books:
@@ -70,8 +73,19 @@ def _unchecked(books: Books, signed: bool, marked: bool) -> list[str]:
     return found if books.states_read else ["head against the state", *found]
 
 
-def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str, Any]:
-    """Check everything that can be checked; return the findings of ``tacet audit verify``."""
+def _covered(heads: Heads, last: SignedHead) -> dict[str, Any]:
+    """Return how far the last signed head reaches: of what came later nobody has signed anything yet."""
+    later = sum(link.sequence - last.sites.get(site, Link()).sequence for site, link in heads.items())
+    return {"heads": last.number + 1, "until": last.time, "later_entries": later}
+
+
+def verify(
+    books: Books, store: Path | None, key_file: Path | None, signed: Sequence[SignedHead] = ()
+) -> dict[str, Any]:
+    """Check everything that can be checked; return the findings of ``tacet audit verify``.
+
+    ``signed`` are heads whose signatures have been checked.
+    """
     report: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
     report |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
     try:
@@ -80,13 +94,15 @@ def verify(books: Books, store: Path | None, key_file: Path | None) -> dict[str,
             keys = keyfile.FileKeys(key_file)
             if store is not None:
                 mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
-        heads = books.audit(mark, None if keys is None else keys.audit).chains(books.entries)
+        heads = books.audit(mark, None if keys is None else keys.audit, signed).chains(books.entries)
         report["unchecked"] = _unchecked(books, keys is not None, mark is not None)
         report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
         report["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
         if keys is not None:
             known = with_kept(books.policies, ())
             report["commitments"] = compare_commitments(books.entries, books.counted, known, keys)
+        if signed:
+            report["signed"] = _covered(heads, signed[-1])
     except AuditError as problem:
         report |= {"ok": False, "first_break": str(problem)}
     return report

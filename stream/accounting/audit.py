@@ -53,9 +53,14 @@ class Audit:
             AuditError: names the first entry that is wrong or missing.
         """
         links: dict[str, Link] = {}
+        lengths = {site: _by_length(witnesses) for site, witnesses in self.witnesses.items()}
         for entry in entries:
             site = str(entry.get("site"))
-            links[site] = self._follow(site, links.get(site, Link()), entry)
+            link = links[site] = self._follow(site, links.get(site, Link()), entry)
+            for name, head in lengths.get(site, {}).get(link.sequence, ()):
+                if head != link.head:
+                    msg = f"audit: site {site}: entry {link.sequence - 1} must be the one that {name} knows"
+                    raise AuditError(msg)
         for site, witnesses in self.witnesses.items():
             link = links.get(site, Link())
             for name, known in witnesses:
@@ -79,11 +84,15 @@ class Audit:
             if not hmac.compare_digest(mac, str(entry.get("mac"))):
                 msg = f"{where} must be signed with the audit key"
                 raise AuditError(msg)
-        for name, known in self.witnesses.get(site, ()):
-            if known.sequence == link.sequence + 1 and known.head != head:
-                msg = f"{where} must be the one that {name} knows"
-                raise AuditError(msg)
         return Link(link.sequence + 1, head)
+
+
+def _by_length(witnesses: Iterable[Witness]) -> dict[int, list[tuple[str, str]]]:
+    """Return who knows of which head, by the number of entries that the audit chain then has."""
+    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for name, link in witnesses:
+        found[link.sequence].append((name, link.head))
+    return found
 
 
 def compare_records(entries: Iterable[Entry], records: Iterable[Mapping[str, Any]], *, all_kept: bool) -> int:
