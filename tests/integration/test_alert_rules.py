@@ -110,3 +110,11 @@ def test_values_of_labels_in_rules_are_those_that_there_are() -> None:
     errors = {word for found in re.findall(r'error[=!]~?"([^"]*)"', text) for word in found.split("|")}
     assert errors == {FinalityError.__name__, "Clock.*"}
     assert all(re.fullmatch("Clock.*", each.__name__) for each in (ClockStepError, ClockApartError))
+
+
+def test_what_waits_for_five_minutes_at_most_is_also_fired_for_real() -> None:
+    waits = {rule["alert"]: rule.get("for", "0m") for rule in RULES}
+    assert all(re.fullmatch(r"\d+[mh]", each) for each in waits.values())
+    short = {alert for alert, wait in waits.items() if wait.endswith("m") and int(wait[:-1]) <= 5}
+    fired = re.findall(r'fires\(server, "(\w+)"', Path(__file__).with_name("test_alerts_fire.py").read_text())
+    assert set(fired) == short
