@@ -170,6 +170,7 @@ KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can
 KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
 COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
 RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
+SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
 LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
@@ -209,6 +210,8 @@ TESTED = [
     ("docs/operations.md", "key file | beside nothing else, 0600", KEY_FILE),
     ("docs/operations.md", "store | a folder of its own, 0700", OWNERS),
     ("docs/operations.md", "communities | beside the ingest, 0600", COMMUNITIES),
+    ("docs/operations.md", "users of SNMPv3 | beside the ingest, 0600", SNMP_USERS),
+    ("docs/operations.md", "heard | beside its users, 0600", SNMP_STATE),
     ("docs/operations.md", "secrets | beside the ingest, 0600", RADIUS_CLIENTS),
     ("docs/operations.md", "A cluster of 0.1.0 lets its producers stamp observations", UPGRADED),
     ("docs/operations.md", "0 done, also when told to stop;", STOPPED),
