@@ -52,6 +52,12 @@ def test_no_setting_is_listed_that_is_not_there() -> None:
     assert listed == {name.upper() for name in Settings.model_fields}
 
 
+def test_what_the_page_of_kafka_sets_is_a_setting() -> None:
+    named = set(re.findall(r"\bTACET_([A-Z_]+[A-Z])", DOCUMENTS["docs/kafka.md"]))
+    assert len(named) == 7
+    assert named <= {name.upper() for name in Settings.model_fields}
+
+
 # --- what is published --------------------------------------------------------------------------------
 
 

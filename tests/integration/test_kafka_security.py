@@ -25,8 +25,9 @@ from aiokafka.errors import TransactionalIdAuthorizationFailed
 from connectors import keyfile
 from connectors.kafka.acls import commands, users
 from connectors.kafka.client import partitions_of, reader_of
-from connectors.kafka.topics import topic_names
+from connectors.kafka.topics import held_topics, topic_names
 from connectors.snmp.sender import Association, encode_associate, send
+from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.schemas import (
     AUDIT,
@@ -124,6 +125,20 @@ def test_a_topic_of_no_rule_is_closed_to_all(secured_kafka: SecuredKafka) -> Non
     """Where no rule is found nobody is let in, but for who administers the cluster."""
     assert may_read(secured_kafka, ADMIN, OBSERVATIONS)
     assert not may_read(secured_kafka, "tacet-engine", "another.topic")
+
+
+async def test_an_operator_may_ask_how_topics_are_set_and_an_audience_may_not(
+    secured_kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in secured_kafka.secured.variables("tacet-operator").items():
+        monkeypatch.setenv(variable, value)
+    held = await held_topics(secured_kafka.bootstrap, TOPICS)
+    assert set(held) == set(TOPICS)
+    assert held[OBSERVATIONS].config["message.timestamp.type"] == "LogAppendTime"
+    for variable, value in secured_kafka.secured.variables("tacet-audience-dean").items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(UsageError, match="must be allowed to read its settings"):
+        await held_topics(secured_kafka.bootstrap, TOPICS)
 
 
 # --- groups and transactions --------------------------------------------------------------------------------------
