@@ -1,26 +1,25 @@
-"""Key files: three unrelated keys in one JSON file that only its owner can read.
+"""Key files: four unrelated keys in one JSON file that only its owner can read.
 
-A production file holds the noise key of the oldest day still needed and steps forward; a laboratory file
-holds the root instead. ``export`` writes the part that one host needs: ``ingest`` gets the pseudonym key
-alone, ``worker`` everything else.
+A production file holds the noise key and the data key of the oldest day still needed and steps forward; a laboratory
+file holds the noise key's root instead. ``export`` writes the part that one host needs: ``ingest`` gets the pseudonym
+key, ``worker`` noise and audit keys, both the data key.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from connectors.data_keys import DataKeys
+from connectors.key_document import NO_DATA_KEY, damaged, data_keys, day_of, part_of, read_keys, stepped
 from connectors.private_file import locked, replace, write_new
 from stream.errors import KeyFileError
 from stream.keys import ForwardKeys, LaboratoryKeys
-from stream.records import DAY
-from stream.schemas import LATEST
+from stream.records import DAY, LATEST
 
-PARTS = {"ingest": ("pseudonym",), "worker": ("noise", "audit")}
+PARTS = {"ingest": ("pseudonym", "data"), "worker": ("noise", "audit", "data")}
 
 
 def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> None:
@@ -48,14 +47,37 @@ def create(path: Path, *, laboratory: bool, first_day: int | None = None) -> Non
         "pseudonym": secrets.token_hex(32),
         "noise": noise,
         "audit": secrets.token_hex(32),
+        "data": _new_data_key(first_day),
         "store": None,
     }
     write_new(path, document)
 
 
+def _new_data_key(first_day: int | None = None) -> dict[str, Any]:
+    return DataKeys(first_day or 0, secrets.token_bytes(32)).document()
+
+
+def upgrade(path: Path, source: Path | None = None) -> None:
+    """Add a data key to a file made before there was one: a new one, or that of the other file of the same key.
+
+    Raises:
+        KeyFileError: it has one, or ``source`` has none, or is of another key.
+    """
+    given = None if source is None else read_keys(source)
+    if source is not None and given is not None:
+        data_keys(source, given)
+    with locked(path):
+        document = read_keys(path)
+        if "data" in document:
+            raise KeyFileError(f"{path}: has a data key already; another one would not open what is encrypted")
+        if given is not None and given.get("ledger") != document.get("ledger"):
+            raise KeyFileError(f"{source}: must be of the same key as {path}, is of another ledger")
+        replace(path, document | {"data": _new_data_key() if given is None else given["data"]})
+
+
 def export(path: Path, part: Literal["ingest", "worker"], target: Path) -> None:
     """Write the keys that one kind of host needs to a new file."""
-    document = _read(path)
+    document = read_keys(path)
     if part == "worker" and isinstance(_held(path, document), _Unpinned):
         msg = f"{path}: must know its first day before it is copied; make it with 'tacet key create --first-day'"
         raise KeyFileError(msg)
@@ -69,18 +91,18 @@ def store_of(path: Path) -> str | None:
 
     A key made before keys knew their store has been used once it knows a day.
     """
-    document = _read(path)
+    document = read_keys(path)
     if "store" not in document and not isinstance(_held(path, document), _Unpinned):
         return ""
     store = document.get("store")
     if store is not None and not isinstance(store, str):
-        raise _damaged(path)
+        raise damaged(path)
     return store
 
 
 def bind(path: Path, store: str) -> None:
     """Let a key say for ever which store it serves; whoever calls has it ``locked``."""
-    replace(path, _read(path) | {"store": store})
+    replace(path, read_keys(path) | {"store": store})
 
 
 def serve(path: Path, cluster: str) -> None:
@@ -104,16 +126,16 @@ def other_ledger(path: Path, bound: str, home: str) -> KeyFileError:
 
 def pseudonym_key(path: Path) -> bytes:
     """Return the key that names devices."""
-    key = _part(path, _read(path), "pseudonym")
+    key = part_of(path, read_keys(path), "pseudonym")
     try:
         return bytes.fromhex(key)
     except (ValueError, TypeError):
-        raise _damaged(path) from None
+        raise damaged(path) from None
 
 
 def is_laboratory(path: Path) -> bool:
     """Whether the file is a laboratory's."""
-    return bool(_part(path, _read(path), "laboratory"))
+    return bool(part_of(path, read_keys(path), "laboratory"))
 
 
 def oldest_key_day(path: Path) -> int | None:
@@ -122,13 +144,13 @@ def oldest_key_day(path: Path) -> int | None:
     Raises:
         KeyFileError: the file is not there, is open to others, or is damaged.
     """
-    held = _held(path, _read(path))
+    held = _held(path, read_keys(path))
     return held.first if isinstance(held, ForwardKeys) else None
 
 
 def has_key_day(path: Path, key_day: int) -> bool:
     """Whether a key can still draw the noise of a UTC day."""
-    held = _held(path, _read(path))
+    held = _held(path, read_keys(path))
     return not isinstance(held, ForwardKeys) or held.first <= key_day
 
 
@@ -155,7 +177,10 @@ class FileKeys:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.held = _held(path, _read(path))
+        document = read_keys(path)
+        self.held = _held(path, document)
+        self.data = data_keys(path, document) if "data" in document else None
+        """The data keys; None of a file made before there were any."""
 
     @property
     def laboratory(self) -> bool:
@@ -178,75 +203,66 @@ class FileKeys:
             self.held = self._pin(key_day)
         return self.held.noise_key(key_day)
 
+    @property
+    def vault(self) -> DataKeys:
+        """The data keys; KeyFileError where the file was made before there were any."""
+        if self.data is None:
+            raise KeyFileError(f"{self.path}: {NO_DATA_KEY}")
+        return self.data
+
     def forget_before(self, key_day: int) -> None:
         """Destroy the production keys of all days before ``key_day``."""
         if isinstance(self.held, ForwardKeys) and key_day > self.held.first:
             self.held = self.held.from_key_day(key_day)
+            if self.data is not None:
+                self.data.forget_before(key_day)
             with locked(self.path):
-                on_disk = _held(self.path, _read(self.path))
+                on_disk = _held(self.path, read_keys(self.path))
                 if isinstance(on_disk, ForwardKeys) and on_disk.first < key_day:
-                    self._write(on_disk.from_key_day(key_day))
+                    self._write(on_disk.from_key_day(key_day), data_from=key_day)
 
     def _pin(self, key_day: int) -> LaboratoryKeys | ForwardKeys:
         """Make ``key_day`` the file's oldest, unless another process has made one of its own meanwhile."""
         with locked(self.path):
-            on_disk = _held(self.path, _read(self.path))
+            on_disk = _held(self.path, read_keys(self.path))
             if isinstance(on_disk, _Unpinned):
                 on_disk = ForwardKeys(key_day, on_disk.key, on_disk.ledger, on_disk.audit)
                 self._write(on_disk)
         return on_disk
 
-    def _write(self, keys: ForwardKeys) -> None:
-        document = _read(self.path)
+    def _write(self, keys: ForwardKeys, data_from: int = 0) -> None:
+        document = read_keys(self.path)
         document["noise"] = {"day": keys.first, "key": keys.key.hex()}
-        replace(self.path, document)
+        replace(self.path, stepped(self.path, document, data_from))
+
+
+class IngestKeys:
+    """What an ingest needs: the key that names devices, and the data keys."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pseudonym = pseudonym_key(path)
+        document = read_keys(path)
+        self.vault = data_keys(path, document)
+        self._steps = "noise" not in document and not document["laboratory"]
+        """Whether the file is the ingest's own; one that a worker uses as well is stepped forward by that."""
+
+    def forget_before(self, key_day: int) -> None:
+        """Destroy the data keys of all days before ``key_day`` in an ingest's own production file."""
+        if self._steps and key_day > self.vault.first:
+            self.vault.forget_before(key_day)
+            with locked(self.path):
+                replace(self.path, stepped(self.path, read_keys(self.path), key_day))
 
 
 def _held(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys | _Unpinned:
     """Return the worker's keys of a file; KeyFileError when a part is missing or no key."""
-    audit, noise = _part(path, document, "audit"), _part(path, document, "noise")
+    audit, noise = part_of(path, document, "audit"), part_of(path, document, "noise")
     try:
         secret, ledger = bytes.fromhex(audit), str(document["ledger"])
         if document["laboratory"]:
             return LaboratoryKeys(bytes.fromhex(noise["root"]), ledger, secret)
-        key, key_day = bytes.fromhex(noise["key"]), _day(noise["day"])
+        key, key_day = bytes.fromhex(noise["key"]), day_of(noise["day"])
     except (KeyError, ValueError, TypeError):
-        raise _damaged(path) from None
+        raise damaged(path) from None
     return _Unpinned(key, ledger, secret) if key_day is None else ForwardKeys(key_day, key, ledger, secret)
-
-
-def _damaged(path: Path) -> KeyFileError:
-    return KeyFileError(f"{path}: must be a key file made by 'tacet key create', but a part of it is damaged")
-
-
-def _day(value: Any) -> int | None:
-    """Return the oldest day of a key; ValueError where it is none."""
-    if value is not None and not (type(value) is int and 0 <= value <= LATEST // DAY):
-        msg = "must be days since 1970-01-01, or null"
-        raise ValueError(msg)
-    return value
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        mode = stat.S_IMODE(path.stat().st_mode)
-        document = json.loads(path.read_text())
-    except OSError as error:
-        msg = f"{path}: key file cannot be read ({error.strerror})"
-        raise KeyFileError(msg) from None
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or document.get("tacet_key") != 1:
-        msg = f"{path}: must be a key file made by 'tacet key create'"
-        raise KeyFileError(msg)
-    if mode & 0o077:
-        msg = f"{path}: must be readable by its owner only (mode 0600), got {mode:04o}"
-        raise KeyFileError(msg)
-    return document
-
-
-def _part(path: Path, document: dict[str, Any], name: str) -> Any:
-    if name not in document:
-        msg = f"{path}: must hold the {name} key, which this command needs"
-        raise KeyFileError(msg)
-    return document[name]

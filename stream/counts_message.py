@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from stream.records import LARGEST_COUNT, CountedWindow, Rejected
 
 Sender = tuple[str, str, int]
 """Site, source and session of a message."""
-
-
-def counts_body(message: CountedWindow) -> dict[str, Any]:
-    """Return what a message of counts says besides who sent it."""
-    return {"kind": "counts", "window_end": message.window_end, "counts": dict(message.counts)}
 
 
 def counts_message(

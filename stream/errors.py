@@ -5,6 +5,7 @@ TacetError
 │   ├── PolicyError             the policy file: where, which rule, which value
 │   ├── AuditError              the books handed in: an entry is missing, altered, or fits no record
 │   └── KeyFileError            a key file that is missing, open to others, or of the wrong kind
+│       └── GoneKeyError        it has let go of the day that is asked for
 ├── DataError(ValueError)       the data's: field and place are named, the value never
 └── FinalityError               a released window would be released differently: the site stops
 """
@@ -24,6 +25,10 @@ class PolicyError(UsageError):
 
 class KeyFileError(UsageError):
     """A key file is missing, readable by others, of the wrong kind, or no longer holds the day asked for."""
+
+
+class GoneKeyError(KeyFileError):
+    """A key was destroyed with its day; what was encrypted under it is unreadable for ever."""
 
 
 class AuditError(UsageError):

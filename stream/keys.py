@@ -1,9 +1,10 @@
 """Keys by day.
 
-Three unrelated keys exist: one names devices (the connector's alone), one draws noise and coins (the
-worker's alone), one signs the audit chain. The noise key of day d+1 follows from that of day d by a one-way
-step, so a worker that has stepped forward cannot redraw the past; a laboratory key keeps its root and can.
-Who has a day's key can subtract that day's noise and, without the root, every later day's.
+Four unrelated keys exist: one names devices (the connector's alone), one draws noise and coins (the worker's alone),
+one signs the audit chain, one encrypts what is kept at rest (``stream/vault.py``). The noise key of day d+1 follows
+from that of day d by a one-way step, and so does the data key, so a worker that has stepped forward can neither redraw
+the past nor read it; a laboratory key keeps the root of its noise and can. Who has a day's key can subtract that day's
+noise and, without the root, every later day's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from stream.errors import KeyFileError
 from stream.records import DAY, Micros
+from stream.vault import Vault
 
 
 class Keys(Protocol):
@@ -31,6 +33,13 @@ class Keys(Protocol):
     @property
     def audit(self) -> bytes:
         """Key that signs the audit chain."""
+
+    @property
+    def vault(self) -> Vault | None:
+        """The data keys, under which everything that tells of people is encrypted at rest; None where nothing is kept.
+
+        KeyFileError where the key file has none.
+        """
 
     def noise_key(self, key_day: int) -> bytes:
         """Return the noise key of a key day, a UTC day by its number since 1970-01-01; KeyFileError when it is gone."""
@@ -64,6 +73,7 @@ class LaboratoryKeys:
     ledger: str
     audit: bytes
     laboratory: bool = True
+    vault: Vault | None = None
 
     def noise_key(self, key_day: int) -> bytes:
         """Return the noise key of any day."""
@@ -79,6 +89,7 @@ class ForwardKeys:
     ledger: str
     audit: bytes
     laboratory: bool = False
+    vault: Vault | None = None
 
     def noise_key(self, key_day: int) -> bytes:
         """Return the noise key of ``first`` or a later day."""

@@ -133,7 +133,7 @@ class Pipeline:
             yield sensed
         elif isinstance(sensed, Stay):
             if self._presence:
-                yield _stay_record(sensed)
+                yield self._stay_record(sensed)
         else:
             if self._occupancy:
                 yield _occupancy_record(sensed, self._zones)
@@ -155,7 +155,16 @@ class Pipeline:
         """Return, at the end of a log that is complete, the stays not yet put out (where stays are kept)."""
         if not self._presence:
             return []
-        return [_stay_record(stay) for stay in self.table.sense.remaining_stays(state.sense)]
+        return [self._stay_record(stay) for stay in self.table.sense.remaining_stays(state.sense)]
+
+    def _stay_record(self, stay: Stay) -> Published:
+        """Return a stay's record; its time is a tick, as that of every record, and not the moment somebody left."""
+        body = {
+            "v": 1, "site": stay.site, "device": stay.device, "zone": stay.zone,
+            "start": rfc3339(stay.start), "end": rfc3339(stay.end),
+        }  # fmt: skip
+        tick = -(-stay.end // self._tick_length) * self._tick_length
+        return Published(PRESENCE, stay.site, orjson.dumps(body), tick, "")
 
     def lose(self, state: SiteState) -> None:
         """Take note that part of the log is gone: no source vouches for what lies before its next heartbeat."""
@@ -262,14 +271,6 @@ def definition_of(site: Site) -> Definition | None:
         return None
     ignoring = site.residents == "ignore"
     return Definition(site.day_starts, site.timezone, site.contribution_ticks, ignoring, site.tick, site.validity)
-
-
-def _stay_record(stay: Stay) -> Published:
-    body = {
-        "v": 1, "site": stay.site, "device": stay.device, "zone": stay.zone,
-        "start": rfc3339(stay.start), "end": rfc3339(stay.end),
-    }  # fmt: skip
-    return Published(PRESENCE, stay.site, orjson.dumps(body), stay.end, "")
 
 
 def _occupancy_record(window: OccupancyWindow, zones: tuple[str, ...]) -> Published:

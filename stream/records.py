@@ -6,6 +6,7 @@ Spends and epsilons are exact: ``Fraction`` inside, decimal strings outside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -18,6 +19,8 @@ SECOND: Micros = 1_000_000
 MINUTE: Micros = 60 * SECOND
 HOUR: Micros = 60 * MINUTE
 DAY: Micros = 86_400 * SECOND
+LATEST: Micros = 1 << 53
+"""No time is this late (the year 2255): every number up to it is exact in any JSON reader."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 """The instant 0."""
 NoiseKind = Literal["laplace", "gaussian"]
@@ -54,7 +57,8 @@ class ObservationBatch:
     """The connector's start in microseconds: a restarted connector opens a later session."""
     sequence: int
     """Counts the batches of a (site, source, session) from 0; a number that comes again is a copy."""
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
+    """A tuple, or columns."""
     epoch: PrivacyDay | None = None
     """The privacy day for which its devices are named and in which all its rows lie; None where names are not by
     such days."""

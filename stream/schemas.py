@@ -13,20 +13,8 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from stream.counts_message import Sender, counts_body, counts_message
 from stream.errors import DataError
-from stream.records import (
-    EPOCH,
-    CountedWindow,
-    Heartbeat,
-    Message,
-    Micros,
-    NoiseKind,
-    ObservationBatch,
-    PrivacyDay,
-    Rejected,
-    Row,
-)
+from stream.records import EPOCH, Micros, NoiseKind
 
 OBSERVATIONS = "tacet.observations.v1"
 PRESENCE = "tacet.presence.v1"
@@ -34,6 +22,8 @@ OCCUPANCY = "tacet.occupancy.v1"
 SNAPSHOT = "tacet.snapshot.v1"
 LEAKAGE = "tacet.leakage.v1"
 AUDIT = "tacet.audit.v1"
+RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
+"""Topics of true stays and counts, whose records lie in an envelope wherever they are kept."""
 QUARANTINE = "tacet.quarantine.v1"
 CONTROL = "tacet.control.v1"
 METADATA = "tacet.metadata.v1"
@@ -42,10 +32,6 @@ METADATA = "tacet.metadata.v1"
 def private_topic(audience: str, release: str) -> str:
     """Return the topic on which an audience reads a release."""
     return f"tacet.private.{audience}.{release}.v1"
-
-
-LATEST: Micros = 1 << 53
-"""No time is this late (the year 2255): every number up to it is exact in any JSON reader."""
 
 
 def rfc3339(time: Micros) -> str:
@@ -69,95 +55,6 @@ def parse_time(text: str) -> Micros:
         msg = "must be an RFC 3339 time with a zone, such as 2026-03-02T10:05:00Z"
         raise ValueError(msg)
     return (moment - EPOCH) // timedelta(microseconds=1)
-
-
-# --- observations -------------------------------------------------------------------------------------
-
-
-def encode_message(message: Message) -> bytes:
-    """Return the JSON bytes of a batch, a heartbeat or a counted window."""
-    head = {"v": 1, "site": message.site, "source": message.source, "session": message.session}
-    if isinstance(message, CountedWindow):
-        return orjson.dumps(head | counts_body(message))
-    if isinstance(message, Heartbeat):
-        report = {} if message.listened_since is None else {"listened_since": message.listened_since}
-        return orjson.dumps(head | {"kind": "heartbeat", "watermark": message.watermark} | report)
-    epoch = {} if message.epoch is None else {"epoch": message.epoch}
-    body = head | {"kind": "observations", "sequence": message.sequence} | epoch
-    return orjson.dumps(body | {"rows": message.rows}, default=tuple)  # rows are named tuples, and so is an epoch
-
-
-def decode_message(value: bytes) -> tuple[Message | None, list[Rejected]]:
-    """Return the message with its good rows, and what had to be rejected.
-
-    One bad row loses only itself; a message that cannot be read at all gives None and one rejection.
-    """
-    try:
-        body = orjson.loads(value)
-        if body["v"] != 1:
-            return None, [Rejected("unknown", "version", "v")]
-        sender = body["site"], body["source"], body["session"]
-        if tuple(map(type, sender)) != (str, str, int):
-            return None, [Rejected("unknown", "type", "site, source or session")]
-        return _of_kind(body["kind"], sender, body)
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return None, [Rejected("unknown", "json", "message")]
-
-
-def _of_kind(kind: object, sender: Sender, body: Any) -> tuple[Message | None, list[Rejected]]:
-    if kind == "observations":
-        return _batch(sender, body["sequence"], body["rows"], body.get("epoch"))
-    if kind == "heartbeat":
-        return _heartbeat(sender, body["watermark"], body.get("listened_since"))
-    if kind == "counts":
-        return counts_message(sender, body["window_end"], body["counts"], LATEST)
-    return None, [Rejected("unknown", "kind", "kind")]
-
-
-def _heartbeat(sender: Sender, watermark: object, since: object) -> tuple[Heartbeat | None, list[Rejected]]:
-    _, source, _ = sender
-    if type(watermark) is not int or not 0 <= watermark < LATEST:
-        return None, [Rejected(source, "type", "watermark")]
-    if since is not None and (type(since) is not int or not 0 <= since < LATEST):
-        return None, [Rejected(source, "type", "listened_since")]
-    return Heartbeat(*sender, watermark, since), []
-
-
-def _batch(sender: Sender, sequence: Any, raw: Any, epoch: object) -> tuple[ObservationBatch | None, list[Rejected]]:
-    _, source, _ = sender
-    if type(sequence) is not int or type(raw) is not list:
-        return None, [Rejected(source, "type", "sequence or rows")]
-    if epoch is not None and not _is_span(epoch):
-        return None, [Rejected(source, "type", "epoch")]
-    rows: list[Row] = []
-    rejected: list[Rejected] = []
-    for number, row in enumerate(raw):
-        problem = row_problem(row)
-        if problem is None:
-            rows.append(Row._make(row))
-        else:
-            rejected.append(Rejected(source, "row", f"rows[{number}]{problem}"))
-    day = PrivacyDay._make(epoch) if isinstance(epoch, list) else None
-    return ObservationBatch(*sender, sequence, tuple(rows), day), rejected
-
-
-def _is_span(epoch: object) -> bool:
-    """Whether a value is a day's number, start and end, each within the times that there are."""
-    return type(epoch) is list and len(epoch) == 3 and all(type(n) is int and abs(n) < LATEST for n in epoch)
-
-
-def row_problem(row: object) -> str | None:
-    """Return which field of a row is wrong, or None for a good row."""
-    if type(row) is not list or len(row) != 3:
-        return ""
-    device, access_point, time = row
-    if type(device) is not str or not 0 < len(device) <= 64:
-        return ".device"
-    if access_point is not None and (type(access_point) is not str or len(access_point) > 64):
-        return ".access_point"
-    if type(time) is not int or not 0 <= time < LATEST:
-        return ".time"
-    return None
 
 
 # --- published records --------------------------------------------------------------------------------

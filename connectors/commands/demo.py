@@ -173,7 +173,10 @@ def _behind(counters: Counters, sent: int) -> bool:
 def outcome(made: Demo) -> dict[str, Any]:
     """Return the summary as one object."""
     store = made.folder / "store"
-    truth = {record["window_end"]: record for record in map(parse_record, read_topic(store, OCCUPANCY))}
+    truth = {
+        record["window_end"]: record
+        for record in map(parse_record, read_topic(store, OCCUPANCY, keyfile.FileKeys(made.folder / "key").vault))
+    }
     releases = {
         audience.name: [parse_record(value) for _, value in read_outbox(store, audience.name, 0)]
         for audience in made.policy.audience

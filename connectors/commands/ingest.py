@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,6 +29,7 @@ from connectors.commands.watching_kafka import BrokerWatch
 from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
+from connectors.intake.clock import wall_clock
 from connectors.intake.ingest import Ingest
 from connectors.intake.receiver import Receiver
 from connectors.kafka.claims import Claims
@@ -36,10 +38,16 @@ from connectors.kafka.control import checked
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
 from connectors.sources import FileSource, Live, Probing, feed_file, receiver, until_stopped
+from stream.keys import key_day_of
+from stream.messages import encode_message
 from stream.policy.document import Policy
-from stream.records import Micros
+from stream.records import MINUTE, Micros
 from stream.settings import Settings
 
+FORGET_AFTER = 10 * MINUTE
+"""So long after a day's end its data key is kept; a row that is still on its way then is encrypted under the next."""
+FORGET_EVERY = 60.0
+"""Seconds."""
 LAST_DRAIN = 8.0
 """Seconds in which an ingest that is told to stop brings out what it holds; a broker may never answer."""
 
@@ -68,7 +76,8 @@ def ingest(
 
     A source has one ingest: while another one sends for it, this one is refused.
 
-    Needs the pseudonym key only ('tacet key export FILE ingest TARGET').
+    Needs pseudonym and data key only ('tacet key export FILE ingest TARGET'); of such a file it destroys each day's
+    data key when the day is over.
     """
     policy = read_policy(policy_file)
     if observations is None and (first_window is not None or last_window is not None):
@@ -78,7 +87,7 @@ def ingest(
     servers = bootstrap(settings, kafka)
     source = FileSource(given, speed, *windows, dialect) if isinstance(given, Path) else given
     with monitor_of("ingest", policy, metrics) as monitor:
-        pouring = _Pouring(servers, source, policy, keyfile.pseudonym_key(key_file), monitor)
+        pouring = _Pouring(servers, source, policy, keyfile.IngestKeys(key_file), monitor)
         pouring.probing = probing(settings, policy, monitor) if observations is None else None
         run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))
     pouring.report(as_json=as_json)
@@ -90,13 +99,17 @@ def ingest(
 class _Pouring:
     """One source's observations on their way to Kafka, for as long as its sites' sources are this ingest's."""
 
-    def __init__(self, kafka: str, source: FileSource | Live, policy: Policy, key: bytes, monitor: Monitor) -> None:
-        self._kafka, self._source, self._policy, self._key = kafka, source, policy, key
+    def __init__(
+        self, kafka: str, source: FileSource | Live, policy: Policy, keys: keyfile.IngestKeys, monitor: Monitor
+    ) -> None:  # fmt: skip
+        self._kafka, self._source, self._policy, self._keys = kafka, source, policy, keys
         self._monitor, self._broker = monitor, BrokerWatch(monitor, kafka)
-        self._sink = KafkaSink(kafka)
-        self._claims = Claims(kafka, Ingest.of_policy(policy, key).pairs)
+        self._sink = KafkaSink(kafka, encode=partial(encode_message, vault=keys.vault))
+        self._claims = Claims(kafka, Ingest.of_policy(policy, keys.pseudonym).pairs)
         self._session: Micros = -1
-        self.file: ObservationFile | None = source.observed(policy, key) if isinstance(source, FileSource) else None
+        self.file: ObservationFile | None = (
+            source.observed(policy, keys.pseudonym) if isinstance(source, FileSource) else None
+        )
         self._receiver: Receiver | None = None
         self.probing: Probing | None = None
         """Which sources are asked whether they are alive."""
@@ -122,7 +135,7 @@ class _Pouring:
         try:
             # for as long as the sources are this ingest's
             asking = [self._broker.ask()] if self._monitor.address is not None else []
-            await first_to_end(self._send(stop), self._claims.keep(), *asking)
+            await first_to_end(self._send(stop), self._claims.keep(), self._forget(), *asking)
         finally:
             await self._sink.stop()
             await self._claims.stop()
@@ -131,13 +144,19 @@ class _Pouring:
         if not isinstance(self._source, FileSource):
             newest = self._session - 1
             async with receiver(
-                self._source, self._policy, self._key, self._sink, newest=newest, probing=self.probing
+                self._source, self._policy, self._keys.pseudonym, self._sink, newest=newest, probing=self.probing
             ) as made:
                 self._receiver = made
                 watch_receiver(self._monitor, made, self._policy)
                 await until_stopped(made, stop)
         elif self.file is not None:
             self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)
+
+    async def _forget(self) -> NoReturn:
+        """Let go of data keys of days that are over; a recording's rows are encrypted under the oldest that is left."""
+        while True:
+            self._keys.forget_before(key_day_of(wall_clock() - FORGET_AFTER))
+            await asyncio.sleep(FORGET_EVERY)
 
     def report(self, *, as_json: bool) -> None:
         """Say what has been taken so far."""

@@ -116,6 +116,7 @@ def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, 
     existing = run_async(topic_names(servers))
     refuse_missing(existing, policy)
     run_async(refuse_producers_time(servers))
+    _ = keys.vault  # a key file without a data key is refused before anything is agreed to
     if not keys.laboratory:
         keyfile.serve(home.key_file, str(run_async(checked(servers)).id))
     control = run_async(

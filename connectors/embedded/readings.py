@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from connectors.embedded.sqlite_file import naming_errors
-from stream.envelope import Kind, unseal
-from stream.errors import UsageError
-from stream.schemas import AUDIT, OCCUPANCY, PRESENCE
+from stream.envelope import Kind, is_encrypted, unseal
+from stream.errors import GoneKeyError, UsageError
+from stream.schemas import AUDIT, RESTRICTED
+from stream.vault import Vault
 
 ACCOUNT_BOX, OPERATOR_BOX = "_account", "_operator"
 """Outboxes of the two roles that are no audience, under names that none can have."""
-RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
-"""Topics of true stays and counts, whose records lie in an envelope."""
 
 
 def outboxes(folder: Path) -> list[tuple[str, Path]]:
@@ -64,11 +63,14 @@ def _of_outbox(folder: Path, audience: str, query: str, *values: int | str | Non
         return connection.execute(query, values).fetchall()
 
 
-def read_topic(folder: Path, topic: str) -> list[bytes]:
-    """Return what the store holds of the leakage or audit topic, for whoever may open the store."""
+def read_topic(folder: Path, topic: str, vault: Vault | None = None) -> list[bytes]:
+    """Return what the store holds of a topic that is not private, for whoever may open the store.
+
+    Of true stays and counts only what the vault opens: those of a day whose key is gone are left out.
+    """
     with _reading(require_store(folder)) as connection:
         rows = connection.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (topic,))
-        return [as_given(topic, value) for (value,) in rows]
+        return [given for (value,) in rows if (given := as_given(topic, value, vault)) is not None]
 
 
 def read_identity(folder: Path) -> str:
@@ -150,6 +152,13 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def as_given(topic: str, value: bytes) -> bytes:
-    """Return a kept record as it was before it was put into the store."""
-    return unseal(Kind.RESTRICTED, bytes(value)) if topic in RESTRICTED else bytes(value)
+def as_given(topic: str, value: bytes, vault: Vault | None = None) -> bytes | None:
+    """Return a kept record as it was made; None where it is encrypted and its day's key is gone, or there is none."""
+    if topic not in RESTRICTED:
+        return bytes(value)
+    if vault is None and is_encrypted(value):
+        return None
+    try:
+        return unseal(Kind.RESTRICTED, bytes(value), vault)
+    except GoneKeyError:
+        return None

@@ -17,17 +17,17 @@ from pathlib import Path
 import orjson
 
 from connectors.embedded.outboxes import Given, Outboxes
-from connectors.embedded.readings import RESTRICTED, as_given
+from connectors.embedded.readings import as_given
 from connectors.embedded.role_boxes import AccountBox, Kept, OperatorBox
 from connectors.embedded.sqlite_file import connect, identity, naming_errors, refuse_replaced, transaction
 from connectors.private_folder import private_folder
-from stream.envelope import Kind, seal, unseal
+from stream.envelope import Kind, seal, unseal, version_of
 from stream.errors import UsageError
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted
 from stream.runners.snapshot import is_current, upgraded
-from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, QUARANTINE
+from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, QUARANTINE, RESTRICTED
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -213,10 +213,11 @@ class SqliteStore:
             self._accounted = rows[-1][0]
 
     def records(self, topic: str) -> Iterable[tuple[int, bytes]]:
-        """Return what was committed to a topic that is not private, as (time in ms, value)."""
+        """Return what was committed to a topic that is not private, as (time in ms, value); nothing encrypted."""
         query = "SELECT time, value FROM outputs WHERE topic = ? ORDER BY seq"
         with naming_errors(self._path):
-            return [(time, as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
+            rows = [(time, as_given(topic, value)) for time, value in self._db.execute(query, (topic,))]
+        return [(time, value) for time, value in rows if value is not None]
 
     def entries(self) -> Iterator[bytes]:
         """Yield the ledger's entries in order, without holding all of them."""
@@ -254,7 +255,9 @@ def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
 
 
 def _as_kept(output: Emitted) -> bytes:
-    return seal(Kind.RESTRICTED, output.value) if output.topic in RESTRICTED else output.value
+    """Return a record as the store keeps it: true stays and counts in an envelope, which most come in."""
+    plain = output.topic in RESTRICTED and version_of(output.value) == 1
+    return seal(Kind.RESTRICTED, output.value) if plain else output.value
 
 
 def _audience(topic: str) -> str:

@@ -26,8 +26,7 @@ from zoneinfo import ZoneInfo
 from connectors.files.text_rows import instants
 from connectors.spellings import address_of
 from stream.errors import UsageError
-from stream.records import SECOND, Micros
-from stream.schemas import LATEST
+from stream.records import LATEST, SECOND, Micros
 
 FIELDS = ("time", "device", "access_point", "site")
 Times = Literal["rfc3339", "seconds", "milliseconds"]

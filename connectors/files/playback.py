@@ -9,8 +9,7 @@ from typing import NamedTuple
 from connectors.files.row_sort import Packed
 from connectors.sink import Message
 from stream.policy.document import Policy
-from stream.records import Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
-from stream.schemas import LATEST
+from stream.records import LATEST, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
 from stream.sensing.pseudonyms import Pseudonyms
 
 BATCH_ROWS = 1000

@@ -20,8 +20,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from stream.errors import DataError, UsageError
-from stream.records import EPOCH, Micros
-from stream.schemas import LATEST
+from stream.records import EPOCH, LATEST, Micros
 
 LONGEST_LINE = 1 << 20
 """Characters; a longer line is a bad row, and is never held whole."""

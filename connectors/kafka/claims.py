@@ -23,9 +23,10 @@ from connectors.kafka.client import NotAllowedError, connect, partition_of, prod
 from connectors.kafka.control import decide, read
 from connectors.kafka.writers import close
 from stream.errors import TacetError, UsageError
+from stream.messages import sender_of
 from stream.records import MINUTE, SECOND, Micros
 from stream.runners.agreement import BEAT, SILENT, Control, Pair, Records, claim, displaced, sign_of_life
-from stream.schemas import CONTROL, OBSERVATIONS, decode_message
+from stream.schemas import CONTROL, OBSERVATIONS
 
 log = logging.getLogger(__name__)
 
@@ -128,9 +129,9 @@ class Claims:
         newest = -1
         for partition in sorted({partition_of(site, partitions) for site, _ in self._pairs}):
             for value in await read_tail(self._bootstrap, OBSERVATIONS, partition, TAIL):
-                message, _ = decode_message(value)
-                if message is not None and (message.site, message.source) in self._pairs:
-                    newest = max(newest, message.session)
+                sender = sender_of(value)
+                if sender is not None and (sender.site, sender.source) in self._pairs:
+                    newest = max(newest, sender.session)
         return newest
 
     async def keep(self) -> NoReturn:

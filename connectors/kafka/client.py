@@ -20,8 +20,9 @@ from aiokafka.partitioner import murmur2
 from connectors.kafka.answering import answering
 from connectors.kafka.connection import Access
 from stream.errors import UsageError
+from stream.messages import encode_message
 from stream.records import Heartbeat, ObservationBatch
-from stream.schemas import OBSERVATIONS, encode_message
+from stream.schemas import OBSERVATIONS
 
 MAX_RECORD = 16 << 20
 """Largest record in bytes: a snapshot of one partition."""

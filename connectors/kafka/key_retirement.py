@@ -31,7 +31,7 @@ def oldest_key_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: File
     """Return the oldest key day that some site of the policy still needs; None while one has not begun."""
     starts: dict[str, Micros] = {}
     for snapshot in snapshots:
-        head, sites = open_snapshot(snapshot)
+        head, sites = open_snapshot(snapshot, keys.vault)
         ours = sites.keys() & policy.site.keys()
         if ours and head["policy"] != policy.version:
             return None

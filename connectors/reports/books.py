@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,15 @@ from stream.accounting.signed_heads import SignedHead
 from stream.errors import AuditError
 from stream.policy.document import Policy
 from stream.schemas import OCCUPANCY, parse_record
+from stream.vault import Vault
 
 UNCHECKED = ("signatures", "head against the mark", "commitments")
 """What cannot be checked without key file and mark; commitments need the true counts too."""
+
+
+def _nothing_counted(vault: Vault | None) -> list[bytes]:
+    del vault
+    return []
 
 
 @dataclass(slots=True)
@@ -32,8 +39,8 @@ class Books:
     all_kept: bool = True
     """Whether every record that was ever published is still there."""
     policies: list[bytes] = field(default_factory=list)
-    counted: list[dict[str, Any]] = field(default_factory=list)
-    """Records of true counts, where they are published and still kept (restricted)."""
+    counted: Callable[[Vault | None], list[bytes]] = _nothing_counted
+    """Gives the records of true counts, where they are published, still kept and not without their key (restricted)."""
     states_read: bool = True
     """Whether the reader could see the states: without them nobody misses entries that are gone from the end."""
 
@@ -48,10 +55,10 @@ def store_books(folder: Path, *, records: bool = False) -> Books:
     """Return a store's books; ``records`` reads what was published too."""
     snapshot, entries = read_books(folder)
     published = [parse_record(value) for value in read_published(folder)] if records else []
-    counted = [parse_record(value) for value in read_topic(folder, OCCUPANCY)] if records else []
     return Books(
-        list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder), counted=counted
-    )
+        list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder),
+        counted=partial(read_topic, folder, OCCUPANCY) if records else _nothing_counted,
+    )  # fmt: skip
 
 
 def with_kept(kept: Iterable[bytes], given: Iterable[Policy]) -> list[Policy]:
@@ -66,9 +73,9 @@ def verified(books: Books) -> list[dict[str, Any]]:
     return books.entries
 
 
-def _unchecked(books: Books, signed: bool, marked: bool) -> list[str]:
+def _unchecked(books: Books, signed: bool, marked: bool, counted: bool) -> list[str]:
     """Return what could not be checked: without the key, without a mark (Kafka has none), without true counts."""
-    checked = (signed, marked, signed and bool(books.counted))
+    checked = (signed, marked, signed and counted)
     found = [what for what, done in zip(UNCHECKED, checked, strict=True) if not done]
     return found if books.states_read else ["head against the state", *found]
 
@@ -95,12 +102,13 @@ def verify(
             if store is not None:
                 mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
         heads = books.audit(mark, None if keys is None else keys.audit, signed).chains(books.entries)
-        report["unchecked"] = _unchecked(books, keys is not None, mark is not None)
+        counted = [] if keys is None else [parse_record(value) for value in books.counted(keys.data)]
+        report["unchecked"] = _unchecked(books, keys is not None, mark is not None, bool(counted))
         report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
         report["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
         if keys is not None:
             known = with_kept(books.policies, ())
-            report["commitments"] = compare_commitments(books.entries, books.counted, known, keys)
+            report["commitments"] = compare_commitments(books.entries, counted, known, keys)
         if signed:
             report["signed"] = _covered(heads, signed[-1])
     except AuditError as problem:

@@ -18,11 +18,10 @@ from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
 from stream.runners.agreement import Control
 from stream.runners.contract import LossError
-from stream.runners.partition import Partition
-from stream.runners.replay_guard import entries_beyond
+from stream.runners.replay_guard import ReplayGuard, entries_beyond
+from stream.runners.site_form import standing_of
 from stream.runners.snapshot import BEFORE, chains, is_known, open_snapshot
 from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, SNAPSHOT
-from stream.sensing.sense_state import standing
 
 COPY = Way(
     "put the records of the topic back from a mirror of it, partition by partition and in order, none left out",
@@ -181,7 +180,7 @@ async def _of_partition(
         what = f"{name}: {used} holds records, but audit and snapshot hold none"
         return [Finding(what, (COPY, NEW_LEDGER))]
     head, sites = open_snapshot(snapshot)
-    shut = [site for site, stages in sorted(sites.items()) if standing(stages["sense"]).shut]
+    shut = [site for site, stages in sorted(sites.items()) if standing_of(stages).shut]
     found = [_closed(site) for site in shut]
     if head["audit"] and not entries:
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))
@@ -263,18 +262,14 @@ async def _same_log(
     servers: str, partition: int, snapshot: bytes, given: tuple[keyfile.FileKeys | None, Policy | None, Control]
 ) -> bool:
     """Return whether the log holds the message that the state read last; True where that is not known."""
-    keys, policy, control = given
-    usable = is_known(open_snapshot(snapshot)[0]["mechanisms"])
-    if keys is None or policy is None or not usable or control.key not in (None, fingerprint(keys)):
+    keys, (head, _) = given[0], open_snapshot(snapshot)
+    last = head.get("last")
+    if keys is None or last is None or head["key"] != fingerprint(keys):
         return True
-    engine = Partition(policy, keys, accept_policy=True, accepted=control.accepted())
-    engine.restore(snapshot)
-    last = engine.last_read()
-    begin = (await begin_offsets(servers, OBSERVATIONS))[partition]
-    if last is None or last < begin:
+    if last[0] < (await begin_offsets(servers, OBSERVATIONS))[partition]:
         return True
-    message = await read_one(servers, OBSERVATIONS, partition, last)
-    return message is not None and engine.recognises(*message)
+    message = await read_one(servers, OBSERVATIONS, partition, last[0])
+    return message is not None and ReplayGuard(keys.audit, (last[0], last[1])).recognises(*message)
 
 
 def _closed(site: str) -> Finding:

@@ -35,9 +35,9 @@ from stream.keys import key_day_of
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.release.stage import MECHANISMS
+from stream.runners.site_form import standing_form, standing_of
 from stream.runners.snapshot import BEFORE, is_known, made_by, open_snapshot
 from stream.schemas import rfc3339
-from stream.sensing.sense_state import standing
 
 
 def store_findings(
@@ -136,7 +136,7 @@ def _of_state(folder: Path, policy: Policy | None) -> Iterator[Finding]:
         return
     head, sites = open_snapshot(snapshot)
     for site, stages in sorted(sites.items()):
-        if standing(stages["sense"]).shut:
+        if standing_of(stages).shut:
             yield _closed(site)
     if not is_known(head["mechanisms"]):
         yield _made_by_another(folder, head["mechanisms"])
@@ -200,7 +200,7 @@ def _of_clock(folder: Path, now: Micros | None) -> Iterator[Finding]:
     if snapshot is None or now is None:
         return
     for site, stages in sorted(open_snapshot(snapshot)[1].items()):
-        until = standing(stages["sense"]).reached
+        until = standing_of(stages).reached
         if now < until - CLOCK_STEP:
             yield Finding(
                 f"clock: says {rfc3339(now)}, but site {site} has reached {rfc3339(until)}; 'tacet run --udp' does not "
@@ -278,7 +278,7 @@ def _again(snapshot: bytes | None, key_file: Path, published: str | None) -> tup
     that was ``published`` since.
     """
     head, sites = ({}, {}) if snapshot is None else open_snapshot(snapshot)
-    due = [orjson.loads(stages["sense"])["ticks"][0] for stages in sites.values()]
+    due = [orjson.loads(standing_form(stages))["ticks"][0] for stages in sites.values()]
     held = all(keyfile.has_key_day(key_file, key_day_of(tick - 1)) for tick in due if tick is not None)
     versions = {made_by(head) if head else None, published} - {None}
     if not held or len(versions) > 1:

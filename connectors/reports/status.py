@@ -8,9 +8,9 @@ from stream.accounting.ledger import LedgerState
 from stream.policy.document import CountRelease, Policy
 from stream.release.budgets import Budgets
 from stream.release.state import decode_release_state
+from stream.runners.site_form import standing_of
 from stream.runners.snapshot import open_snapshot, upgraded
 from stream.schemas import rfc3339
-from stream.sensing.sense_state import standing
 
 
 def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def describe(snapshot: bytes, policy: Policy | None) -> dict[str, Any]:
 
 
 def _site(site: str, stages: dict[str, bytes], policy: Policy | None) -> dict[str, Any]:
-    sensing, (release, _) = standing(stages["sense"]), decode_release_state(stages["release"])
+    sensing, (release, _) = standing_of(stages), decode_release_state(stages["release"])
     status: dict[str, Any] = {
         "watermark": None if sensing.watermark is None else rfc3339(sensing.watermark),
         "last_window": None if sensing.last_window is None else rfc3339(sensing.last_window),

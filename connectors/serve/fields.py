@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 
 from stream.policy.fields import NANO
-from stream.records import Micros
-from stream.schemas import LATEST, parse_time
+from stream.records import LATEST, Micros
+from stream.schemas import parse_time
 
 LARGEST_COUNT = 10**12
 LARGEST_SIZE = 1e15

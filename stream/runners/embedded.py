@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from stream.errors import FinalityError, UsageError
+from stream.messages import encode_message
 from stream.records import Message, Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
-from stream.schemas import AUDIT, encode_message, parse_record
+from stream.schemas import AUDIT, parse_record
 
 Chains = dict[str, tuple[int, str]]
 """Site -> (number of ledger entries, hash of the last)."""
@@ -124,7 +125,7 @@ class Embedded:
         the message is read from the store or given again.
         """
         self._finish()
-        value = encode_message(message)
+        value = encode_message(message, self.partition.vault if durable else None)
         stamp = None if self._clock is None or not durable else self._clock()
         self._unfinished = self._fold(self._store.append(value, stamp) if durable else None, value, stamp)
         for _ in self._unfinished:  # not "yield from", with which it would end when the caller stops
@@ -136,7 +137,9 @@ class Embedded:
 
     def keep(self, message: Message) -> None:
         """Make one message durable for the next start, which takes it up in its place."""
-        self._store.append(encode_message(message), None if self._clock is None else self._clock())
+        self._store.append(
+            encode_message(message, self.partition.vault), None if self._clock is None else self._clock()
+        )
 
     @property
     def unfinished(self) -> bool:

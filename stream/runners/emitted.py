@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 import orjson
 
+from stream.envelope import Kind, seal
+from stream.keys import key_day_of
 from stream.records import DAY, Micros, Published, Rejected
-from stream.schemas import AUDIT, QUARANTINE
+from stream.schemas import AUDIT, QUARANTINE, RESTRICTED, rfc3339
+from stream.vault import Vault
 
 
 class Emitted(NamedTuple):
@@ -25,10 +28,21 @@ class Emitted(NamedTuple):
     id: str
 
 
-def in_order(published: Iterable[Published]) -> list[Emitted]:
-    """Return records in publishing order: charges before what they pay for."""
+def in_order(published: Iterable[Published], vault: Vault | None = None) -> list[Emitted]:
+    """Return records in publishing order, charges before what they pay for; true stays and counts are encrypted."""
     ordered = sorted(published, key=lambda output: output.topic != AUDIT)
-    return [Emitted(out.topic, out.key.encode(), out.value, out.time // 1000, True, out.id) for out in ordered]
+    return [
+        Emitted(out.topic, out.key.encode(), _as_kept(out, vault), out.time // 1000, True, out.id) for out in ordered
+    ]
+
+
+def _as_kept(output: Published, vault: Vault | None) -> bytes:
+    """Return a record as topics and stores keep it; what is encrypted is bound to topic, site and window."""
+    if vault is None or output.topic not in RESTRICTED:
+        return output.value
+    clear = {"v": 2, "topic": output.topic, "site": output.key, "window_end": rfc3339(output.time)}
+    lock = vault.lock(key_day_of(output.time - 1))
+    return seal(Kind.RESTRICTED, output.value, clear=orjson.dumps(clear), lock=lock)
 
 
 def quarantined(

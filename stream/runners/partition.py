@@ -10,30 +10,31 @@ a mechanism version, but only that version can: no other one takes the partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
+from stream.messages import decode_message
 from stream.pipeline import DEFAULTS, Options, Output
 from stream.policy.document import Policy
 from stream.records import Message, Micros, ObservationBatch, Published, Rejected
 from stream.release.stage import MECHANISMS
 from stream.runners.emitted import Emitted, in_order, quarantined
 from stream.runners.replay_guard import ReplayGuard, refuse_holes
+from stream.runners.site_form import Stages, open_site
 from stream.runners.sites import Sites
 from stream.runners.snapshot import (
     BEFORE,
     PUT_BACK,
     begun_by_another,
     made_by,
-    open_site,
     open_snapshot,
     refuse_differences,
     seal_snapshot,
     upgraded,
 )
-from stream.schemas import AUDIT, decode_message
+from stream.schemas import AUDIT
 from stream.sensing.stamp import bounded
 
 NO_STATE = f"no state is saved that goes with it; {PUT_BACK}; 'tacet recover --kafka' says what else can be done"
@@ -93,6 +94,8 @@ class Partition:
         self._accepted = {each.version: each for each in accepted} | {policy.version: policy}
         self._owns = owns
         self._keys = keys
+        self.vault = keys.vault
+        """What encrypts at rest; None where nothing is kept."""
         self._accept_policy = accept_policy
         self._guard = ReplayGuard(keys.audit)
         self._audit_offset = 0
@@ -123,13 +126,15 @@ class Partition:
         self.made_by, self.unsaved = None, True
         if snapshot is None:
             return None
-        head, sites = open_snapshot(snapshot)
+        head, _ = open_snapshot(snapshot)
         self.made_by = made_by(head)
         self.unsaved = self.made_by != MECHANISMS
         self._adopted = self.unsaved or head["policy"] != self._wanted.version
         if self._accept_policy and head["mechanisms"] in BEFORE:
-            head, sites = open_snapshot(upgraded(snapshot))
+            snapshot = upgraded(snapshot)
+            head, _ = open_snapshot(snapshot)
         refuse_differences(head, self._keys, self._wanted, self._accepted, accept_policy=self._accept_policy)
+        _, sites = open_snapshot(snapshot, self.vault)
         # until it is known what was published under it
         policy = self._accepted.get(head["policy"], self._wanted)
         same = head["policy"] == policy.version and not head.get("adopt", False)
@@ -224,7 +229,10 @@ class Partition:
             raise UsageError(msg)
         due = next((policy for version, policy in self._accepted.items() if version in begun), self._wanted)
         sealed = self.sites.sealed()
-        self.sites.load(due, {name: open_site(data) for name, data in sealed.items()}, same_policy=False)
+        self.sites.load(due, self._opened(sealed), same_policy=False)
+
+    def _opened(self, sealed: Mapping[str, bytes]) -> dict[str, Stages]:
+        return {name: open_site(name, data, self.vault) for name, data in sealed.items()}
 
     # --- the log --------------------------------------------------------------------------------------
 
@@ -246,7 +254,7 @@ class Partition:
         next, and folding it again goes on where it stopped. FinalityError as for ``feed``.
         """
         self._follow_policy()
-        message, rejections = decode_message(value)
+        message, rejections = decode_message(value, self.vault)
         self.counters.messages += 1
         if message is not None:
             message, early = bounded(message, stamp)
@@ -280,7 +288,7 @@ class Partition:
         rejected = [output for output in outputs if isinstance(output, Rejected)]
         self.counters.rejected += len(rejected)
         self.counters.windows += len({output.time for output in published if output.topic == AUDIT})
-        return in_order(published) + [self._quarantined(rejection, value) for rejection in rejected]
+        return in_order(published, self.vault) + [self._quarantined(rejection, value) for rejection in rejected]
 
     def _quarantined(self, rejection: Rejected, value: bytes) -> Emitted:
         now = max((mark for mark in self.sites.watermarks().values() if mark is not None), default=0)

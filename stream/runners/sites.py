@@ -11,16 +11,19 @@ from stream.pipeline import AWAY, Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
 from stream.records import Message, Micros
 from stream.release.state import ReleaseState
-from stream.runners.snapshot import Stages, chain_of, open_site, seal_site
+from stream.runners.site_form import Stages, open_site, seal_site
+from stream.runners.snapshot import chain_of
 from stream.sensing.sense_state import SenseState
+from stream.vault import Vault
 
 
 class Site:
     """The engine of one site."""
 
-    def __init__(self, pipeline: Pipeline, state: SiteState) -> None:
+    def __init__(self, pipeline: Pipeline, state: SiteState, vault: Vault | None) -> None:
         self._pipeline = pipeline
         self._state = state
+        self._vault = vault
         self._sealed: bytes | None = None
         """The compressed byte form of the state where it has been made since that last changed."""
 
@@ -31,12 +34,14 @@ class Site:
             yield outputs, last
 
     def sealed(self) -> bytes:
-        """Return the state's compressed byte form.
+        """Return the state's byte form, compressed, and encrypted under the key of the oldest day that it needs.
 
-        Compressed site by site: several sites' windows close at once, and only one has changed each time.
+        Made site by site: several sites' windows close at once, and only one has changed each time.
         """
         if self._sealed is None:
-            self._sealed = seal_site(self._pipeline.encode(self._state))
+            start = self.oldest_start()
+            key_day = -1 if start is None else key_day_of(start)
+            self._sealed = seal_site(self._pipeline.site, self._pipeline.encode(self._state), self._vault, key_day)
         return self._sealed
 
     @property
@@ -89,8 +94,12 @@ class Sites:
     """The engines of all sites of a partition, under one policy."""
 
     def __init__(self, policy: Policy, keys: Keys, options: Options, alarm: Callable[[str], None]) -> None:
-        """Begin without any state; ``alarm`` is called with each site that shuts at ``max_devices``."""
+        """Begin without any state; ``alarm`` is called with each site that shuts at ``max_devices``.
+
+        KeyFileError where the key file has no data key.
+        """
         self._keys = keys
+        self._vault = keys.vault
         self._options = options
         self._alarm = alarm
         self._use(policy)
@@ -111,9 +120,10 @@ class Sites:
         for name, stages in sites.items():
             if name in policy.site:
                 pipeline = self._pipeline(name)
-                self._held[name] = Site(pipeline, pipeline.decode(stages) if same_policy else pipeline.adopt(stages))
+                state = pipeline.decode(stages) if same_policy else pipeline.adopt(stages)
+                self._held[name] = Site(pipeline, state, self._vault)
             else:
-                self._absent[name] = seal_site({**stages, AWAY: b""})
+                self._absent[name] = seal_site(name, {**stages, AWAY: b""}, self._vault)
 
     def sealed(self) -> dict[str, bytes]:
         """Return each site's state in its compressed byte form."""
@@ -124,7 +134,7 @@ class Sites:
         name = message.site
         if name not in self._held:
             pipeline = self._pipeline(name)
-            self._held[name] = Site(pipeline, pipeline.initial())
+            self._held[name] = Site(pipeline, pipeline.initial(), self._vault)
         site = self._held[name]
         shut = site.shut
         for outputs, last in site.steps(message):
@@ -166,7 +176,7 @@ class Sites:
 
     def chains(self) -> dict[str, tuple[int, str]]:
         """Return each site's next ledger sequence and the head of its hash chain."""
-        absent = {name: chain_of(open_site(sealed)) for name, sealed in self._absent.items()}
+        absent = {name: chain_of(open_site(name, sealed)) for name, sealed in self._absent.items()}
         return absent | {name: site.chain for name, site in self._held.items()}
 
     def oldest_key_day_needed(self) -> int | None:

@@ -9,36 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from cramjam import DecompressionError, zstd
-
 from stream.envelope import Kind, join_parts, seal, split_parts, unseal, version_of
-from stream.errors import DataError, UsageError
+from stream.errors import UsageError
 from stream.keys import Keys, fingerprint
 from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
 from stream.release.upgrade import upgraded_stages
+from stream.runners.site_form import Stages, open_site, seal_site
+from stream.vault import Vault
 
 BEFORE = ("1", "2")
 """The mechanism versions whose states this one can go on from, the oldest first."""
-
-Stages = dict[str, bytes]
-"""The byte form of each stage's state, by name."""
-
-
-def seal_site(stages: Mapping[str, bytes]) -> bytes:
-    """Return one site's states as one value."""
-    return seal(Kind.SITE, join_parts({}, stages), compress=True)
-
-
-def open_site(site: bytes) -> Stages:
-    """Return the states of :func:`seal_site`; DataError when it is no such value."""
-    if version_of(site) > 1:
-        return split_parts(unseal(Kind.SITE, site))[1]
-    try:
-        return {name: bytes(zstd.decompress(data)) for name, data in split_parts(site)[1].items()}
-    except DecompressionError:
-        msg = "state: must be stages compressed one by one"
-        raise DataError(msg) from None
 
 
 def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
@@ -46,13 +27,14 @@ def seal_snapshot(head: dict[str, Any], sites: Mapping[str, bytes]) -> bytes:
     return seal(Kind.SNAPSHOT, join_parts(head, dict(sorted(sites.items()))))
 
 
-def open_snapshot(snapshot: bytes) -> tuple[dict[str, Any], dict[str, Stages]]:
+def open_snapshot(snapshot: bytes, vault: Vault | None = None) -> tuple[dict[str, Any], dict[str, Stages]]:
     """Return a snapshot's head (``next``, ``audit``, ``policy``, ``mechanisms``, ``key``) and sites.
 
-    ``adopt`` in the head says that the mechanisms have changed since. DataError when it is no snapshot.
+    Without a vault what is encrypted of a site is left out. ``adopt`` in the head says that the mechanisms have changed
+    since. DataError when it is no snapshot, KeyFileError as for ``open_site``.
     """
     head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
-    return head, {site: open_site(data) for site, data in sites.items()}
+    return head, {site: open_site(site, data, vault) for site, data in sites.items()}
 
 
 def made_by(head: Mapping[str, Any]) -> str:
@@ -155,10 +137,11 @@ def upgraded(snapshot: bytes) -> bytes:
     """
     if is_current(snapshot):
         return snapshot
-    head, sites = open_snapshot(snapshot)
+    head, sites = split_parts(unseal(Kind.SNAPSHOT, snapshot))
     refuse_made_by(head["mechanisms"])
     head = {name: value for name, value in head.items() if name != "v"}
     if head["mechanisms"] != MECHANISMS:
         head |= {"before": made_by(head), "mechanisms": MECHANISMS, "adopt": True}
-    stages_of = upgraded_stages if version_of(snapshot) == 1 else dict
-    return seal_snapshot(head, {site: seal_site(stages_of(stages)) for site, stages in sites.items()})
+    if version_of(snapshot) == 1:
+        sites = {site: seal_site(site, upgraded_stages(open_site(site, data))) for site, data in sites.items()}
+    return seal_snapshot(head, sites)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stream.errors import UsageError
 from stream.records import (
@@ -24,6 +24,19 @@ UNKNOWN = -2
 """Stands for a zone where the site does not have the access point."""
 ROWS_A_DEVICE = 64
 """So many rows a device, on average, may wait for their windows where stays are kept."""
+
+
+class Window(NamedTuple):
+    """One window that is not closed, as rows are filed under it."""
+
+    tick: Micros
+    low: Micros
+    high: Micros
+    """Times in (low, high] are admitted to it."""
+    entries: dict[str, Entry]
+    """Device -> its last entry."""
+    rows: dict[tuple[str, Micros], Entry] | None
+    """(device, time) -> its last entry, where stays are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +96,6 @@ class Admission:
             return epoch is None and self._day_counts is None
         return self._day_counts.days.at(epoch.end) == epoch
 
-    def _room(self, state: SenseState) -> int:
-        """How many more entries may be opened: bounded only while there is no watermark to bound time."""
-        if state.clock.watermark is not None:
-            return sys.maxsize
-        return self.max_devices - sum(map(len, state.pending.values()))
-
     def _refusal(self, state: SenseState, time: Micros, epoch: PrivacyDay | None) -> str | None:
         """Return why a row of this time is dropped, or None; ``epoch`` is that of its batch."""
         if epoch is not None and not epoch.start < time <= epoch.end:
@@ -103,9 +110,7 @@ class Admission:
             return "ahead"
         return None
 
-    def _window_of(
-        self, state: SenseState, time: Micros
-    ) -> tuple[Micros, Micros, dict[str, Entry], dict[tuple[str, Micros], Entry] | None]:
+    def _window_of(self, state: SenseState, time: Micros) -> Window:
         """Return the window of ``time``, (low, high], cut to what is admitted, and its entries."""
         tick = self._grid(time)
         low, high = tick - self.tick_length, tick
@@ -116,7 +121,9 @@ class Admission:
         if state.clock.watermark is not None:
             high = min(high, state.clock.watermark + self.ahead)
         rows = state.rows.setdefault(tick, {}) if self.keep_presence else None
-        return low, high, state.pending.setdefault(tick, {}), rows
+        if tick not in state.pending:
+            state.pending[tick], state.latest_in[tick] = {}, low
+        return Window(tick, low, high, state.pending[tick], rows)
 
     def _grid(self, time: Micros) -> Micros:
         """Return the tick of the window in which an instant lies."""

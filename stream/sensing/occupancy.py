@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stream.columns import Columns
 from stream.records import (
     CountedWindow,
     Heartbeat,
@@ -40,9 +41,10 @@ from stream.records import (
     Stay,
 )
 from stream.sensing import presence, sense_state, watermark
-from stream.sensing.admission import ROWS_A_DEVICE, UNKNOWN, Admission
+from stream.sensing.admission import ROWS_A_DEVICE, UNKNOWN
 from stream.sensing.contribution import adopted
-from stream.sensing.sense_state import END, Entry, SenseState
+from stream.sensing.filing import Filing
+from stream.sensing.sense_state import END, SenseState
 
 WINDOWS_AT_ONCE = 16
 """So many windows a step closes at most: tenths of a second, after which a runner may look around."""
@@ -53,7 +55,7 @@ Out = OccupancyWindow | Stay | Rejected
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sense(Admission):
+class Sense(Filing):
     """The stage from observations and heartbeats of one site to its occupancy windows.
 
     Outputs: ``OccupancyWindow`` in the order of windows, none left out; ``Rejected`` for rows that broke a
@@ -94,40 +96,20 @@ class Sense(Admission):
             yield self._observe(state, item), True
 
     def _observe(self, state: SenseState, batch: ObservationBatch) -> list[Out]:
-        """File each row under its window; of a device and window only the last entry is kept.
-
-        This loop sees every observation of the site, so names are local and the window at hand is kept
-        from row to row: it changes only where neighbours in a batch lie on two sides of a tick.
-        """
+        """File each row under its window; of a device and window only the last entry is kept."""
         out: list[Out] = []
         dropped: Counter[str] = Counter()
-        stamp = (batch.source, batch.session, batch.sequence)
-        zone_of, known, limit, room = self._zone_of, state.known, self.max_devices, self._room(state)
-        low = high = 0
-        entries: dict[str, Entry] = {}
-        rows: dict[tuple[str, Micros], Entry] | None = None
-        for row, (device, access_point, time) in enumerate(batch.rows):
-            zone = zone_of.get(access_point, UNKNOWN)
-            if zone == UNKNOWN or not low < time <= high:
-                refusal = "unknown_access_point" if zone == UNKNOWN else self._refusal(state, time, batch.epoch)
-                if refusal is not None:
-                    dropped[refusal] += 1
-                    if refusal in FAULTY_FIELD:
-                        out.append(Rejected(batch.source, refusal, f"rows[{row}].{FAULTY_FIELD[refusal]}"))
-                    continue
-                low, high, entries, rows = self._window_of(state, time)
-            entry = (time, stamp, row, zone)
-            held = entries.get(device)
-            if held is None:
-                if room <= 0 or (device not in known and len(known) >= limit):
-                    return self._shut(state, batch)
-                room -= 1
-                known.add(device)
-                entries[device] = entry
-            elif held < entry:
-                entries[device] = entry
-            if rows is not None and rows.get((device, time), entry) <= entry:
-                rows[device, time] = entry
+        columns = Columns.of(batch.rows)
+        zones = [self._zone_of.get(point, UNKNOWN) for point in columns.table]
+        before = self._held(state)
+        if not self._file_at_once(state, batch, columns, zones):
+            for row, refusal in self._file_by_row(state, batch, columns, zones):
+                dropped[refusal] += 1
+                if refusal in FAULTY_FIELD:
+                    out.append(Rejected(batch.source, refusal, f"rows[{row}].{FAULTY_FIELD[refusal]}"))
+        after, limit = self._held(state), self.max_devices
+        if any(now > max(limit, then) for then, now in zip(before, after, strict=True)):
+            return self._shut(state, batch)
         if sum(map(len, state.rows.values())) > limit * ROWS_A_DEVICE:
             return self._shut(state, batch)
         state.count(batch, dropped)
@@ -187,6 +169,7 @@ class Sense(Admission):
         """Bring ``current`` up to ``tick``, let expired presences go, and count."""
         current = state.current
         for earlier in sorted(t for t in state.pending if t <= tick):
+            state.latest_in.pop(earlier, None)
             for device, (time, _, _, zone) in state.pending.pop(earlier).items():
                 if zone == END:
                     current.pop(device, None)
@@ -240,7 +223,7 @@ class Sense(Admission):
         """
         if state.next_tick is not None:
             state.next_tick = self._grid(state.next_tick)
-        waiting, state.pending = state.pending, {}
+        waiting, state.pending, state.latest_in = state.pending, {}, {}
         for entries in waiting.values():
             for device, entry in entries.items():
                 window = state.pending.setdefault(self._grid(entry[0]), {})

@@ -40,6 +40,8 @@ class SenseState:
     """Device -> (zone index, time) of its last observation up to ``closed``, while that is valid."""
     pending: dict[Micros, dict[str, Entry]] = field(default_factory=dict, repr=False)
     """Window -> device -> its last entry in that window, for windows not yet closed."""
+    latest_in: dict[Micros, Micros] = field(default_factory=dict, repr=False, compare=False)
+    """Window -> a time that no entry in ``pending`` is later than; where it is missing, the window's end is one."""
     rows: dict[Micros, dict[tuple[str, Micros], Entry]] = field(default_factory=dict, repr=False)
     """Window -> (device, time) -> last entry of that instant; filled only when stays are wanted."""
     stays_open: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
@@ -68,6 +70,7 @@ class SenseState:
     def forget_devices(self) -> None:
         """Forget everybody, and nothing else."""
         self.current, self.pending, self.rows, self.stays_open, self.known = {}, {}, {}, {}, set()
+        self.latest_in = {}
 
     def note_known(self) -> None:
         """Let ``known`` follow from what it follows from."""

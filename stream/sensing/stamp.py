@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from stream.columns import Columns
 from stream.records import MINUTE, CountedWindow, Heartbeat, Message, Micros, ObservationBatch, Rejected
 
 AHEAD: Micros = 5 * MINUTE
@@ -29,10 +30,11 @@ def bounded(message: Message, stamp: Micros | None) -> tuple[Message | None, lis
             return None, [Rejected(message.source, REASON, field)]
     if not isinstance(message, ObservationBatch):
         return message, []
-    early = [number for number, row in enumerate(message.rows) if row.time > latest]
-    if not early:
+    columns = Columns.of(message.rows)
+    if max(columns.times, default=latest) <= latest:
         return message, []
-    rows = tuple(row for row in message.rows if row.time <= latest)
+    early = [number for number, time in enumerate(columns.times) if time > latest]
+    rows = columns.where(time <= latest for time in columns.times)
     return replace(message, rows=rows), [Rejected(message.source, REASON, f"rows[{number}].time") for number in early]
 
 

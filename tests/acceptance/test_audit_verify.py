@@ -150,7 +150,7 @@ def test_a_commitment_to_other_counts_is_noticed(ground: Any) -> None:
     def wreck(connection: sqlite3.Connection) -> None:
         held = connection.execute("SELECT seq, value FROM outputs WHERE topic = ? ORDER BY seq", (OCCUPANCY,))
         seq, value = held.fetchall()[3]
-        body = orjson.loads(unseal(Kind.RESTRICTED, value))
+        body = orjson.loads(unseal(Kind.RESTRICTED, value, keyfile.FileKeys(ground / "key").vault))
         body["counts"]["a"] += 1
         sealed = seal(Kind.RESTRICTED, orjson.dumps(body))
         connection.execute("UPDATE outputs SET value = ? WHERE seq = ?", (sealed, seq))

@@ -1,7 +1,9 @@
 """Backfill: recorded observations against what a store has released."""
 
 import csv
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from connectors import keyfile
 from connectors.commands.backfill import StoreBook
-from connectors.embedded.readings import read_outbox, read_topic
+from connectors.embedded.readings import read_outbox, read_snapshot, read_topic
 from connectors.embedded.runner import opened
 from connectors.files.observations import ObservationFile
 from connectors.simulation import files as simulation
@@ -20,6 +22,8 @@ from stream.pipeline import Options
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY
 from stream.runners.backfill import Backfill, Backfilled
+from stream.runners.site_form import seal_site
+from stream.runners.snapshot import open_snapshot, seal_snapshot
 from stream.schemas import AUDIT, parse_time
 from stream.simulator.events import SimulatorConfig, simulate
 from tests.by_window import by_window
@@ -119,10 +123,22 @@ def test_other_observations_under_the_same_ids_are_refused(day: Any, tmp_path: P
     assert records(tmp_path / "s") == before
 
 
+def forget_everything(key: Path, where: Path) -> None:
+    """Let a store have gone on for days, under whose keys its state lies, and the keys of those before be gone."""
+    vault, later = keyfile.FileKeys(key).vault, (NOON // DAY) + 5
+    snapshot, _ = read_snapshot(where)
+    assert snapshot is not None
+    head, sites = open_snapshot(snapshot, vault)
+    sealed = seal_snapshot(head, {name: seal_site(name, stages, vault, later) for name, stages in sites.items()})
+    with closing(sqlite3.connect(where / "store.sqlite")) as connection, connection:
+        connection.execute("UPDATE state SET value = ?", (sealed,))
+    keyfile.FileKeys(key).forget_before(later)
+
+
 def test_when_the_keys_are_gone_the_stored_record_comes_out_and_nothing_is_drawn(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path, laboratory=False)
     run(day, tmp_path / "s", key, first=None)
-    keyfile.FileKeys(key).forget_before((NOON // DAY) + 5)
+    forget_everything(key, tmp_path / "s")
     made = backfill(day, tmp_path / "s", key)
     assert made.unchecked == made.again > 0
     assert sorted(made.stored) == sorted(records(tmp_path / "s").values())
@@ -131,7 +147,7 @@ def test_when_the_keys_are_gone_the_stored_record_comes_out_and_nothing_is_drawn
 def test_a_window_never_released_whose_key_is_gone_is_refused(day: Any, tmp_path: Path) -> None:
     key = new_key(tmp_path, laboratory=False)
     run(day, tmp_path / "s", key, first=NOON)
-    keyfile.FileKeys(key).forget_before((NOON // DAY) + 5)
+    forget_everything(key, tmp_path / "s")
     with pytest.raises(KeyFileError):
         backfill(day, tmp_path / "s", key)
 

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from connectors import keyfile, logs
+from connectors.data_keys import DataKeys
 from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import embedded
 from connectors.files.observations import ObservationFile
@@ -42,11 +43,12 @@ from connectors.snmp.sender import (
 )
 from stream.errors import TacetError
 from stream.keys import subkey
+from stream.messages import decode_message, encode_message
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE, ObservationBatch, OccupancyWindow, Published
 from stream.runners.partition import Partition
-from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, encode_message, parse_record
+from stream.schemas import AUDIT, LEAKAGE, QUARANTINE, parse_record
 from stream.sensing.pseudonyms import Pseudonyms
 from tests.core_ground import (
     ACCESS_POINTS,
@@ -99,8 +101,8 @@ class Needles:
 
     def __init__(self, key_file: Path) -> None:
         document = json.loads(key_file.read_text())
-        texts = (document["noise"]["root"], document["audit"], document["pseudonym"])
-        root, audit, pseudonym = (bytes.fromhex(text) for text in texts)
+        texts = (document["noise"]["root"], document["audit"], document["pseudonym"], document["data"]["key"])
+        root, audit, pseudonym, data = (bytes.fromhex(text) for text in texts)
         keys = keyfile.laboratory_keys(key_file)
         names = Pseudonyms.daily(pseudonym)
         self.forms = [form for address in MACS for form in address_forms(address)]
@@ -109,8 +111,8 @@ class Needles:
             self.forms += [names.name(bytes.fromhex(address.replace(":", "")), day) for address in MACS]
             for purpose in ("noise", "coins", "commitment"):
                 self.forms += secret_forms(subkey(keys.noise_key(day), purpose))
-            self.forms += secret_forms(keys.noise_key(day))
-        for secret in (root, audit, pseudonym):
+            self.forms += secret_forms(keys.noise_key(day)) + secret_forms(DataKeys(0, data).key_of(day))
+        for secret in (root, audit, pseudonym, data):
             self.forms += secret_forms(secret)
         today = time.time_ns() // 1000 // DAY
         for day in (today - 1, today, today + 1):
@@ -146,8 +148,13 @@ def test_the_needles_would_be_found(needles: Any, key: Path) -> None:
     assert needles.found_in(key.read_text())
     path = write_csv(key.with_name("o.csv"), day_of_traps())
     file = ObservationFile(path, building(releases=RELEASES), keyfile.pseudonym_key(key))
-    batches = [encode_message(item).decode() for item in file.messages() if isinstance(item, ObservationBatch)]
-    assert len(needles.found_in("".join(batches))) >= len(MACS)
+    vault = keyfile.FileKeys(key).vault
+    batches = [item for item in file.messages() if isinstance(item, ObservationBatch)]
+    read = [decode_message(encode_message(item, vault), vault)[0] for item in batches]
+    held = "".join(str(tuple(item.rows)) for item in read if isinstance(item, ObservationBatch))
+    assert len(needles.found_in(held)) >= len(MACS)
+    sealed = "".join(encode_message(item, vault).hex() for item in batches)
+    assert not needles.found_in(sealed)
     assert needles.found_in((key.with_name("o.csv")).read_text())
 
 

@@ -30,11 +30,13 @@ from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
 from connectors.snmp.sender import Association, encode_associate, send
 from stream.envelope import Kind, unseal
+from stream.messages import decode_message
 from stream.pipeline import Options
 from stream.policy.document import load_policy
-from stream.records import MINUTE
+from stream.records import MINUTE, ObservationBatch
 from stream.runners.snapshot import open_snapshot
 from stream.schemas import AUDIT, LEAKAGE, parse_record
+from stream.vault import Vault
 from tests.chains import verify_chain
 from tests.core_ground import (
     ACCESS_POINTS,
@@ -289,22 +291,24 @@ def listening(ground: Path, tmp_path: Path) -> Iterator[Any]:
         process.communicate(timeout=30)
 
 
-def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(listening: Any, tmp_path: Path) -> None:
-    folder, kept = tmp_path / "store", 0
+def test_no_trap_that_was_appended_is_lost_when_a_listening_run_is_killed(
+    ground: Path, listening: Any, tmp_path: Path
+) -> None:
+    folder, kept, vault = tmp_path / "store", 0, keyfile.FileKeys(ground / "key").vault
     for number, end in enumerate((signal.SIGKILL, signal.SIGTERM)):
         process, port = listening()
-        assert _rows(folder) == kept
+        assert _rows(folder, vault) == kept
         datagrams = [(n, association(200 * number + n)) for n in range(200)]
         asyncio.run(send(datagrams, ("127.0.0.1", port), None, source=SOURCES[0], max_rate=5000))
         patience = time.monotonic() + 60
-        while _rows(folder) < kept + 200 and time.monotonic() < patience:
+        while _rows(folder, vault) < kept + 200 and time.monotonic() < patience:
             time.sleep(0.01)
         process.send_signal(end)
         process.communicate(timeout=60)
         kept += 200
-        assert _rows(folder) == kept, "every row is in the table or in the state"
+        assert _rows(folder, vault) == kept, "every row is in the table or in the state"
     assert process.returncode == 0
-    assert _counted(folder) == kept, "a clean end leaves nothing waiting"
+    assert _counted(folder, vault) == kept, "a clean end leaves nothing waiting"
 
 
 def association(number: int) -> bytes:
@@ -318,18 +322,19 @@ def _waiting(folder: Path) -> list[tuple[int, bytes]]:
     return [(position, unseal(Kind.MESSAGE, value)) for position, value in rows]
 
 
-def _counted(folder: Path) -> int:
+def _counted(folder: Path, vault: Vault) -> int:
     """Rows that the state has seen."""
     snapshot, _ = read_snapshot(folder)
     if snapshot is None:
         return 0
-    text = open_snapshot(snapshot)[1]["dbh"]["sense"].decode()
+    text = open_snapshot(snapshot, vault)[1]["dbh"]["sense"].decode()
     found = re.search(r'\["rows",(\d+)\]', text)
     return int(found[1]) if found else 0
 
 
-def _rows(folder: Path) -> int:
+def _rows(folder: Path, vault: Vault) -> int:
     """Rows that are in the state or wait for it."""
     if not (folder / "store.sqlite").exists():
         return 0
-    return _counted(folder) + sum(len(parse_record(value).get("rows", ())) for _, value in _waiting(folder))
+    messages = (decode_message(value, vault)[0] for _, value in _waiting(folder))
+    return _counted(folder, vault) + sum(len(each.rows) for each in messages if isinstance(each, ObservationBatch))

@@ -36,13 +36,14 @@ from connectors.kafka.strict_consumer import StrictTransport
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.kafka.writers import KafkaJournal
 from stream.keys import LaboratoryKeys
+from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.runners.contract import Engine
 from stream.runners.faust_app import create_app
 from stream.runners.partition import Partition
 from stream.runners.tenures import Tenures
-from stream.schemas import AUDIT, OBSERVATIONS, encode_message
+from stream.schemas import AUDIT, OBSERVATIONS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.integration.kafka_ground import Broker, delete_topics, find_broker

@@ -10,10 +10,10 @@ from __future__ import annotations
 import gc
 from itertools import pairwise
 
+from stream.messages import encode_message
 from stream.policy.document import Policy
 from stream.records import MINUTE
 from stream.runners.partition import Partition
-from stream.schemas import encode_message
 from stream.simulator.events import Simulation
 from tests.benchmarks.ground import KEYS, MECHANISMS, Figure, cpu, log, policy, quick, simulations, tell
 

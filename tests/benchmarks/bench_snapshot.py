@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import gc
 
+from stream.messages import encode_message
 from stream.records import DAY, MINUTE, SECOND, Heartbeat
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
-from stream.schemas import encode_message
 from tests.benchmarks.ground import KEYS, MECHANISMS, SOURCE, Figure, cpu, log, policy, quick, simulations, tell
 
 GOAL_MB = 16 * 1.048576

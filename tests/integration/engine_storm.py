@@ -29,9 +29,10 @@ from connectors.kafka.following import Record
 from connectors.kafka.topics import create_topics, topic_names
 from connectors.keyfile import create
 from stream.errors import TacetError, UsageError
+from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch, Row
-from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, encode_message, private_topic, rfc3339
+from stream.schemas import AUDIT, OBSERVATIONS, SNAPSHOT, private_topic, rfc3339
 from tests.chains import verify_chain
 from tests.integration.chain_storm import PARTITIONS, ROOT
 from tests.integration.kafka_ground import Broker, JavaCluster, clear_topics

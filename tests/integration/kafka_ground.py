@@ -213,6 +213,8 @@ class JavaBroker:
     ) -> None:  # fmt: skip
         """``ports`` are those of all brokers of the cluster: for clients, and among themselves."""
         self._folder = Path(tempfile.mkdtemp(prefix="tacet-kafka-"))
+        self.data = self._folder / "data"
+        """Where its log segments are."""
         self._jars = jars
         self._process: subprocess.Popen[bytes] | None = None
         ports = ports or [(free_port(), free_port())]
@@ -225,7 +227,7 @@ class JavaBroker:
             "controller.quorum.voters": ",".join(voters),
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
-            "log.dir": str(self._folder / "data"),
+            "log.dir": str(self.data),
             **_COMMON,
             **(_OF_THREE if len(ports) >= 3 else {}),
             **(security.settings(port, controller) if security else {}),

@@ -16,13 +16,14 @@ import orjson
 
 from connectors.kafka.following import Record, by_release_id, by_sequence
 from connectors.keyfile import FileKeys
+from stream.messages import encode_message
 from stream.policy.document import Policy
 from stream.policy.privacy_day import PrivacyDays
 from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
 from stream.runners.embedded import Chains, Embedded
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
-from stream.schemas import AUDIT, LEAKAGE, encode_message, private_topic, rfc3339
+from stream.schemas import AUDIT, LEAKAGE, private_topic, rfc3339
 
 START: Micros = 1_772_452_800 * SECOND  # 2026-03-02T12:00Z: half a day later the attributes' day closes
 TICK = 5 * MINUTE

@@ -19,9 +19,10 @@ from connectors.kafka.bounded import last_snapshot
 from connectors.kafka.client import partition_of
 from connectors.kafka.topics import create_topics
 from connectors.reports import kafka_recovery
+from stream.messages import encode_message
 from stream.policy.document import load_policy
 from stream.records import Heartbeat
-from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT, encode_message
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 from tests.acceptance.command_line import POLICY, tacet
 from tests.integration.kafka_ground import Broker, delete_topics
 from tests.integration.storm import is_stopped

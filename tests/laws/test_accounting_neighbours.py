@@ -15,10 +15,11 @@ import pytest
 from connectors.intake.ingest import Ingest
 from connectors.radius.accounting import account
 from connectors.radius.packets import read
+from stream.messages import encode_message
 from stream.pipeline import Options
 from stream.records import DAY, MINUTE, SECOND, Micros
 from stream.runners.partition import Partition
-from stream.schemas import OCCUPANCY, encode_message, parse_record
+from stream.schemas import OCCUPANCY, parse_record
 from tests.core_ground import EVENING, SITE, SOURCES, access_point, laboratory, mac
 from tests.laws.test_neighbours import ZONES, Cells, different, policy
 from tests.unit.radius.radius_ground import INTERIM, SECRET, START, STOP, request

@@ -22,6 +22,7 @@ from stream.accounting.account import Account
 from stream.errors import UsageError
 from stream.mechanisms.contract import Values
 from stream.mechanisms.noise import Ints
+from stream.messages import encode_message
 from stream.pipeline import Options
 from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_day import PrivacyDays
@@ -32,7 +33,7 @@ from stream.release.state import ReleaseState
 from stream.runners.backfill import Backfill
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
-from stream.schemas import AUDIT, encode_message, parse_time
+from stream.schemas import AUDIT, parse_time
 from stream.sensing.contribution import BoundedCounts
 from tests.core_ground import SITE, laboratory, policy_text
 from tests.day_ground import day_on, day_release, day_site, shared

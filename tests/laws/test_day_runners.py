@@ -13,10 +13,11 @@ from connectors.embedded.readings import read_outbox, read_topic
 from connectors.embedded.runner import opened
 from connectors.files.observations import ObservationFile
 from connectors.files.replay import replay
+from stream.messages import encode_message
 from stream.pipeline import Options, Pipeline
 from stream.records import Heartbeat, ObservationBatch
 from stream.runners.partition import Partition
-from stream.schemas import AUDIT, LEAKAGE, encode_message
+from stream.schemas import AUDIT, LEAKAGE
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, people, run, write_csv
 from tests.day_ground import day_release, day_site, shared

@@ -15,10 +15,11 @@ import pytest
 from connectors.intake.ingest import Ingest
 from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.traps import decode
+from stream.messages import encode_message
 from stream.pipeline import Options
 from stream.records import MINUTE, SECOND, Micros
 from stream.runners.partition import Partition
-from stream.schemas import OCCUPANCY, QUARANTINE, encode_message, parse_record
+from stream.schemas import OCCUPANCY, QUARANTINE, parse_record
 from tests.core_ground import EVENING, SITE, SOURCES, access_point, building, laboratory, mac
 
 RELEASE = '[[release]]\nname = "r"\nquery = "count"\nmechanism = "laplace"\nzones = { kind = "hall" }\n'

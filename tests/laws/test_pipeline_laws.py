@@ -18,11 +18,12 @@ from stream.envelope import split_parts
 from stream.keys import subkey
 from stream.local_time import slot_of
 from stream.mechanisms.counts import Naming, count_mechanism, release_counts
+from stream.messages import encode_message
 from stream.operators import scan
 from stream.pipeline import Options, Pipeline, SiteState, Stages
 from stream.records import MINUTE, DayClosed, Heartbeat, ObservationBatch, OccupancyWindow, Spent
 from stream.runners.partition import Partition
-from stream.schemas import AUDIT, PRESENCE, encode_message, parse_record
+from stream.schemas import AUDIT, PRESENCE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import (
     EVENING,

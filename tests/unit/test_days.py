@@ -4,10 +4,10 @@ from pathlib import Path
 
 from connectors import keyfile
 from connectors.kafka.key_retirement import oldest_key_day_needed
+from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, Heartbeat
 from stream.runners.partition import Partition
-from stream.schemas import encode_message
 
 POLICY = load_policy(
     "".join(

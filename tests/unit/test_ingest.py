@@ -24,9 +24,9 @@ from connectors.intake.ingest_state import MOST_UNKNOWN, UNKNOWN_LISTED, most_un
 from connectors.intake.limits import SiteLimits
 from connectors.intake.sighting import Kind, Sighting
 from stream.errors import TacetError, UsageError
+from stream.messages import encode_message
 from stream.policy.document import Policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
-from stream.schemas import encode_message
 from stream.sensing.occupancy import Sense
 from stream.sensing.pseudonyms import Pseudonyms
 

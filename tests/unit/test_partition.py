@@ -9,12 +9,13 @@ import pytest
 
 from stream.errors import FinalityError, UsageError
 from stream.keys import ForwardKeys, LaboratoryKeys, key_day_of
+from stream.messages import decode_message, encode_message
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch, Row
 from stream.runners import snapshot as module
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition, ShutSites
-from stream.schemas import AUDIT, QUARANTINE, decode_message, encode_message, parse_record, parse_time
+from stream.schemas import AUDIT, QUARANTINE, parse_record, parse_time
 from tests.chains import verify_chain
 from tests.core_ground import (
     COUNTS,

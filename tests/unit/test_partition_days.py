@@ -8,11 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
+from stream.messages import encode_message
 from stream.policy.document import Policy
 from stream.records import MINUTE, ObservationBatch
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
-from stream.schemas import QUARANTINE, encode_message
+from stream.schemas import QUARANTINE
 from stream.sensing.contribution import Tally
 from tests.core_ground import SITE, building, days_of, laboratory, messages, people
 from tests.day_ground import day_site

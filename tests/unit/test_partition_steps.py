@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from stream.messages import encode_message
 from stream.records import DAY, MINUTE, Heartbeat
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
-from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
+from stream.schemas import AUDIT, QUARANTINE, parse_record
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
 from tests.core_ground import SITE, SOURCES, building, laboratory, messages, people
 

@@ -10,13 +10,15 @@ from connectors.reports.kafka_recovery import of_entries_alone
 from connectors.reports.kafka_recovery import of_version as of_version_found
 from connectors.reports.ways import Finding
 from stream.errors import FinalityError, UsageError
+from stream.messages import encode_message
 from stream.policy.document import Policy, load_policy
 from stream.release.stage import MECHANISMS
 from stream.runners.contract import LossError
 from stream.runners.emitted import Emitted
 from stream.runners.partition import Partition
-from stream.runners.snapshot import BEFORE, made_by, open_snapshot, seal_site, seal_snapshot, upgraded
-from stream.schemas import AUDIT, QUARANTINE, encode_message, parse_record
+from stream.runners.site_form import seal_site
+from stream.runners.snapshot import BEFORE, made_by, open_snapshot, seal_snapshot, upgraded
+from stream.schemas import AUDIT, QUARANTINE, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import SITE, building, laboratory, messages, people, policy_text
 
@@ -128,7 +130,9 @@ def test_a_window_that_comes_out_otherwise_under_its_own_policy_is_refused() -> 
 
 def of_version(version: str) -> bytes:
     head, sites = open_snapshot(GROUND.snapshot)
-    return seal_snapshot(head | {"mechanisms": version}, {name: seal_site(stages) for name, stages in sites.items()})
+    return seal_snapshot(
+        head | {"mechanisms": version}, {name: seal_site(name, stages) for name, stages in sites.items()}
+    )
 
 
 @pytest.mark.parametrize("version", BEFORE)
@@ -147,7 +151,7 @@ def test_a_window_that_another_mechanism_version_began_stops_before_anything_is_
 def test_a_state_that_was_upgraded_and_never_used_is_still_of_the_version_that_made_it() -> None:
     head, sites = open_snapshot(of_version("1"))
     between = head | {"before": "1", "mechanisms": "2", "adopt": True}
-    again = upgraded(seal_snapshot(between, {name: seal_site(stages) for name, stages in sites.items()}))
+    again = upgraded(seal_snapshot(between, {name: seal_site(name, stages) for name, stages in sites.items()}))
     assert made_by(open_snapshot(again)[0]) == "1"
 
 

@@ -12,7 +12,7 @@ import pytest
 from connectors.files.observations import ObservationFile
 from stream.pipeline import Options, Pipeline
 from stream.policy.document import Policy, load_policy
-from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published
+from stream.records import DAY, MINUTE, Heartbeat, Micros, ObservationBatch, Published, Row
 from stream.schemas import AUDIT, parse_record, rfc3339
 from tests.core_ground import (
     EVENING,
@@ -176,7 +176,7 @@ def test_a_recording_in_parts_gives_every_site_the_batches_of_the_whole(tmp_path
     assert part.items() <= whole.items()
 
 
-def batches(log: Sequence[Any]) -> dict[tuple[str, int], tuple[Any, ...]]:
+def batches(log: Sequence[Any]) -> dict[tuple[str, int], Sequence[Row]]:
     return {(item.site, item.sequence): item.rows for item in log if isinstance(item, ObservationBatch)}
 
 

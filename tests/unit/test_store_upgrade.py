@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from connectors import keyfile
@@ -19,10 +20,11 @@ from connectors.private_folder import private_folder
 from connectors.reports.books import store_books, verify
 from connectors.reports.recovery import store_findings
 from connectors.reports.status import describe
-from stream.errors import UsageError
+from stream.errors import KeyFileError, UsageError
 from stream.policy.document import load_policy
 from stream.runners.embedded import Embedded
-from stream.runners.snapshot import open_snapshot, seal_site, seal_snapshot, upgraded
+from stream.runners.site_form import seal_site
+from stream.runners.snapshot import open_snapshot, seal_snapshot, upgraded
 from stream.schemas import AUDIT, OCCUPANCY, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import COUNTS, building, messages, people
@@ -49,8 +51,17 @@ def old(tmp_path: Path) -> Path:
 
 
 def go_on(folder: Path) -> None:
+    renew_key(folder)
     with embedded(POLICY, folder.parent / "key", folder) as runner:
         take_rest(runner)
+
+
+def renew_key(folder: Path) -> Path:
+    """Give a key of then its data key."""
+    path = folder.parent / "key"
+    if keyfile.FileKeys(path).data is None:
+        keyfile.upgrade(path)
+    return path
 
 
 def take_rest(runner: Embedded) -> None:
@@ -92,6 +103,31 @@ def test_an_old_store_is_refused_with_what_to_do_and_left_as_it_was(old: Any) ->
     assert read_snapshot(old) == before
 
 
+def test_a_key_of_then_is_refused_until_it_has_a_data_key(old: Any) -> None:
+    upgrade(old)
+    before = read_snapshot(old)
+    with (
+        pytest.raises(KeyFileError, match="must hold the data key, which files made before have not"),
+        embedded(POLICY, old.parent / "key", old),
+    ):
+        pass
+    assert read_snapshot(old) == before
+
+
+def test_what_an_old_store_held_in_clear_is_encrypted_from_the_first_commit_on(old: Any) -> None:
+    snapshot, _ = read_snapshot(old)
+    assert snapshot is not None
+    devices = {device for device, *_ in orjson.loads(open_snapshot(snapshot)[1]["dbh"]["sense"])["current"]}
+    assert devices
+    upgrade(old)
+    go_on(old)
+    kept = b"".join(path.read_bytes() for path in old.glob("store.sqlite*"))
+    assert not [device for device in devices if device.encode() in kept]
+    snapshot, _ = read_snapshot(old)
+    assert snapshot is not None
+    assert "sense" not in open_snapshot(snapshot)[1]["dbh"]
+
+
 def test_an_upgraded_store_goes_on_with_its_books(old: Any) -> None:
     entries, boxes = audit(old), read_outbox(old, "board", 0)
     assert upgrade(old)
@@ -114,7 +150,7 @@ def test_messages_that_waited_in_an_old_store_are_counted(old: Any) -> None:
     _, waiting = read_snapshot(old)
     assert waiting == 1
     upgrade(old)
-    with embedded(POLICY, old.parent / "key", old) as runner:
+    with embedded(POLICY, renew_key(old), old) as runner:
         assert runner.partition.counters.rows > 0
 
 
@@ -138,7 +174,7 @@ def test_an_upgrade_to_the_version_between_that_was_never_used_is_ordered_once_m
 
 
 def test_accepting_a_change_upgrades_too(old: Any) -> None:
-    with embedded(POLICY, old.parent / "key", old, accept_policy=True) as runner:
+    with embedded(POLICY, renew_key(old), old, accept_policy=True) as runner:
         take_rest(runner)
     assert verify(store_books(old, records=True), old, old.parent / "key")["ok"]
     assert not upgrade(old)
@@ -148,7 +184,7 @@ def test_a_mechanism_version_to_come_is_never_taken_back(old: Any) -> None:
     snapshot, _ = read_snapshot(old)
     assert snapshot is not None
     head, sites = open_snapshot(upgraded(snapshot))
-    later = seal_snapshot(head | {"mechanisms": "9"}, {site: seal_site(stages) for site, stages in sites.items()})
+    later = seal_snapshot(head | {"mechanisms": "9"}, {site: seal_site(site, stages) for site, stages in sites.items()})
     with pytest.raises(UsageError, match="mechanism version: must be 1, 2 or 3 to go on from, got 9"):
         upgraded(later)
 

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from stream.messages import encode_message
 from stream.records import DAY, Heartbeat
 from stream.runners.contract import Output
 from stream.runners.partition import Partition
 from stream.runners.tenure import Tenure
-from stream.schemas import AUDIT, encode_message
+from stream.schemas import AUDIT
 from stream.sensing.occupancy import WINDOWS_AT_ONCE
 from tests.core_ground import COUNTS, EVENING, SITE, SOURCES, building, laboratory
 

@@ -14,11 +14,12 @@ import pytest
 
 from connectors.kafka import joining
 from stream.errors import UsageError
+from stream.messages import encode_message
 from stream.runners.contract import InterruptedWriteError, Output
 from stream.runners.partition import Partition
 from stream.runners.snapshot import open_snapshot
 from stream.runners.tenures import Tenures
-from stream.schemas import AUDIT, encode_message, parse_record
+from stream.schemas import AUDIT, parse_record
 from tests.chains import verify_chain
 from tests.core_ground import COUNTS, SITE, building, laboratory, messages, people
 from tests.later_version import LATER, NOW, later

@@ -21,8 +21,8 @@ from connectors.intake.limits import SiteLimits
 from connectors.intake.sighting import Kind
 from connectors.radius.accounting import IGNORED_REASONS, account
 from connectors.radius.packets import REFUSED_REASONS, RefusedPacket, Request, read, respond
+from stream.messages import encode_message
 from stream.records import DAY, MINUTE, SECOND, Heartbeat, ObservationBatch
-from stream.schemas import encode_message
 from stream.sensing.pseudonyms import Pseudonyms
 from tests.unit.radius.radius_ground import (
     INTERIM,

@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
+from stream.envelope import Kind, clear_of, seal, unseal
+from stream.messages import decode_message, encode_message
 from stream.operators import scan
 from stream.records import (
     DAY,
@@ -22,7 +24,6 @@ from stream.records import (
     Rejected,
     Row,
 )
-from stream.schemas import decode_message, encode_message
 from stream.sensing.contribution import Definition
 from stream.sensing.occupancy import Sense
 from stream.sensing.sense_state import SenseState, standing
@@ -285,13 +286,20 @@ def test_a_row_outside_the_epoch_of_its_batch_is_rejected_alone() -> None:
 
 def test_a_message_carries_its_epoch_and_one_without_is_as_it_always_was() -> None:
     assert decode_message(encode_message(GOOD)) == (GOOD, [])
-    assert orjson.loads(encode_message(GOOD))["epoch"] == [*day_of(BEGINS + HOUR)]
+    assert epoch_of(encode_message(GOOD)) == [*day_of(BEGINS + HOUR)]
     plain = replace(GOOD, epoch=None)
     assert decode_message(encode_message(plain)) == (plain, [])
-    assert b"epoch" not in encode_message(plain)
+    assert epoch_of(encode_message(plain)) is None
+
+
+def epoch_of(value: bytes) -> Any:
+    return orjson.loads(clear_of(Kind.OBSERVATIONS, value)).get("epoch")
 
 
 @pytest.mark.parametrize("epoch", [1, "x", [], [1, 2], [1, 2, 3, 4], [1, 2, True], [1, 2, "3"], [1, 2, 2**53], {}])
 def test_what_is_no_epoch_is_rejected(epoch: Any) -> None:
-    body = orjson.loads(encode_message(GOOD)) | {"epoch": epoch}
-    assert decode_message(orjson.dumps(body)) == (None, [Rejected("one", "type", "epoch")])
+    head = orjson.loads(clear_of(Kind.OBSERVATIONS, encode_message(GOOD))) | {"epoch": epoch}
+    rows = unseal(Kind.OBSERVATIONS, encode_message(GOOD))
+    of_version_1 = orjson.dumps(head | {"v": 1, "kind": "observations", "rows": []})
+    for value in (seal(Kind.OBSERVATIONS, rows, clear=orjson.dumps(head)), of_version_1):
+        assert decode_message(value) == (None, [Rejected("one", "type", "epoch")])

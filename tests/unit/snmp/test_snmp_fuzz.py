@@ -19,8 +19,8 @@ from connectors.snmp.profiles import PROFILES
 from connectors.snmp.sender import encode_notification, octets, varbind
 from connectors.snmp.traps import IGNORED_REASONS, decode, envelope, respond
 from connectors.snmp.variables import MAX_VARBINDS
+from stream.messages import encode_message
 from stream.records import DAY, MINUTE, Heartbeat, ObservationBatch
-from stream.schemas import encode_message
 from stream.sensing.pseudonyms import Pseudonyms
 
 CLIENT, RADIO, BASE = (bytes.fromhex(mac) for mac in ("5c520e123456", "f84f57abcdef", "24dec6ccdde0"))

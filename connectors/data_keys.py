@@ -1,0 +1,137 @@
+"""The data key: what is kept at rest is encrypted under that of its day, with AES-GCM-SIV.
+
+The key of a day follows from that of the day before by a one-way step, so a file that has stepped forward opens
+nothing of the days before it. It begins with the first day there is, 1970-01-01, and so holds any day until then.
+AES-GCM-SIV because the same content in the same place has to give the same bytes again after a crash: it needs no
+nonce that is never used twice (RFC 8452).
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.backends.openssl import backend
+from cryptography.hazmat.primitives.ciphers import aead
+
+from stream.errors import DataError, GoneKeyError, KeyFileError, UsageError
+from stream.keys import ratchet, subkey
+from stream.records import DAY, LATEST
+
+_LAST = LATEST // DAY
+_DAY_BYTES, _CHECK_BYTES = 4, 8
+_HELD = 8
+"""So many days' ciphers are kept at hand."""
+
+
+class DayLock:
+    """The data key of one day, ready to encrypt."""
+
+    def __init__(self, key_day: int, key: bytes) -> None:
+        """Take the key of a UTC day; UsageError where the library has no AES-GCM-SIV."""
+        self.key_id = key_day.to_bytes(_DAY_BYTES) + subkey(key, "data key id")[:_CHECK_BYTES]
+        self._cipher = _cipher(subkey(key, "data encryption"))
+
+    def encrypt(self, nonce: bytes, content: bytes, bound: bytes) -> bytes:
+        """Return the content as nobody reads it without the key, nor as part of anything but ``bound``."""
+        return self._cipher.encrypt(nonce, content, bound)
+
+    def decrypt(self, nonce: bytes, secret: bytes, bound: bytes) -> bytes:
+        """Return what was encrypted; DataError where it is damaged, or does not belong to ``bound``."""
+        try:
+            return self._cipher.decrypt(nonce, secret, bound)
+        except (InvalidTag, ValueError):
+            msg = "encrypted: must be whole and where it was written; it is damaged, or was moved from elsewhere"
+            raise DataError(msg) from None
+
+
+class DataKeys:
+    """The data keys of a day and all later ones (see ``stream.vault.Vault``)."""
+
+    def __init__(self, first: int, key: bytes) -> None:
+        """Take the key of a UTC day, the oldest that is held."""
+        self.first = first
+        self._keys = {first: key}
+        self._locks: dict[int, DayLock] = {}
+
+    def __repr__(self) -> str:
+        return f"DataKeys(first={self.first})"
+
+    def lock(self, key_day: int) -> DayLock:
+        """Return what encrypts under the key of a UTC day, or of the oldest day that is held where that is later."""
+        wanted = min(max(key_day, self.first), _LAST)
+        held = self._locks.get(wanted)
+        if held is None:
+            while len(self._locks) >= _HELD:
+                del self._locks[next(iter(self._locks))]
+            held = self._locks[wanted] = DayLock(wanted, self.key_of(wanted))
+        return held
+
+    def open(self, key_id: bytes, nonce: bytes, secret: bytes, bound: bytes) -> bytes:
+        """Return what was encrypted.
+
+        Raises:
+            GoneKeyError: the key of that day has been destroyed.
+            KeyFileError: it was encrypted under another data key.
+            DataError: it is damaged, or does not belong to ``bound``.
+        """
+        key_day = int.from_bytes(key_id[:_DAY_BYTES])
+        if len(key_id) != _DAY_BYTES + _CHECK_BYTES or key_day > _LAST:
+            raise DataError("encrypted: must say under which day's key")
+        if key_day < self.first:
+            msg = f"data key: must hold the day asked for, which was {self.first - key_day} days before its oldest"
+            raise GoneKeyError(msg)
+        lock = self.lock(key_day)
+        if not hmac.compare_digest(lock.key_id, key_id):
+            msg = (
+                "data key: must be the one under which this was encrypted, got another; ingest and worker need files "
+                "of one key ('tacet key export'; 'tacet key upgrade --from')"
+            )
+            raise KeyFileError(msg)
+        return lock.decrypt(nonce, secret, bound)
+
+    def key_of(self, key_day: int) -> bytes:
+        """Return the key of a day that is held, remembering it for the days after it."""
+        day = max(known for known in self._keys if known <= key_day)
+        key = self._keys[day]
+        for _ in range(key_day - day):
+            key = ratchet(key)
+        self._keys = {self.first: self._keys[self.first], key_day: key}
+        return key
+
+    def forget_before(self, key_day: int) -> None:
+        """Let go of the keys of all earlier days."""
+        if key_day > self.first:
+            key = self.key_of(min(key_day, _LAST))
+            self.first = min(key_day, _LAST)
+            self._keys = {self.first: key}
+            self._locks = {day: lock for day, lock in self._locks.items() if day >= self.first}
+
+    def document(self) -> dict[str, Any]:
+        """Return what a key file keeps of it."""
+        return {"day": self.first, "key": self._keys[self.first].hex()}
+
+    @classmethod
+    def of_document(cls, document: Any) -> DataKeys:
+        """Return the keys of a key file's part; ValueError, TypeError or KeyError where it is none."""
+        day, key = document["day"], bytes.fromhex(document["key"])
+        if type(day) is not int or not 0 <= day <= _LAST:
+            raise ValueError("day")
+        return cls(day, key)
+
+
+def refuse_without_siv() -> None:
+    """Raise UsageError where the cryptography that is installed has no AES-GCM-SIV."""
+    _cipher(bytes(32))
+
+
+def _cipher(key: bytes) -> aead.AESGCMSIV:
+    try:
+        return aead.AESGCMSIV(key)
+    except (UnsupportedAlgorithm, AttributeError):
+        msg = (
+            "cryptography: must have AES-GCM-SIV, which OpenSSL has from 3.2 on, got "
+            f"{backend.openssl_version_text()}; install its wheel with 'pip install cryptography'"
+        )
+        raise UsageError(msg) from None

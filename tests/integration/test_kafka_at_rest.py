@@ -1,0 +1,114 @@
+"""What lies on a real broker: nothing that tells of people without the day's data key, in any topic or log segment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from connectors import keyfile
+from connectors.files.observations import ObservationFile
+from connectors.kafka.topics import topic_names
+from stream.envelope import Kind, clear_of, is_encrypted, split_parts, unseal
+from stream.messages import decode_message
+from stream.policy.document import load_policy
+from stream.records import ObservationBatch
+from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
+from tests.acceptance.command_line import OBSERVATIONS as ROWS
+from tests.acceptance.command_line import POLICY, TICKS, tacet
+from tests.integration.kafka_ground import Broker, JavaBroker, clear_topics
+from tests.integration.storm import records
+from tests.integration.writers_ground import Ground, all_out, assert_one_history, wait_until
+
+RESTRICTED = "[restricted]\noccupancy = true\npresence = true\n" + POLICY
+FIRST_DAY = TICKS[0][:10]
+
+
+@pytest.fixture
+def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
+    """A cluster without any record, and a production key whose parts ingest and worker have."""
+    made = Ground(kafka, tmp_path, [])
+    (tmp_path / "policy.toml").write_text(RESTRICTED)
+    (tmp_path / "rows.csv").write_text(ROWS)
+    tacet("key", "create", tmp_path / "whole", "--first-day", FIRST_DAY)
+    tacet("key", "export", tmp_path / "whole", "ingest", tmp_path / "ingest")
+    tacet("key", "export", tmp_path / "whole", "worker", tmp_path / "worker")
+    asyncio.run(clear_topics(kafka.bootstrap))
+    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
+    yield made
+    for process in made.started:
+        process.kill()
+        process.wait()
+    asyncio.run(clear_topics(kafka.bootstrap))
+
+
+def pour(ground: Ground) -> None:
+    rows = ["--observations", str(ground.folder / "rows.csv"), "--from", TICKS[0], "--to", TICKS[-1]]
+    tacet("ingest", *ground.words(key="ingest"), *rows)
+
+
+def everything(ground: Ground) -> dict[str, list[bytes]]:
+    """Return all that was ever written and not compacted, by topic, as a reader gets it."""
+    names = topic_names(load_policy(RESTRICTED))
+    return {name: [each.value for each in asyncio.run(records(ground.kafka.bootstrap, name))] for name in names}
+
+
+def needles(ground: Ground) -> set[bytes]:
+    """Return pseudonyms and addresses of the recording, as text, and pseudonyms as bytes."""
+    key = keyfile.pseudonym_key(ground.folder / "ingest")
+    log = ObservationFile(ground.folder / "rows.csv", load_policy(RESTRICTED), key).messages()
+    names = {row.device for each in log if isinstance(each, ObservationBatch) for row in each.rows}
+    addresses = {line.split(",")[1] for line in ROWS.splitlines()[1:]}
+    assert len(names) >= len(addresses) > 1
+    return {each.encode() for each in names | addresses} | {bytes.fromhex(name) for name in names}
+
+
+def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_their_keys(ground: Ground) -> None:
+    pour(ground)
+    workers = [ground.worker(*ground.words(key="worker"), log=f"log-{number}") for number in range(2)]
+    wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
+    assert_one_history(ground.kafka)
+    for worker in workers:
+        worker.terminate()
+        assert worker.wait(timeout=60) == 0
+    topics, sought = everything(ground), needles(ground)
+    held = b"".join(value for values in topics.values() for value in values)
+    assert [needle for needle in sought if needle in held] == []
+    if isinstance(ground.kafka, JavaBroker):
+        segments = [path for path in ground.kafka.data.rglob("*.log") if path.parent.name.startswith("tacet.")]
+        assert segments
+        written = b"".join(path.read_bytes() for path in segments)
+        assert b"tacet" in written or b"facilities" in written
+        assert [needle for needle in sought if needle in written] == []
+    vault = keyfile.FileKeys(ground.folder / "worker").vault
+    batches = [value for value in topics[OBSERVATIONS] if not value.startswith(b"{")]
+    read = [decode_message(value, vault)[0] for value in batches]
+    assert sum(len(each.rows) for each in read if isinstance(each, ObservationBatch)) > 4
+    assert all(is_encrypted(value) for value in batches)
+    for topic in (OCCUPANCY, PRESENCE):
+        assert topics[topic]
+        for value in topics[topic]:
+            clear = orjson.loads(clear_of(Kind.RESTRICTED, value))
+            assert clear.keys() == {"v", "topic", "site", "window_end"}
+            assert orjson.loads(unseal(Kind.RESTRICTED, value, vault))["site"] == clear["site"]
+    for snapshot in topics[SNAPSHOT]:
+        for site in split_parts(unseal(Kind.SNAPSHOT, snapshot))[1].values():
+            assert is_encrypted(site)
+
+
+def test_a_worker_with_another_data_key_stops_and_nothing_is_lost(ground: Ground) -> None:
+    pour(ground)
+    document = json.loads((ground.folder / "worker").read_text())
+    (ground.folder / "wrong").touch(0o600)
+    other = document | {"data": document["data"] | {"key": "ab" * 32}}
+    (ground.folder / "wrong").write_text(json.dumps(other))
+    wrong = ground.worker(*ground.words(key="wrong"))
+    assert wrong.wait(timeout=120) == 2
+    assert "data key: must be the one under which this was encrypted, got another" in ground.log()
+    ground.worker(*ground.words(key="worker"), log="right")
+    wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
+    assert_one_history(ground.kafka)

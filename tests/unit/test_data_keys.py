@@ -1,0 +1,154 @@
+"""Data keys: of each day, in files of ingest and worker, and gone with their day."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from cryptography.hazmat.primitives.ciphers import aead
+
+from connectors import keyfile
+from connectors.commands.admin import key
+from connectors.data_keys import DataKeys, refuse_without_siv
+from stream.errors import DataError, KeyFileError, UsageError
+from stream.keys import ratchet
+
+
+@pytest.fixture
+def production(tmp_path: Path) -> Path:
+    keyfile.create(tmp_path / "key", laboratory=False, first_day=20_000)
+    return tmp_path / "key"
+
+
+def data_of(path: Path) -> dict[str, object]:
+    part: dict[str, object] = json.loads(path.read_text())["data"]
+    return part
+
+
+def without_data(path: Path) -> Path:
+    """Let a key file be one made before there was a data key."""
+    document = json.loads(path.read_text())
+    del document["data"]
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_each_days_key_follows_from_the_one_before_however_they_are_asked_for() -> None:
+    keys = DataKeys(10, bytes(32))
+    days = [14, 11, 10, 13, 12, 14]
+    assert [keys.key_of(day) for day in days] == [DataKeys(10, bytes(32)).key_of(day) for day in days]
+    assert keys.key_of(11) == ratchet(bytes(32))
+    assert keys.key_of(14) == ratchet(keys.key_of(13))
+
+
+def test_an_earlier_day_than_the_oldest_is_encrypted_under_the_oldest() -> None:
+    keys = DataKeys(10, bytes(32))
+    assert keys.lock(3).key_id == keys.lock(10).key_id != keys.lock(11).key_id
+
+
+def test_a_forged_day_costs_no_more_than_the_steps_to_the_last_one() -> None:
+    with pytest.raises(DataError, match="must say under which day's key"):
+        DataKeys(0, bytes(32)).open(b"\xff" * 12, bytes(12), b"", b"")
+    assert DataKeys(104_000, bytes(32)).lock(1 << 60).key_id == DataKeys(104_000, bytes(32)).lock(104_249).key_id
+
+
+def test_only_a_few_days_are_kept_at_hand_and_none_that_is_forgotten() -> None:
+    keys = DataKeys(10, bytes(32))
+    first = keys.lock(10)
+    for day in range(10, 60):
+        keys.lock(day)
+    assert keys.lock(10).key_id == first.key_id
+    keys.forget_before(59)
+    held = [*keys._keys.values(), *(lock.key_id for lock in keys._locks.values())]
+    assert DataKeys(10, bytes(32)).key_of(58) not in held
+    assert keys.lock(10).key_id == DataKeys(10, bytes(32)).lock(59).key_id
+    assert "59" in repr(keys)
+    assert keys.key_of(59).hex() not in repr(keys)
+
+
+def test_ingest_and_worker_get_the_same_data_key(tmp_path: Path, production: Path) -> None:
+    keyfile.export(production, "ingest", tmp_path / "ingest")
+    keyfile.export(production, "worker", tmp_path / "worker")
+    sealed = keyfile.IngestKeys(tmp_path / "ingest").vault.lock(20_002).encrypt(bytes(12), b"rows", b"whose")
+    key_id = keyfile.IngestKeys(tmp_path / "ingest").vault.lock(20_002).key_id
+    assert keyfile.FileKeys(tmp_path / "worker").vault.open(key_id, bytes(12), sealed, b"whose") == b"rows"
+
+
+def test_the_worker_lets_go_of_the_data_key_with_the_noise_key(production: Path) -> None:
+    keys = keyfile.FileKeys(production)
+    keys.noise_key(20_000)
+    gone = keys.vault.key_of(20_000)
+    keys.forget_before(20_003)
+    assert keys.vault.first == keyfile.FileKeys(production).vault.first == data_of(production)["day"] == 20_003
+    assert gone.hex() not in production.read_text()
+
+
+def test_a_first_noise_day_leaves_the_data_key_where_it_is(tmp_path: Path) -> None:
+    keyfile.create(tmp_path / "key", laboratory=False)
+    keyfile.FileKeys(tmp_path / "key").noise_key(20_000)
+    assert data_of(tmp_path / "key")["day"] == 0
+
+
+def test_an_ingest_lets_go_of_days_in_a_file_of_its_own_and_in_no_other(tmp_path: Path, production: Path) -> None:
+    keyfile.export(production, "ingest", tmp_path / "ingest")
+    for path, day in ((tmp_path / "ingest", 20_005), (production, 20_000)):
+        keys = keyfile.IngestKeys(path)
+        keys.forget_before(20_005)
+        keys.forget_before(20_004)
+        assert data_of(path)["day"] == day
+    assert (tmp_path / "ingest").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_old_file_is_refused_until_it_is_given_a_data_key(production: Path) -> None:
+    keys = keyfile.FileKeys(without_data(production))
+    for asked in (lambda: keys.vault, lambda: keyfile.IngestKeys(production)):
+        with pytest.raises(
+            KeyFileError, match="must hold the data key, which files made before have not; 'tacet key up"
+        ):
+            asked()
+    keys.noise_key(20_001)
+    keys.forget_before(20_002)
+    done = CliRunner().invoke(key, ["upgrade", str(production)])
+    assert (done.exit_code, done.output) == (0, f"{production}: data key added\n")
+    assert keyfile.FileKeys(production).vault.first == 0
+    with pytest.raises(KeyFileError, match="has a data key already"):
+        keyfile.upgrade(production)
+
+
+def test_the_other_half_of_an_old_key_is_given_the_same_data_key(tmp_path: Path, production: Path) -> None:
+    halves = tmp_path / "ingest", tmp_path / "worker"
+    keyfile.export(production, "ingest", halves[0])
+    keyfile.export(production, "worker", halves[1])
+    for half in halves:
+        without_data(half)
+    with pytest.raises(KeyFileError, match="must hold the data key"):
+        keyfile.upgrade(halves[0], halves[1])
+    keyfile.upgrade(halves[0])
+    done = CliRunner().invoke(key, ["upgrade", str(halves[1]), "--from", str(halves[0])])
+    assert done.exit_code == 0
+    assert data_of(halves[0]) == data_of(halves[1])
+
+
+def test_a_data_key_of_another_ledger_is_not_taken_over(tmp_path: Path, production: Path) -> None:
+    keyfile.create(tmp_path / "other", laboratory=False)
+    with pytest.raises(KeyFileError, match="is of another ledger"):
+        keyfile.upgrade(without_data(production), tmp_path / "other")
+    assert "data" not in json.loads(production.read_text())
+
+
+@pytest.mark.parametrize(
+    "part", [{}, [], {"day": -1, "key": "00"}, {"day": True, "key": "00"}, {"day": 1, "key": "zz"}]
+)
+def test_a_damaged_data_key_is_refused(production: Path, part: object) -> None:
+    production.write_text(json.dumps(json.loads(production.read_text()) | {"data": part}))
+    with pytest.raises(KeyFileError, match="a part of it is damaged"):
+        keyfile.FileKeys(production)
+
+
+def test_a_library_without_the_cipher_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_without_siv()
+    monkeypatch.delattr(aead, "AESGCMSIV")
+    with pytest.raises(UsageError, match="cryptography: must have AES-GCM-SIV, which OpenSSL has from 3"):
+        refuse_without_siv()

@@ -1,0 +1,232 @@
+"""Batches and heartbeats as bytes: columns, encrypted or not, those of the version before, and what is refused."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.data_keys import DataKeys
+from stream.columns import Columns, decode_rows, encode_rows
+from stream.envelope import Kind, clear_of, seal, unseal
+from stream.errors import KeyFileError
+from stream.messages import decode_message, encode_message, sender_of
+from stream.records import DAY, LATEST, CountedWindow, Heartbeat, ObservationBatch, PrivacyDay, Rejected, Row
+
+VAULT = DataKeys(20_000, b"k" * 32)
+BEGINS = 20_001 * DAY
+ROWS = (
+    Row("00000000000000aa", "02:00:00:00:00:01", BEGINS + 5),
+    Row("ffffffffffffffff", None, BEGINS + 5),
+    Row("00000000000000aa", "02:00:00:00:00:02", BEGINS + 7_000_000),
+)
+BATCH = ObservationBatch("dbh", "10.0.0.1", 7, 3, ROWS)
+HEAD = {"v": 2, "site": "dbh", "source": "10.0.0.1", "session": 7, "sequence": 3}
+
+names = st.binary(min_size=8, max_size=8).map(bytes.hex) | st.text(max_size=9)
+rows = st.lists(st.builds(Row, names, st.none() | st.text(max_size=64), st.integers(0, LATEST - 1)), max_size=30)
+
+
+def with_content(content: bytes, head: Any = HEAD) -> bytes:
+    """Return a batch whose rows are these bytes, as someone without the key may write one."""
+    return seal(Kind.OBSERVATIONS, content, clear=orjson.dumps(head))
+
+
+@given(rows, st.sampled_from([None, VAULT]))
+def test_a_batch_comes_back_whatever_its_rows(made: list[Row], vault: DataKeys | None) -> None:
+    """A device without a name cannot be told; all else comes back, in columns or not."""
+    good = tuple(row for row in made if row.device)
+    batch = replace(BATCH, rows=tuple(made), epoch=PrivacyDay(1, 2, 3))
+    read, rejected = decode_message(encode_message(batch, vault), vault)
+    assert read == replace(batch, rows=good)
+    assert [each.place for each in rejected] == [
+        f"rows[{number}].device" for number, row in enumerate(made) if not row.device
+    ]
+
+
+def test_rows_of_a_connector_are_columns_and_columns_are_rows() -> None:
+    decoded, problems = decode_rows(encode_rows(ROWS))
+    assert isinstance(decoded, Columns)
+    assert decoded == ROWS
+    assert not problems
+    assert (len(decoded), decoded[1], decoded[-2:], [*decoded]) == (3, ROWS[1], ROWS[1:], [*ROWS])
+    assert (hash(decoded), repr(decoded)) == (hash(ROWS), "Columns(of 3 rows)")
+    assert Columns.of(ROWS) == ROWS != Columns.of(ROWS[:2])
+    assert Columns.of(()) == ()
+    assert Columns.of(ROWS).where([True, False, True]) == (ROWS[0], ROWS[2])
+
+
+def test_a_row_takes_at_most_a_quarter_of_what_it_took_as_json() -> None:
+    many = tuple(Row(f"{n:016x}", f"02:00:00:00:00:{n % 64:02x}", BEGINS + n * 1000) for n in range(500))
+    sealed = encode_message(replace(BATCH, rows=many), VAULT)
+    assert len(sealed) < len(orjson.dumps(many, default=tuple)) / 3
+
+
+def test_the_form_of_columns_is_pinned() -> None:
+    assert encode_rows(ROWS).hex() == (
+        "01030000000104" + struct.pack("<q", BEGINS + 5).hex() + "00000000000000aaffffffffffffffff00000000000000aa"
+        "000102" + struct.pack("<III", 0, 0, 6_999_995).hex()
+        + b'["02:00:00:00:00:01",null,"02:00:00:00:00:02"]'.hex()
+    )  # fmt: skip
+
+
+def test_a_batch_says_in_clear_whose_it_is_and_no_more() -> None:
+    sealed = encode_message(replace(BATCH, epoch=PrivacyDay(1, 2, 3)), VAULT)
+    assert orjson.loads(clear_of(Kind.OBSERVATIONS, sealed)) == HEAD | {"epoch": [1, 2, 3]}
+    assert "epoch" not in orjson.loads(clear_of(Kind.OBSERVATIONS, encode_message(BATCH, VAULT)))
+    for row in ROWS:
+        assert bytes.fromhex(row.device) not in sealed
+        assert (row.access_point or "02:00").encode() not in sealed
+
+
+def test_a_counted_window_comes_back_and_says_its_counts_to_nobody_without_the_key() -> None:
+    window = CountedWindow("dbh", "counters", 7, BEGINS, (("lobby", 4711), ("a", 0)))
+    sealed = encode_message(window, VAULT)
+    assert decode_message(sealed, VAULT) == (window, [])
+    assert unseal_day(sealed) == 20_000, "the window ends with the day"
+    assert orjson.loads(clear_of(Kind.OBSERVATIONS, sealed)).keys() == {*HEAD, "kind", "window_end"} - {"sequence"}
+    assert len(sealed) == len(encode_message(replace(window, counts=()), VAULT))
+    with pytest.raises(KeyFileError, match="is encrypted"):
+        decode_message(sealed)
+    assert decode_message(sealed, DataKeys(20_001, b"k" * 32))[1] == [Rejected("counters", "key_gone", "message")]
+
+
+def test_a_counted_window_of_version_1_is_read_as_it_was() -> None:
+    old = b'{"v":1,"site":"dbh","source":"c","session":7,"kind":"counts","window_end":9,"counts":{"lobby":3,"a":-1}}'
+    assert decode_message(old, VAULT) == (
+        CountedWindow("dbh", "c", 7, 9, (("lobby", 3),)), [Rejected("c", "row", "counts")]
+    )  # fmt: skip
+
+
+def test_batches_of_few_rows_are_all_of_one_size() -> None:
+    sizes = {len(encode_message(replace(BATCH, rows=ROWS[:count]), VAULT)) for count in range(4)}
+    assert len(sizes) == 1
+
+
+def test_rows_are_encrypted_under_the_key_of_the_day_of_the_latest() -> None:
+    days = [
+        unseal_day(encode_message(replace(BATCH, rows=(*ROWS, Row("0" * 16, None, BEGINS + ahead))), VAULT))
+        for ahead in (-3 * DAY, -1, 0, DAY - 1, DAY)
+    ]
+    assert days == [20_001, 20_001, 20_001, 20_001, 20_002]
+
+
+def unseal_day(value: bytes) -> int:
+    return int.from_bytes(value[10:14])
+
+
+def test_a_message_of_version_1_is_read_as_it_always_was() -> None:
+    old = (
+        b'{"v":1,"site":"dbh","source":"10.0.0.1","session":7,"kind":"observations","sequence":3,"rows":'
+        b'[["00000000000000aa","02:00:00:00:00:01",1728086400000005],["ffffffffffffffff",null,1728086400000005],'
+        b'["00000000000000aa","02:00:00:00:00:02",1728086407000000]]}'
+    )
+    assert decode_message(old, VAULT) == (BATCH, [])
+    assert sender_of(old) == sender_of(encode_message(BATCH, VAULT)) == ("dbh", "10.0.0.1", 7)
+    beat = Heartbeat("dbh", "10.0.0.1", 7, 9, 8)
+    assert (
+        encode_message(beat, VAULT)
+        == encode_message(beat)
+        == (b'{"v":1,"site":"dbh","source":"10.0.0.1","session":7,"kind":"heartbeat","watermark":9,"listened_since":8}')
+    )
+    assert decode_message(encode_message(beat), VAULT) == (beat, [])
+
+
+def columns(count: int = 2, table: Any = ("a", "b"), places: bytes = b"\0\1", base: int = 10, width: int = 4) -> bytes:
+    times = struct.pack("<2I", 0, 1) if width == 4 else struct.pack("<2q", base, base + 1)
+    return struct.pack("<BIBBq", 1, count, 1, width, base) + bytes(16) + places + times + orjson.dumps(table)
+
+
+@pytest.mark.parametrize(
+    ("content", "good", "wrong"),
+    [
+        (columns(), 2, []),
+        (columns(width=8), 2, []),
+        (columns(places=b"\0\2"), 1, ["rows[1].access_point"]),
+        (columns(places=b"\xff\0"), 1, ["rows[0].access_point"]),
+        (columns(table=["a", 5]), 1, ["rows[1].access_point"]),
+        (columns(table=[["a"], "b"]), 1, ["rows[0].access_point"]),
+        (columns(table=["a" * 65, None]), 1, ["rows[0].access_point"]),
+        (columns(base=-1), 0, ["rows[0].time", "rows[1].time"]),
+        (columns(base=LATEST - 1), 1, ["rows[1].time"]),
+        (columns(base=(1 << 63) - 1), 0, ["rows[0].time", "rows[1].time"]),
+        (columns(base=-1, width=8), 1, ["rows[0].time"]),
+        (columns(base=LATEST - 1, width=8), 1, ["rows[1].time"]),
+        (columns(base=-1, table=[1, "b"]), 0, ["rows[0].access_point", "rows[1].time"]),
+        (b"\0" + orjson.dumps([["d", None, 1], ["", None, 1], ["d", 1, 1], ["d", None, True], 5]), 1,
+         ["rows[1].device", "rows[2].access_point", "rows[3].time", "rows[4]"]),
+    ],
+)  # fmt: skip
+def test_one_bad_row_loses_only_itself(content: bytes, good: int, wrong: list[str]) -> None:
+    batch, rejected = decode_message(with_content(content))
+    assert isinstance(batch, ObservationBatch)
+    assert len(batch.rows) == len([*batch.rows]) == good
+    assert rejected == [Rejected("10.0.0.1", "row", place) for place in wrong]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\x01", b"\x02" + columns()[1:], columns()[:-1], columns(count=3), columns(count=2**32 - 1), b"\0[",
+        b"\0{}", b"\0null", columns(table={}), columns(table=1), struct.pack("<BIBBq", 1, 0, 3, 4, 0) + b"[]",
+        struct.pack("<BIBBq", 1, 0, 1, 5, 0) + b"[]", struct.pack("<BIBBq", 1, 0, 0, 4, 0) + b"[]",
+    ],
+)  # fmt: skip
+def test_what_are_no_rows_loses_its_batch(content: bytes) -> None:
+    assert decode_message(with_content(content)) == (None, [Rejected("10.0.0.1", "type", "sequence or rows")])
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (HEAD | {"v": 1}, "version"), (HEAD | {"v": 3}, "version"), (HEAD | {"site": 1}, "type"), ([], "json"),
+        (HEAD | {"session": "7"}, "type"), ({"v": 2}, "json"), (5, "json"), (HEAD | {"v": [2]}, "version"),
+    ],
+)  # fmt: skip
+def test_a_batch_that_does_not_say_whose_it_is_is_refused(head: Any, reason: str) -> None:
+    batch, [rejected] = decode_message(with_content(columns(), head))
+    assert (batch, rejected.source, rejected.reason) == (None, "unknown", reason)
+
+
+def test_a_whole_batch_of_version_2_in_json_is_refused() -> None:
+    body = HEAD | {"kind": "observations", "rows": []}
+    assert decode_message(orjson.dumps(body)) == (None, [Rejected("unknown", "version", "v")])
+
+
+def test_a_damaged_or_moved_batch_loses_itself_alone() -> None:
+    sealed, other = (encode_message(replace(BATCH, sequence=number), VAULT) for number in (3, 4))
+    place = len(sealed) - 256 - 13
+    moved = other[:place] + sealed[place:]
+    flipped = sealed[:-1] + bytes((sealed[-1] ^ 1,))
+    for broken in (moved, flipped, sealed[:-1], sealed[:9], sealed[:40]):
+        assert decode_message(broken, VAULT) == (None, [Rejected("unknown", "envelope", "message")])
+
+
+def test_a_batch_under_a_key_that_is_gone_says_so() -> None:
+    later = DataKeys(20_003, b"k" * 32)
+    assert decode_message(encode_message(BATCH, VAULT), later) == (None, [Rejected("10.0.0.1", "key_gone", "message")])
+
+
+def test_a_batch_under_another_key_stops_who_reads_it() -> None:
+    with pytest.raises(KeyFileError, match="must be the one under which this was encrypted"):
+        decode_message(encode_message(BATCH, VAULT), DataKeys(20_000, b"o" * 32))
+    with pytest.raises(KeyFileError, match="observations: is encrypted"):
+        decode_message(encode_message(BATCH, VAULT))
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_no_bytes_are_more_than_rejected(noise: bytes, columnar: bool) -> None:
+    content = columns()[:7] + noise if columnar else noise
+    for value in (noise, with_content(content), b"\x89TACET\x03\x05" + noise):
+        batch, rejected = decode_message(value, VAULT)
+        assert batch is not None or rejected
+        assert sender_of(value) is None or isinstance(sender_of(value), tuple)
+
+
+def test_what_is_inside_is_what_is_decoded() -> None:
+    assert unseal(Kind.OBSERVATIONS, encode_message(BATCH, VAULT), VAULT) == encode_rows(ROWS)
