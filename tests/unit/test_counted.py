@@ -459,6 +459,27 @@ def test_budgets_deny_what_they_cannot_pay_at_the_usual_time(ground: Path) -> No
     assert {record["reason"] for record in records if not record["released"]} == {"budget"}
 
 
+def test_a_building_may_have_sites_of_both_kinds_each_fed_by_its_own_file(tmp_path: Path) -> None:
+    radio, source = "02:00:00:00:00:01", "10.2.0.5"
+    devices = (
+        f'[site.lab]\nsources = ["{source}"]\ntick = "15min"\n'
+        f'[[site.lab.zones]]\nid = "hall"\ncapacity = 9\naccess_points = ["{radio}"]\n'
+    )
+    policy = load_policy(devices + text())
+    keyfile.create(tmp_path / "key", laboratory=True)
+    seen = tmp_path / "seen.csv"
+    seen.write_text(f"time,device,access_point,site\n{at(0)},a4:00:00:00:00:01,{radio},lab\n")
+    counts = written(tmp_path, f"{at(0)},hall,4", f"{at(1)},hall,5")
+    with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
+        for message in ObservationFile(seen, policy, bytes(32)).messages():
+            runner.take(message, durable=False)
+        for message in CountsFile(counts, policy).messages():
+            runner.take(message, durable=False)
+    entries = [orjson.loads(value) for value in read_topic(tmp_path / "store", AUDIT)]
+    assert {entry["site"] for entry in entries} == {"lab", SITE}
+    assert runner.partition.counters.rejected == 0
+
+
 # --- the verb -----------------------------------------------------------------------------------------
 
 
