@@ -60,10 +60,11 @@ def replace(path: Path, document: dict[str, Any]) -> None:
         if isinstance(error, OSError):
             error.filename = str(path)  # a write that fails names no file
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Write a folder's names through to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

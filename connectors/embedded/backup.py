@@ -1,0 +1,200 @@
+"""A store copied while it runs, and put back where nothing newer was released.
+
+A backup holds the store's own files and nothing else: no key, and not the mark, which lies beside the key and has to
+survive the store. Whether a backup may be put back is decided by the mark that is there *then*: it knows what was
+released since. Nothing is ever written over.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
+from connectors.embedded.readings import read_books, read_identity, require_store
+from connectors.embedded.rollback_mark import read_mark
+from connectors.embedded.sqlite_file import naming_errors
+from connectors.private_file import replace, sync_folder
+from stream.accounting.audit import Link
+from stream.errors import AuditError, DataError, UsageError
+
+CONTENTS = "backup.json"
+"""What a backup holds, with a digest of each file."""
+_STORE, _PARTS = "store.sqlite", ("private/*.sqlite", "private/_sites.json")
+TRIES = 20
+"""How often a store that closes windows meanwhile is copied anew before that is given up."""
+
+
+def back_up(folder: Path, target: Path) -> Heads:
+    """Copy a store, which may be running, to a new folder; return where its audit chains stand there.
+
+    The store is copied first, each file at one moment, then the outboxes: since no window was closed between, these
+    hold nothing that the store's ledger does not charge.
+
+    Raises:
+        UsageError: the target exists, there is no store, or windows close faster than they can be copied.
+        AuditError: the books are not whole: such a backup would be worth nothing.
+    """
+    require_store(folder)
+    with _becoming(target) as copy:
+        for _ in range(TRIES):
+            if _copied(folder, copy):
+                break
+        else:
+            msg = f"{folder}: closes windows faster than it can be copied; stop the run first"
+            raise UsageError(msg)
+        heads = _heads(copy)
+        contents = {name: _digest(copy / name) for name in sorted(_names(copy))}
+        sites = {site: link._asdict() for site, link in sorted(heads.items())}
+        replace(copy / CONTENTS, {"tacet_backup": 1, "store": read_identity(copy), "sites": sites, "files": contents})
+    return heads
+
+
+def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) -> dict[str, int]:
+    """Put a backup back as a store that is not there; return of each site how many newer entries are lost.
+
+    Args:
+        backup: the folder that ``back_up`` wrote.
+        folder: the store to be made.
+        key_file: the key whose mark says what was released.
+        accept_loss: put it back although something newer was released. A run then still begins only if the same
+            observations make the same entries again.
+
+    Raises:
+        UsageError: the folder exists, the backup is none, or (unless accepted) something newer was released.
+        AuditError: the backup was altered, or is not of the store that released.
+    """
+    files = _contents(backup)
+    lost = _lost(backup, key_file)
+    if lost and not accept_loss:
+        site, entries = next(iter(lost.items()))
+        msg = (
+            f"{backup}: must be as new as what was released, but of site {site} {entries} newer ledger entries were "
+            "published; put back a newer copy, or give --accept-loss: 'tacet recover' then says how to go on"
+        )
+        raise UsageError(msg)
+    with _becoming(folder) as copy:
+        for name in files:
+            (copy / name).parent.mkdir(mode=0o700, exist_ok=True)
+            _copy_private(backup / name, copy / name)
+    return lost
+
+
+@contextmanager
+def _becoming(target: Path) -> Iterator[Path]:
+    """Give a private folder that becomes the target when it is whole, and is gone otherwise."""
+    if target.exists():
+        msg = f"{target}: must not exist yet; no store or backup is written over"
+        raise UsageError(msg)
+    if not target.absolute().parent.is_dir():
+        msg = f"{target}: must be in a folder that exists"
+        raise UsageError(msg)
+    copy = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
+    try:
+        yield copy
+        for each in (copy, copy / "private"):
+            sync_folder(each)
+        copy.rename(target)
+        sync_folder(target.absolute().parent)
+    except BaseException:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
+
+
+def _copied(folder: Path, copy: Path) -> bool:
+    """Copy every file of a store; False where a window was closed meanwhile."""
+    (copy / "private").mkdir(mode=0o700, exist_ok=True)
+    _copy_database(folder / _STORE, copy / _STORE)
+    for name in _names(folder) - {_STORE}:
+        _COPY[Path(name).suffix](folder / name, copy / name)
+    return _written(folder / _STORE) == _written(copy / _STORE)
+
+
+def _names(folder: Path) -> set[str]:
+    """Return the store's own files by name: whatever else lies there is not taken along."""
+    found = {path.relative_to(folder).as_posix() for part in _PARTS for path in folder.glob(part)}
+    return found | {_STORE}
+
+
+def _written(path: Path) -> int:
+    """Return the number of the last record that a store has ever committed."""
+    with _reading(path) as store:
+        row = store.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outputs'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    """Copy a database as it is at one moment, with what its log file holds, to a single file."""
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+    with naming_errors(target), _reading(source) as read, closing(sqlite3.connect(target)) as written:
+        read.backup(written)
+        written.execute("PRAGMA journal_mode = DELETE")
+
+
+def _copy_private(source: Path, target: Path) -> None:
+    handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as written, source.open("rb") as read:
+        shutil.copyfileobj(read, written)
+        written.flush()
+        os.fsync(written.fileno())
+
+
+_COPY: dict[str, Callable[[Path, Path], None]] = {".sqlite": _copy_database, ".json": _copy_private}
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    with naming_errors(path), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)) as connection:
+        yield connection
+
+
+def _heads(folder: Path) -> Heads:
+    """Follow a store's audit chains, which must fit its state; return where they stand."""
+    state, entries = read_books(folder)
+    return audit_of([heads_of(state)]).chains(parse_entries(entries))
+
+
+def _lost(backup: Path, key_file: Path) -> dict[str, int]:
+    """Return how many entries beyond a backup the mark knows, by site; AuditError where the two contradict."""
+    heads = _heads(backup)
+    mark = {site: Link(*link) for site, link in read_mark(key_file, read_identity(backup)).items()}
+    beyond = {site: link.sequence - heads.get(site, Link()).sequence for site, link in mark.items()}
+    within = {site: link for site, link in mark.items() if beyond[site] <= 0}
+    audit_of([], within).chains(parse_entries(read_books(backup)[1]))
+    return {site: entries for site, entries in sorted(beyond.items()) if entries > 0}
+
+
+def _contents(backup: Path) -> list[str]:
+    """Return the files of a backup; AuditError where one is not as it was written."""
+    try:
+        document: Any = orjson.loads((backup / CONTENTS).read_bytes())
+        files = {str(name): str(digest) for name, digest in document["files"].items()}
+    except OSError as error:
+        msg = f"{backup / CONTENTS}: cannot be read ({error.strerror}); a backup is what 'tacet store backup' wrote"
+        raise UsageError(msg) from None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        msg = f"{backup / CONTENTS}: must be what 'tacet store backup' wrote"
+        raise DataError(msg) from None
+    if set(files) != _names(backup):
+        msg = f"{backup}: must hold the files that {CONTENTS} names, and no others"
+        raise AuditError(msg)
+    for name, digest in files.items():
+        if not (backup / name).is_file() or _digest(backup / name) != digest:
+            msg = f"{backup / name}: must be as it was when the backup was made"
+            raise AuditError(msg)
+    return sorted(files)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

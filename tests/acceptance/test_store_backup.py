@@ -1,0 +1,203 @@
+"""``tacet store backup | restore``: a running store is copied whole, and cannot be set back unnoticed."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+import threading
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import keyfile
+from connectors.embedded import backup
+from connectors.embedded.readings import outboxes, read_outbox
+from connectors.embedded.runner import opened
+from stream.errors import UsageError
+from stream.policy.document import load_policy
+from tests.acceptance.command_line import Done, run
+from tests.core_ground import COUNTS, SITE, messages, people, policy_text
+
+TEXT = policy_text(COUNTS)
+MESSAGES = list(messages(people(hours=3, devices=4), load_policy(TEXT)))
+
+
+def go_on(folder: Path, part: slice, store: str = "store") -> None:
+    with opened(load_policy(TEXT), folder / "key", folder / store) as (runner, _):
+        for message in MESSAGES[part]:
+            runner.take(message, durable=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a production key and a store; ``early`` is a backup after half of it, ``late`` one of all."""
+    folder = tmp_path_factory.mktemp("backup")
+    keyfile.create(folder / "key", laboratory=False)
+    for part, name in ((slice(None, len(MESSAGES) // 2), "early"), (slice(len(MESSAGES) // 2, None), "late")):
+        go_on(folder, part)
+        assert run("store", "backup", "--store", folder / "store", "--out", folder / name).code == 0
+    return folder
+
+
+@pytest.fixture
+def ground(made: Path, tmp_path: Path) -> Path:
+    """A copy of it whose store is gone."""
+    shutil.copytree(made, tmp_path / "copy")
+    (tmp_path / "copy" / "store").rename(tmp_path / "copy" / "lost")
+    return tmp_path / "copy"
+
+
+def restore(ground: Path, name: str, *more: str) -> Done:
+    return run("store", "restore", ground / name, "--store", ground / "store", "--key-file", ground / "key", *more)
+
+
+def verified(ground: Path, store: str = "store") -> Any:
+    return run("audit", "verify", "--store", ground / store, "--key-file", ground / "key", "--json").answer
+
+
+def given(folder: Path) -> dict[str, list[tuple[int, bytes]]]:
+    return {audience: read_outbox(folder, audience, 0) for audience, _ in outboxes(folder)}
+
+
+def test_a_backup_as_new_as_the_mark_is_put_back_and_is_the_same_store(ground: Path) -> None:
+    done = restore(ground, "late")
+    assert (done.code, done.out) == (0, f"{ground / 'store'}: put back\n")
+    assert verified(ground) == verified(ground, "lost")
+    assert given(ground / "store") == given(ground / "lost") != {}
+    go_on(ground, slice(0, 0))
+
+
+def test_an_older_backup_is_refused_since_something_newer_was_released(ground: Path) -> None:
+    done = restore(ground, "early")
+    lost = run("audit", "verify", "--store", ground / "lost", "--json").answer["sites"][SITE]["sequence"]
+    lost -= run("audit", "verify", "--store", ground / "early", "--json").answer["sites"][SITE]["sequence"]
+    assert lost > 0
+    assert (done.code, f"of site {SITE} {lost} newer ledger entries were published" in done.problem) == (2, True)
+    assert not (ground / "store").exists()
+
+
+def test_with_accepted_loss_it_is_there_for_its_account_and_the_run_still_notices(ground: Path) -> None:
+    """Going on with other observations would release the same windows with other noise."""
+    assert "newer ledger entries are lost" in restore(ground, "early", "--accept-loss").out
+    assert run("account", "--store", ground / "store").code == 0
+    assert "the store was set back" in run("recover", "--store", ground / "store", "--key-file", ground / "key").out
+    with pytest.raises(Exception, match="the store was set back"):
+        go_on(ground, slice(-1, None))
+    go_on(ground, slice(len(MESSAGES) // 2, None))
+    assert verified(ground)["sites"] == verified(ground, "lost")["sites"]
+
+
+def test_a_store_that_is_there_is_never_written_over(ground: Path) -> None:
+    (ground / "lost").rename(ground / "store")
+    before = given(ground / "store")
+    for done in (restore(ground, "late"), restore(ground, "early", "--accept-loss")):
+        assert (done.code, "must not exist yet" in done.problem) == (2, True)
+    assert (
+        "must not exist yet" in run("store", "backup", "--store", ground / "store", "--out", ground / "early").problem
+    )
+    assert given(ground / "store") == before
+
+
+def test_another_key_puts_nothing_back(ground: Path) -> None:
+    keyfile.create(ground / "other", laboratory=False)
+    done = run("store", "restore", ground / "late", "--store", ground / "store", "--key-file", ground / "other")
+    assert (done.code, "must know store" in done.problem, (ground / "store").exists()) == (2, True, False)
+
+
+@pytest.mark.parametrize("name", ["store.sqlite", "private/board.sqlite", "more"])
+def test_a_backup_that_was_altered_is_refused(ground: Path, name: str) -> None:
+    if name == "more":
+        shutil.copy(ground / "late/store.sqlite", ground / "late/private/more.sqlite")
+    else:
+        with (ground / "late" / name).open("r+b") as file:
+            file.seek(-1, 2)
+            file.write(b"!")
+    done = restore(ground, "late")
+    assert (done.code, "must" in done.problem, (ground / "store").exists()) == (2, True, False)
+
+
+def test_the_mark_of_another_history_is_noticed(ground: Path) -> None:
+    """As long as the backup, and not the one that it knows."""
+    mark = ground / "key.mark"
+    head = verified(ground, "lost")["sites"][SITE]["head"]
+    mark.write_text(mark.read_text().replace(head, "f" * 64))
+    done = restore(ground, "late")
+    assert (done.code, "must be the one that the mark knows" in done.problem) == (2, True)
+
+
+def test_a_backup_holds_no_key_whatever_lies_in_the_store(ground: Path) -> None:
+    (ground / "lost").rename(ground / "store")
+    for place in (ground / "store", ground / "store" / "private"):
+        shutil.copy(ground / "key", place / "key")
+        shutil.copy(ground / "key", place / "key.json")
+        shutil.copy(ground / "key.mark", place / "key.mark")
+    run("store", "backup", "--store", ground / "store", "--out", ground / "new")
+    held = {path.relative_to(ground / "new").as_posix(): path for path in (ground / "new").rglob("*") if path.is_file()}
+    assert {name for name in held if not name.startswith("private/")} == {"store.sqlite", backup.CONTENTS}
+    assert all(path.suffix == ".sqlite" or path.name == "_sites.json" for name, path in held.items() if "/" in name)
+    secrets = {value for value in keyfile._read(ground / "key").values() if isinstance(value, str) and len(value) == 64}
+    assert secrets
+    content = b"".join(path.read_bytes() for path in held.values())
+    assert not any(secret.encode() in content or bytes.fromhex(secret) in content for secret in secrets)
+
+
+def test_only_its_owner_can_open_a_backup(ground: Path) -> None:
+    for path in (ground / "late", *(ground / "late").rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_a_backup_made_while_windows_close_charges_all_that_its_outboxes_hold(ground: Path) -> None:
+    """Copies beside a run that never pauses: each is whole, or is not made. The last is made when nothing comes."""
+    whole: list[Path] = []
+    stop = threading.Event()
+
+    def copy() -> None:
+        last = False
+        while not last:
+            last, out = stop.is_set(), ground / f"copy-{len(whole)}"
+            with suppress(UsageError):
+                backup.back_up(ground / "running", out)
+                whole.append(out)
+
+    keyfile.create(ground / "second", laboratory=True)
+    policy = load_policy(TEXT)
+    with opened(policy, ground / "second", ground / "running") as (runner, _):
+        thread = threading.Thread(target=copy)
+        thread.start()
+        for message in MESSAGES:
+            runner.take(message)
+        stop.set()
+        thread.join()
+    assert whole
+    for out in whole:
+        assert run("audit", "verify", "--store", out, "--json").answer["ok"]
+
+
+def test_a_window_closed_between_store_and_outboxes_begins_the_copy_anew(
+    ground: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ground / "lost").rename(ground / "store")
+    copies: list[str] = []
+    plain = backup._copy_database
+
+    def copied(source: Path, target: Path) -> None:
+        plain(source, target)
+        copies.append(source.name)
+        if source.name == "store.sqlite" and copies.count(source.name) == 1:
+            with closing(sqlite3.connect(source)) as store:
+                store.execute("UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outputs'")
+                store.commit()
+
+    monkeypatch.setattr(backup, "_copy_database", copied)
+    monkeypatch.setitem(backup._COPY, ".sqlite", copied)
+    backup.back_up(ground / "store", ground / "new")
+    assert copies.count("store.sqlite") == 2
+    numbers = count()
+    monkeypatch.setattr(backup, "_written", lambda path: (next(numbers), path))
+    with pytest.raises(ValueError, match="closes windows faster than it can be copied"):
+        backup.back_up(ground / "store", ground / "newer")
+    assert not (ground / "newer").exists()
