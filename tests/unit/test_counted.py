@@ -471,9 +471,9 @@ def test_a_building_may_have_sites_of_both_kinds_each_fed_by_its_own_file(tmp_pa
     seen.write_text(f"time,device,access_point,site\n{at(0)},a4:00:00:00:00:01,{radio},lab\n")
     counts = written(tmp_path, f"{at(0)},hall,4", f"{at(1)},hall,5")
     with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
-        for message in ObservationFile(seen, policy, bytes(32)).messages():
-            runner.take(message, durable=False)
-        for message in CountsFile(counts, policy).messages():
+        both: list[Message] = [*ObservationFile(seen, policy, bytes(32)).messages()]
+        both += CountsFile(counts, policy).messages()
+        for message in both:
             runner.take(message, durable=False)
     entries = [orjson.loads(value) for value in read_topic(tmp_path / "store", AUDIT)]
     assert {entry["site"] for entry in entries} == {"lab", SITE}
