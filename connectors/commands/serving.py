@@ -19,7 +19,7 @@ from connectors.commands.options import (
     read_policy,
     run_async,
 )
-from connectors.commands.watching import ServiceWatch, metrics_option, monitor_of
+from connectors.commands.watching import ServiceWatch, metrics_option, monitor_of, watch_certificates
 from connectors.intake.clock import wall_clock
 from connectors.monitoring.monitor import Monitor
 from connectors.serve.running import Wanted
@@ -92,6 +92,8 @@ def serve(
         behind_proxy=behind_proxy,
     )  # fmt: skip
     with monitor_of("serve", wanted.policy, metrics) as monitor:
+        files = {"kafka": settings.kafka_cert_file, "kafka_ca": settings.kafka_ca_file}
+        watch_certificates(monitor, page=tls_cert, **({} if servers is None else files))
         serve_here(wanted, monitor)
 
 

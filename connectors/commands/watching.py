@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 import structlog
+from cryptography import x509
 
 from connectors import keyfile
 from connectors.commands.options import Address, F
@@ -18,6 +19,7 @@ from connectors.embedded.readings import has_outbox
 from connectors.intake.clock import wall_clock
 from connectors.intake.ingest import OUTAGE
 from connectors.intake.receiver import Receiver
+from connectors.kafka.connection import SYSTEM
 from connectors.monitoring.catalogue import Verb
 from connectors.monitoring.engine import EngineFigures, access_points
 from connectors.monitoring.figures import Labels
@@ -132,6 +134,25 @@ def watch_embedded(monitor: Monitor, runner: Embedded, policy: Policy, *, live: 
     """Watch an embedded runner; what is released of a recording has neither lag nor delay."""
     engine = watch_engine(monitor, policy, lambda: [runner.partition], wall_clock if live else None)
     runner.observers.append(lambda _, records: engine.committed(records))
+
+
+def watch_certificates(monitor: Monitor, **files: Path | None) -> None:
+    """Watch how long certificates last, each under the name of what it is for."""
+    given = {name: path for name, path in files.items() if path is not None and path != SYSTEM}
+
+    def look() -> None:
+        lasting: dict[Labels, float] = {(name,): expiry(path) - time.time() for name, path in given.items()}
+        monitor.figures.only("tacet_certificate_expiry_seconds", lasting)
+
+    def expiry(path: Path) -> float:
+        try:
+            held = x509.load_pem_x509_certificates(path.read_bytes())
+        except (OSError, ValueError):
+            return time.time()
+        return min(each.not_valid_after_utc.timestamp() for each in held)
+
+    if given:
+        monitor.often(look, STORE_BEATS)
 
 
 class ServiceWatch:

@@ -19,7 +19,7 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.commands.watching import metrics_option, monitor_of, watch_key
+from connectors.commands.watching import metrics_option, monitor_of, watch_certificates, watch_key
 from connectors.commands.watching_kafka import WorkerWatch
 from connectors.kafka import metadata
 from connectors.kafka.bounded import topic_names
@@ -87,6 +87,7 @@ def worker(
     with monitor_of("worker", policy, metrics) as monitor:
         watch = WorkerWatch(monitor, policy, servers)
         watch_key(monitor, key_file)
+        watch_certificates(monitor, kafka=settings.kafka_cert_file, kafka_ca=settings.kafka_ca_file)
         consent = _Consent(accept_policy=accept_policy, again=again, reopened=frozenset(reopened), loss=accept_loss)
         sys.exit(_work(settings, _Home(servers, policy, key_file), consent, options, watch))
 

@@ -38,6 +38,7 @@ EVERYONE: frozenset[Verb] = frozenset({"run", "ingest", "worker", "serve"})
 ENGINE: frozenset[Verb] = frozenset({"run", "worker"})
 INTAKE: frozenset[Verb] = frozenset({"run", "ingest"})
 STORE: frozenset[Verb] = frozenset({"run"})
+NETWORK: frozenset[Verb] = frozenset({"ingest", "worker", "serve"})
 READERS: frozenset[Verb] = ENGINE | {"serve"}
 
 
@@ -82,6 +83,9 @@ METRICS: tuple[Metric, ...] = (
            _P, ENGINE),
     Metric("tacet_key_epoch_age_seconds", "gauge", "Since the oldest day began whose key is still held.", (), _T,
            ENGINE),
+    Metric("tacet_certificate_expiry_seconds", "gauge",
+           "Until a certificate ends that this process shows or goes by; zero where it cannot be read.",
+           ("certificate",), _T, NETWORK),
     Metric("tacet_clock_offset_seconds", "gauge", "How far the wall clock has left the one that stamps arrivals.", (),
            _T, INTAKE),
     Metric("tacet_store_size_bytes", "gauge", "Octets of the store's files.", (), _S, STORE),

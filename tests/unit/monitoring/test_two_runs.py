@@ -46,7 +46,7 @@ OTHERS = people(hours=29, devices=10)
 MORE = [Seen(EVENING + n * 11 * MINUTE, "a4:00:00:00:77:77", ACCESS_POINTS["abcd"[n % 4]]) for n in range(1, 140)]
 TOLD_OF_PEOPLE = {
     "tacet_lag_seconds", "tacet_window_release_delay_seconds", "tacet_key_epoch_age_seconds",
-    "tacet_clock_offset_seconds", "tacet_store_size_bytes", "tacet_disk_free_bytes",
+    "tacet_clock_offset_seconds", "tacet_certificate_expiry_seconds", "tacet_store_size_bytes", "tacet_disk_free_bytes",
     "tacet_datagrams_total", "tacet_datagrams_accepted_total", "tacet_datagrams_dropped_total",
     "tacet_kernel_drops_total", "tacet_observations_total", "tacet_observations_dropped_total",
     "tacet_quarantined_total",

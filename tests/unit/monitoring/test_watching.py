@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from connectors import keyfile
 from connectors.commands import watching, watching_kafka
-from connectors.commands.watching import watch_key, watch_store
+from connectors.commands.watching import watch_certificates, watch_key, watch_store
 from connectors.commands.watching_kafka import BrokerWatch
+from connectors.kafka.connection import SYSTEM
 from connectors.monitoring.catalogue import SIZE_STEP
 from connectors.monitoring.monitor import Monitor
 from stream.errors import UsageError
@@ -80,6 +86,27 @@ def test_a_laboratory_key_has_no_days_and_so_no_age(tmp_path: Path) -> None:
     assert checks(made) == {"key": True}
     assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
     assert not isinstance(keyfile.FileKeys(path).held, ForwardKeys)
+
+
+def test_a_certificate_lasts_as_long_as_the_first_of_its_file_and_one_that_is_gone_is_over(tmp_path: Path) -> None:
+    made = Monitor("worker", building(), None, lambda: NOW)
+    long, short, both, gone = (tmp_path / name for name in ("long", "short", "both", "gone"))
+    long.write_bytes(certificate(days=90))
+    short.write_bytes(certificate(days=3))
+    both.write_bytes(long.read_bytes() + short.read_bytes())
+    watch_certificates(made, page=long, kafka=both, kafka_ca=gone, system=SYSTEM, none=None)
+    lasting = shown(made.figures, "tacet_certificate_expiry_seconds")
+    assert {name: round(seconds / 86400) for (name,), seconds in lasting.items()} == {
+        "page": 90, "kafka": 3, "kafka_ca": 0,
+    }  # fmt: skip
+
+
+def certificate(days: int) -> bytes:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x")])
+    now = dt.datetime.now(dt.UTC)
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    made = made.serial_number(1).not_valid_before(now).not_valid_after(now + dt.timedelta(days=days))
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def test_a_stores_room_is_that_of_all_its_files(tmp_path: Path) -> None:
