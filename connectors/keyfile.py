@@ -139,12 +139,17 @@ def is_laboratory(path: Path) -> bool:
 
 
 def oldest_key_day(path: Path) -> int | None:
-    """Return the oldest UTC day whose noise a production key still draws; None of a laboratory's, and before its use.
+    """Return the oldest UTC day of which a production key still holds anything; None of a laboratory's, and before use.
+
+    Of a file that draws no noise, such as an ingest's, it is that of its data keys.
 
     Raises:
         KeyFileError: the file is not there, is open to others, or is damaged.
     """
-    held = _held(path, read_keys(path))
+    document = read_keys(path)
+    if "noise" not in document:
+        return None if document["laboratory"] else data_keys(path, document).first or None
+    held = _held(path, document)
     return held.first if isinstance(held, ForwardKeys) else None
 
 

@@ -24,7 +24,7 @@ from connectors.commands.options import (
     windows_options,
 )
 from connectors.commands.summaries import report_file, report_traps
-from connectors.commands.watching import metrics_option, monitor_of, watch_certificates, watch_receiver
+from connectors.commands.watching import metrics_option, monitor_of, watch_certificates, watch_key, watch_receiver
 from connectors.commands.watching_kafka import BrokerWatch
 from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
@@ -87,6 +87,7 @@ def ingest(
     servers = bootstrap(settings, kafka)
     source = FileSource(given, speed, *windows, dialect) if isinstance(given, Path) else given
     with monitor_of("ingest", policy, metrics) as monitor:
+        watch_key(monitor, key_file)
         watch_certificates(monitor, kafka=settings.kafka_cert_file, kafka_ca=settings.kafka_ca_file)
         pouring = _Pouring(servers, source, policy, keyfile.IngestKeys(key_file), monitor)
         pouring.probing = probing(settings, policy, monitor) if observations is None else None

@@ -82,7 +82,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("tacet_budget_left_epsilon", "gauge", "What it still pays, in whole windows.", (*_OF_A_RELEASE, "unit"),
            _P, ENGINE),
     Metric("tacet_key_epoch_age_seconds", "gauge", "Since the oldest day began whose key is still held.", (), _T,
-           ENGINE),
+           ENGINE | INTAKE),
     Metric("tacet_certificate_expiry_seconds", "gauge",
            "Until a certificate ends that this process shows or goes by; zero where it cannot be read.",
            ("certificate",), _T, NETWORK),

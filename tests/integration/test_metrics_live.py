@@ -113,7 +113,7 @@ def test_a_worker_and_an_ingest_are_ready_and_show_what_they_did(kafka: Broker, 
             ingest.ready()
             checked_by_promtool(ingest)
             assert {labels for name, labels in ingest.samples() if name == "tacet_check_ok"} == {
-                frozenset({("check", name)}) for name in ("broker", "feed", "intake")
+                frozenset({("check", name)}) for name in ("broker", "feed", "intake", "key")
             }
             assert ingest.end() == 0
         assert worker.end() == 0

@@ -79,6 +79,15 @@ def test_a_key_is_well_while_it_can_be_read_and_its_oldest_day_has_an_age(tmp_pa
     assert shown(made.figures, "tacet_key_epoch_age_seconds") == {}
 
 
+def test_the_oldest_day_of_an_ingests_key_is_that_of_its_data_keys(tmp_path: Path) -> None:
+    made, path, whole = monitor(), tmp_path / "ingest", tmp_path / "key"
+    keyfile.create(whole, laboratory=False, first_day=NOW // DAY - 3)
+    keyfile.export(whole, "ingest", path)
+    watch_key(made, path)
+    assert checks(made) == {"key": True}
+    assert shown(made.figures, "tacet_key_epoch_age_seconds") == {(): (NOW - (NOW // DAY - 3) * DAY) / SECOND}
+
+
 def test_a_laboratory_key_has_no_days_and_so_no_age(tmp_path: Path) -> None:
     made, path = monitor(), tmp_path / "key"
     keyfile.create(path, laboratory=True)
