@@ -11,15 +11,22 @@ from typing import Any
 
 @asynccontextmanager
 async def stop_signals() -> AsyncIterator[asyncio.Event]:
-    """Give an event that SIGTERM or SIGINT sets, in place of ending the process."""
+    """Give an event that SIGTERM or SIGINT sets, in place of ending the process.
+
+    A process that was told to stop ends by itself: SIGTERM said once more does not cut it off.
+    """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
         yield stop
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+        if stop.is_set():  # 'timeout' and others tell a process and then its group: the same word may come twice
+            signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 async def first_to_end(*works: Coroutine[Any, Any, object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -193,3 +194,24 @@ def test_the_demo_takes_no_folder_in_which_somebody_keeps_a_key_or_a_policy(tmp_
     assert "must be a new or empty folder" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
     assert (tmp_path / "key").read_bytes() == before
+
+
+TOLD_TWICE = """
+import asyncio, os, signal
+from connectors.signals import stop_signals
+
+async def service():
+    async with stop_signals() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+
+asyncio.run(service())
+os.kill(os.getpid(), signal.SIGTERM)
+print("ended by itself")
+"""
+
+
+def test_a_service_that_is_told_to_stop_twice_still_ends_by_itself() -> None:
+    """As 'timeout' does: it tells the process, and then the process's whole group."""
+    done = subprocess.run([sys.executable, "-c", TOLD_TWICE], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "ended by itself\n"), done.stderr
