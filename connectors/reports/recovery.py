@@ -26,6 +26,7 @@ from connectors.embedded.readings import (
 from connectors.embedded.rollback_mark import DamagedMarkError, mark_path, read_marks, read_versions
 from connectors.embedded.sqlite_file import StoreError
 from connectors.intake.clock import CLOCK_STEP
+from connectors.key_document import NO_DATA_KEY
 from connectors.private_folder import refuse_open
 from connectors.reports.books import store_books
 from connectors.reports.ways import COPY_OF_STORE, KEY_COPY, NEW_LEDGER, SAME_OBSERVATIONS, Finding, Way
@@ -52,7 +53,7 @@ def store_findings(
             return [*found, _lost(folder, known, entries)]
         found += [*_of_folder(folder), *_broken(folder), *_of_state(folder, policy), *_of_clock(folder, now)]
         if known is not None:
-            found += _of_key(folder, known)
+            found += [*_of_key(folder, known), *_without_data_key(known)]
     except StoreError as problem:
         return [*found, Finding(str(problem), (COPY_OF_STORE, NEW_LEDGER)), *_of_outboxes(folder)]
     damaged = list(_of_outboxes(folder))
@@ -70,6 +71,12 @@ def _unusable(key_file: Path) -> Iterator[Finding]:
         read_marks(key_file)
     except DamagedMarkError:
         yield _without_mark(key_file, "is damaged")
+
+
+def _without_data_key(key_file: Path) -> Iterator[Finding]:
+    if keyfile.FileKeys(key_file).data is None:
+        other = "with --from where another file of this key has one"
+        yield Finding(f"{key_file}: {NO_DATA_KEY}", (Way(f"'tacet key upgrade {key_file}', {other}", "none"),))
 
 
 def _entries_marked(key_file: Path) -> int:

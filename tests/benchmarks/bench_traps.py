@@ -31,7 +31,7 @@ from connectors.snmp.sender import Association, encode_associate, send
 from stream.sensing.pseudonyms import Pseudonyms
 
 COMMUNITY = b"bench"
-GOAL_RATIO = 40
+GOAL_RATIO = 45
 RADIOS = [f"5c:52:1e:00:00:{n:02x}" for n in range(64)]
 
 

@@ -112,6 +112,11 @@ def test_a_key_of_then_is_refused_until_it_has_a_data_key(old: Any) -> None:
     ):
         pass
     assert read_snapshot(old) == before
+    told = [finding.ways[0].do for finding in store_findings(old, old.parent / "key", POLICY)]
+    assert [do for do in told if do.startswith("'tacet key upgrade ")]
+    renew_key(old)
+    told = [finding.ways[0].do for finding in store_findings(old, old.parent / "key", POLICY)]
+    assert not [do for do in told if do.startswith("'tacet key upgrade ")]
 
 
 def test_what_an_old_store_held_in_clear_is_encrypted_from_the_first_commit_on(old: Any) -> None:
