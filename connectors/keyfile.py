@@ -255,9 +255,9 @@ class IngestKeys:
     def forget_before(self, key_day: int) -> None:
         """Destroy the data keys of all days before ``key_day`` in an ingest's own production file."""
         if self._steps and key_day > self.vault.first:
-            self.vault.forget_before(key_day)
             with locked(self.path):
                 replace(self.path, stepped(self.path, read_keys(self.path), key_day))
+            self.vault.forget_before(key_day)
 
 
 def _held(path: Path, document: dict[str, Any]) -> LaboratoryKeys | ForwardKeys | _Unpinned:

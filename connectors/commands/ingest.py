@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import click
+import structlog
 
 from connectors import keyfile, logs
 from connectors.commands.choosing import chosen, dialect_options, probing, source_options
@@ -38,6 +39,7 @@ from connectors.kafka.control import checked
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
 from connectors.sources import FileSource, Live, Probing, feed_file, receiver, until_stopped
+from stream.errors import KeyFileError
 from stream.keys import key_day_of
 from stream.messages import encode_message
 from stream.policy.document import Policy
@@ -157,7 +159,7 @@ class _Pouring:
     async def _forget(self) -> NoReturn:
         """Let go of data keys of days that are over; a recording's rows are encrypted under the oldest that is left."""
         while True:
-            self._keys.forget_before(key_day_of(wall_clock() - FORGET_AFTER))
+            let_go(self._keys, wall_clock())
             await asyncio.sleep(FORGET_EVERY)
 
     def report(self, *, as_json: bool) -> None:
@@ -166,6 +168,15 @@ class _Pouring:
             report_file(self.file.tally, as_json=as_json)
         elif self._receiver is not None:
             report_traps(self._receiver, as_json=as_json)
+
+
+def let_go(keys: keyfile.IngestKeys, now: Micros) -> None:
+    """Destroy the data keys of days that are over; a file that cannot be written is told of, and tried again."""
+    try:
+        keys.forget_before(key_day_of(now - FORGET_AFTER))
+    except (OSError, KeyFileError) as error:
+        reason = "the key file cannot be written, so a data key outlives its day: let the ingest write its folder"
+        structlog.get_logger("tacet.ingest").error("data key kept", reason=reason, error=type(error).__name__)
 
 
 async def _ingest(pouring: _Pouring, *, take_over: bool, as_json: bool) -> None:

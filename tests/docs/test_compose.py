@@ -45,7 +45,11 @@ def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: st
     service = SERVICES[name]
     assert service["read_only"] is True
     writable = [volume for volume in service.get("volumes", []) if not volume.endswith(":ro")]
-    allowed = {"kafka": ["kafka-data:/var/lib/kafka/data"], "worker": ["./deploy/secrets/worker:/var/lib/tacet"]}
+    allowed = {
+        "kafka": ["kafka-data:/var/lib/kafka/data"],
+        "ingest": ["./deploy/secrets/ingest:/run/tacet"],
+        "worker": ["./deploy/secrets/worker:/var/lib/tacet"],
+    }
     assert writable == allowed.get(name, [])
 
 

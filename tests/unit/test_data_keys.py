@@ -11,9 +11,11 @@ from cryptography.hazmat.primitives.ciphers import aead
 
 from connectors import keyfile
 from connectors.commands.admin import key
+from connectors.commands.ingest import FORGET_AFTER, let_go
 from connectors.data_keys import DataKeys, refuse_without_siv
 from stream.errors import DataError, KeyFileError, UsageError
 from stream.keys import ratchet
+from stream.records import DAY
 
 
 @pytest.fixture
@@ -99,6 +101,29 @@ def test_an_ingest_lets_go_of_days_in_a_file_of_its_own_and_in_no_other(tmp_path
         keys.forget_before(20_004)
         assert data_of(path)["day"] == day
     assert (tmp_path / "ingest").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_key_file_that_cannot_be_written_is_told_of_and_tried_again(
+    tmp_path: Path, production: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyfile.export(production, "ingest", tmp_path / "ingest")
+    keys, told = keyfile.IngestKeys(tmp_path / "ingest"), tmp_path / "told"
+
+    def refuse(path: Path, document: object) -> None:
+        del document
+        told.touch()
+        raise PermissionError(13, "Permission denied", str(path))
+
+    now = 20_004 * DAY + FORGET_AFTER
+    with monkeypatch.context() as patch:
+        patch.setattr(keyfile, "replace", refuse)
+        let_go(keys, now)
+    assert told.exists()
+    assert (keys.vault.first, data_of(tmp_path / "ingest")["day"]) == (20_000, 20_000)
+    let_go(keys, now - 1)
+    assert keys.vault.first == 20_003
+    let_go(keys, now)
+    assert (keys.vault.first, data_of(tmp_path / "ingest")["day"]) == (20_004, 20_004)
 
 
 def test_an_old_file_is_refused_until_it_is_given_a_data_key(production: Path) -> None:
