@@ -133,8 +133,10 @@ class Timed:
 
     def fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> Any:
         self._watch.first()
-        yield from self._engine.fold(offset, key, value, stamp)
-        self._watch.passed(0 if value.startswith(b"{") else BATCH)  # a heartbeat is JSON
+        for outputs, last in self._engine.fold(offset, key, value, stamp):
+            if last:  # whoever takes it asks for no more
+                self._watch.passed(0 if value.startswith(b"{") else BATCH)  # a heartbeat is JSON
+            yield outputs, last
 
 
 TOTAL = TICKS * SITES * (BATCHES_A_TICK + 1)
@@ -187,6 +189,8 @@ async def raw(bootstrap: str, *, publish: bool = True) -> dict[str, float]:
             for record in batch:
                 if publish:
                     held = tenures.held[record.partition]
+                    if failure := tenures.failure or held.lost:
+                        raise failure  # else it would wait for ever
                     await held.feed(held.position, record.offset, record.key, record.value, None)
                 else:
                     [*engines[record.partition].fold(record.offset, record.key, record.value, None)]
