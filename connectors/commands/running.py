@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -185,20 +185,17 @@ def _run_live(live: Live, asking: Probing | None, building: _Building, *, as_jso
         if not isinstance(source, ForwardedSource):
             Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times have nothing to do with this machine's
-    with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, store):
+    with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, _):
         if not simulated:
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
-        made = run_async(building.monitor.during(_listen(live, asking, building, runner, store)))
+        made = run_async(building.monitor.during(_listen(live, asking, building, runner)))
     report_traps(made, as_json=as_json)
 
 
-async def _listen(
-    live: Live, asking: Probing | None, building: _Building, runner: Embedded, store: SqliteStore
-) -> Receiver:
+async def _listen(live: Live, asking: Probing | None, building: _Building, runner: Embedded) -> Receiver:
     policy, newest = building.policy, newest_session(runner)
     async with stop_signals() as stop:
         async with receiver(live, policy, building.key, LiveSink(runner, stop), newest=newest, probing=asking) as made:
             watch_receiver(building.monitor, made, policy, simulated=uptime_start(live) is not None)
-            store.operator_box.hear(lambda: asdict(made.counters))
             await until_stopped(made, stop)
         return made

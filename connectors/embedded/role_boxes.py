@@ -7,7 +7,7 @@ store nor its state. What is in them is a copy: it can be made again.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,10 +31,6 @@ CREATE TABLE IF NOT EXISTS records (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, release TEXT NOT NULL,
     site TEXT NOT NULL, time INTEGER NOT NULL, value BLOB NOT NULL);
 """
-
-
-Traps = Callable[[], Mapping[str, object]]
-"""Sums over all of a receiver's datagrams since it began."""
 
 
 class Kept(NamedTuple):
@@ -77,17 +73,15 @@ class AccountBox:
 
 
 class OperatorBox:
-    """How each site stands: figures of the engine itself, and sums over people of enough of them only."""
+    """How each site stands: figures of the engine itself, and of people only how many observations came late.
+
+    What else is known of traffic is told by metrics alone (``connectors.monitoring``), never to who is served.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / f"{OPERATOR_BOX}.sqlite"
         self._box = _opened(self._path)
         self._noted: dict[str, Micros] = {}
-        self._traps: Traps = dict
-
-    def hear(self, traps: Traps) -> None:
-        """Note with the figures what has become of the datagrams that came."""
-        self._traps = traps
 
     def note(self, partition: Partition) -> None:
         """Note the figures of each site that has come ``APART`` further."""
@@ -104,7 +98,6 @@ class OperatorBox:
         state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
         enough = place is not None and _access_points(place) >= TOGETHER
         tick = 0 if place is None else place.tick
-        everywhere = sum(_access_points(site) for site in partition.policy.site.values())
         key_day = partition.sites.oldest_key_day_needed()
         return {
             "v": 1,
@@ -113,8 +106,7 @@ class OperatorBox:
             "reached": rfc3339(watermark.reached(state.clock)),
             "closed": state.shut,
             "ledger_entries": partition.sites.chains()[site][0],
-            "counters": dict(sorted(state.counters.items())) if enough else None,
-            "traps": dict(self._traps()) if everywhere >= TOGETHER else None,
+            "late": state.counters["late"] if enough else None,
             "rejected_messages": partition.counters.rejected,
             "oldest_key_day": None if key_day is None else rfc3339(key_day * DAY),
             "policy_version": partition.policy.version,

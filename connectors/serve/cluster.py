@@ -11,7 +11,7 @@ from typing import Any
 
 from connectors.serve.books import AccountBook
 
-UNTOLD = ("reached", "closed", "ledger_entries", "counters", "traps", "oldest_key_day")
+UNTOLD = ("reached", "closed", "ledger_entries", "late", "oldest_key_day")
 
 
 class ClusterBook:

@@ -235,8 +235,9 @@ class OperatorSite(BaseModel):
     reached: str | None
     closed: bool | None
     ledger_entries: int | None
-    counters: dict[str, int] | None = Field(description="Sums over enough access points only.")
-    traps: dict[str, Any] | None
+    late: int | None = Field(
+        description="Observations that came after their window had closed; of enough access points only."
+    )
     rejected_messages: int
     oldest_key_day: str | None
     policy_version: str | None

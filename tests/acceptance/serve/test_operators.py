@@ -34,9 +34,7 @@ ROLES: dict[str, Any] = {"audiences": (), "account": True, "operator": True}
 def poor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A morning of which the public's budget pays five windows."""
     less = POLICY.replace('daily_budget = { public = "100" }', 'daily_budget = { public = "2.5" }')
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setattr("tests.acceptance.serve.ground.POLICY", less)
-        return make_store(tmp_path_factory.mktemp("poor"), last=LAST)
+    return make_store(tmp_path_factory.mktemp("poor"), last=LAST, policy=less)
 
 
 def denied(folder: Path, site: str) -> list[dict[str, Any]]:

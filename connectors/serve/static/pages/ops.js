@@ -3,14 +3,11 @@
 import { ask } from "../api.js";
 import { h, put } from "../dom.js";
 import { age, moment, zoneName } from "../format.js";
-import { own } from "../own.js";
 import { strings } from "../strings.en.js";
 
 const words = strings.ops;
 const AGAIN = 30_000;
 const DAY = 86_400_000;
-/** Counters that are no drops. */
-const TAKEN = ["rows", "accepted", "stale_heartbeats"];
 
 /** Draw the page; see router.js for what a page is given. */
 export async function mount(place, context) {
@@ -36,7 +33,7 @@ function card(figures, freeMib, { sites }) {
   const row = (name, ...values) => rows.push(h("div", {}, h("dt", {}, name), values.flat().filter(Boolean).map((value) => h("dd", {}, value))));
   if (figures.window_end) row(words.window, time(figures.window_end), words.ago(age(figures.lag_seconds)));
   if (figures.reached) row(words.reached, time(figures.reached), figures.window_end ? words.lag(age((Date.parse(figures.reached) - Date.parse(figures.window_end)) / 1000)) : null);
-  observations(row, figures);
+  row(words.late, lateText(figures));
   row(words.denied, figures.denied.length ? figures.denied.map(words.deniedText) : words.deniedNone);
   row(words.rejected, figures.rejected_messages.toLocaleString("en"));
   if (figures.silent_sources !== null) row(words.silent, figures.silent_sources.toLocaleString("en"));
@@ -56,10 +53,5 @@ function keyAge({ window_end: end, lag_seconds: lag, oldest_key_day: oldest }) {
 /** What is told of a site as a whole; of one on Kafka its topics do not say whether it is closed. */
 const stateOf = ({ closed }) => (closed === null ? words.elsewhere : closed ? words.closed : words.running);
 
-function observations(row, { counters, closed }) {
-  if (counters === null) return row(words.rows, closed === null ? words.untold : words.few);
-  const number = (n) => (n ?? 0).toLocaleString("en");
-  const dropped = Object.entries(counters).filter(([name, n]) => n > 0 && !TAKEN.includes(name));
-  row(words.rows, `${number(counters.accepted)} ${words.taken}`, `${number(counters.late)} ${words.late}`);
-  row(words.dropped, dropped.length ? dropped.map(([name, n]) => `${number(n)} ${own(words.reasons, name) ?? name.replaceAll("_", " ")}`) : words.droppedNone);
-}
+/** How many observations came late; of few access points, and on Kafka, it is not told. */
+const lateText = ({ late, closed }) => (late !== null ? late.toLocaleString("en") : closed === null ? words.untold : words.few);
