@@ -30,6 +30,9 @@ def read_keys(path: Path) -> dict[str, Any]:
     if mode & 0o077:
         msg = f"{path}: must be readable by its owner only (mode 0600), got {mode:04o}"
         raise KeyFileError(msg)
+    if "retired" in document:
+        msg = f"{path}: was retired, its keys are destroyed; ledger {document['retired']} goes on with what it spent"
+        raise KeyFileError(msg)
     return document
 
 

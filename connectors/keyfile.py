@@ -7,6 +7,7 @@ key, ``worker`` noise and audit keys, both the data key.
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,22 @@ def store_of(path: Path) -> str | None:
 def bind(path: Path, store: str) -> None:
     """Let a key say for ever which store it serves; whoever calls has it ``locked``."""
     replace(path, read_keys(path) | {"store": store})
+
+
+def retire(path: Path, follower: str) -> None:
+    """Destroy the keys of a file; it says for ever which ledger goes on. Done again it changes nothing."""
+    with locked(path):
+        if not is_retired(path):
+            kept = {name: read_keys(path)[name] for name in ("tacet_key", "laboratory", "ledger")}
+            replace(path, kept | {"retired": follower})
+
+
+def is_retired(path: Path) -> bool:
+    """Whether the keys of a file were destroyed, and another ledger goes on."""
+    try:
+        return "retired" in json.loads(path.read_text())
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def serve(path: Path, cluster: str) -> None:

@@ -82,9 +82,9 @@ def export(settings: Settings, *, store: Path | None, kafka: str | None, heads: 
     Entries say what was charged when and for whom; they hold nothing about people.
     """
     held, _ = _books_of(settings, store, kafka, None)
-    entries = verified(held)
-    write_books_file(out, () if heads is None else read_heads(heads), entries)
-    click.echo(f"{out}: {len(entries):,} entries")
+    verified(held)
+    write_books_file(out, () if heads is None else read_heads(heads), held.entries)
+    click.echo(f"{out}: {len(held.entries):,} entries")
 
 
 @audit.command("verify")

@@ -42,7 +42,8 @@ class StoreBook:
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
-        self._entries = [parse_record(value) for _, value in store.records(AUDIT)]
+        self._entries = [*map(parse_record, store.earlier())]
+        self._entries += [parse_record(value) for _, value in store.records(AUDIT)]
 
     def record(self, release_id: str) -> bytes | None:
         """Return a released record."""

@@ -45,7 +45,7 @@ def back_up(folder: Path, target: Path) -> Heads:
         AuditError: the books are not whole: such a backup would be worth nothing.
     """
     require_store(folder)
-    with _becoming(target) as copy:
+    with becoming(target) as copy:
         for _ in range(TRIES):
             if _copied(folder, copy):
                 break
@@ -82,7 +82,7 @@ def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) ->
             "published; put back a newer copy, or give --accept-loss: 'tacet recover' then says how to go on"
         )
         raise UsageError(msg)
-    with _becoming(folder) as copy:
+    with becoming(folder) as copy:
         for name in files:
             (copy / name).parent.mkdir(mode=0o700, exist_ok=True)
             _copy_private(backup / name, copy / name)
@@ -90,7 +90,7 @@ def restore(backup: Path, folder: Path, key_file: Path, *, accept_loss: bool) ->
 
 
 @contextmanager
-def _becoming(target: Path) -> Iterator[Path]:
+def becoming(target: Path) -> Iterator[Path]:
     """Give a private folder that becomes the target when it is whole, and is gone otherwise."""
     if target.exists():
         msg = f"{target}: must not exist yet; no store or backup is written over"

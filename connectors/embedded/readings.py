@@ -129,6 +129,19 @@ def read_books(folder: Path) -> tuple[bytes | None, list[bytes]]:
     return (None if state is None else bytes(state[0])), [bytes(value) for (value,) in rows]
 
 
+def read_earlier(folder: Path) -> list[bytes]:
+    """Return the entries of ledgers that the store's own goes on from, in order."""
+    with _reading(require_store(folder)) as connection:
+        return earlier_entries(connection)
+
+
+def earlier_entries(store: sqlite3.Connection) -> list[bytes]:
+    """Do the same on an open store, which has no such table unless it began with another one's books."""
+    if not store.execute("SELECT 1 FROM sqlite_master WHERE name = 'earlier'").fetchall():
+        return []
+    return [bytes(value) for (value,) in store.execute("SELECT value FROM earlier ORDER BY seq")]
+
+
 def read_snapshot(folder: Path) -> tuple[bytes | None, int]:
     """Return the last committed state and how many messages wait behind it."""
     with _reading(require_store(folder)) as connection:

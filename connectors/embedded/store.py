@@ -17,7 +17,7 @@ from pathlib import Path
 import orjson
 
 from connectors.embedded.outboxes import Given, Outboxes
-from connectors.embedded.readings import as_given
+from connectors.embedded.readings import as_given, earlier_entries
 from connectors.embedded.role_boxes import AccountBox, Kept, OperatorBox
 from connectors.embedded.sqlite_file import connect, identity, naming_errors, refuse_replaced, transaction
 from connectors.private_folder import private_folder
@@ -57,7 +57,8 @@ SYNC_EVERY = 12
 class SqliteStore:
     """The store in a folder: ``store.sqlite`` and ``private/<audience>.sqlite``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, ended_for: str | None = None) -> None:
+        """Open or make the store of a folder; ``ended_for`` is the ledger that may follow on it where it has ended."""
         self.outboxes = Outboxes(private_folder(folder) / "private")
         self._lock = _lock(folder)
         self._path = folder / "store.sqlite"
@@ -66,7 +67,13 @@ class SqliteStore:
             self._db = connect(self._path, _SCHEMA)
             self._add_stamps()
             self.id = self._identity()
-            refuse_later(folder, self._db)
+            try:
+                refuse_later(folder, self._db)
+                _refuse_ended(folder, self._db, ended_for)
+            except UsageError:
+                self._db.close()
+                os.close(self._lock)
+                raise
             self._opened = {path: identity(path) for path in (self._path, folder / "lock")}
         self.account_box, self.operator_box = AccountBox(folder / "private"), OperatorBox(folder / "private")
         self._accounted = self._account_given()
@@ -225,6 +232,11 @@ class SqliteStore:
             for (value,) in self._db.execute("SELECT value FROM outputs WHERE topic = ? ORDER BY seq", (AUDIT,)):
                 yield bytes(value)
 
+    def earlier(self) -> list[bytes]:
+        """Return the entries of ledgers that this one goes on from, in order."""
+        with naming_errors(self._path):
+            return earlier_entries(self._db)
+
     def close(self) -> None:
         """Close every file."""
         self.outboxes.close()
@@ -251,6 +263,14 @@ def refuse_later(folder: Path, store: sqlite3.Connection) -> None:
     for (form,) in store.execute("SELECT value FROM meta WHERE name = 'format'"):
         if form not in {"1", FORMAT}:
             msg = f"{folder}: store must be of format 1 or {FORMAT}, got {form}; use the version that made it"
+            raise UsageError(msg)
+
+
+def _refuse_ended(folder: Path, store: sqlite3.Connection, follower: str | None) -> None:
+    """Raise UsageError where the ledger has ended, unless it is this follower that takes it over."""
+    for (ledger,) in store.execute("SELECT value FROM meta WHERE name = 'ended'"):
+        if ledger != follower:
+            msg = f"{folder}: has ended, its key was retired; ledger {ledger} goes on with what was spent"
             raise UsageError(msg)
 
 

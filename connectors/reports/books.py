@@ -10,7 +10,14 @@ from typing import Any
 
 from connectors import keyfile
 from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
-from connectors.embedded.readings import read_books, read_identity, read_policies, read_published, read_topic
+from connectors.embedded.readings import (
+    read_books,
+    read_earlier,
+    read_identity,
+    read_policies,
+    read_published,
+    read_topic,
+)
 from connectors.embedded.rollback_mark import read_mark
 from connectors.reports.commitments import compare_commitments
 from stream.accounting.audit import Audit, Link, compare_records
@@ -41,6 +48,8 @@ class Books:
     policies: list[bytes] = field(default_factory=list)
     counted: Callable[[Vault | None], list[bytes]] = _nothing_counted
     """Gives the records of true counts, where they are published, still kept and not without their key (restricted)."""
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    """Entries of ledgers that have ended, and whose budgets and account this one goes on with."""
     states_read: bool = True
     """Whether the reader could see the states: without them nobody misses entries that are gone from the end."""
 
@@ -57,6 +66,7 @@ def store_books(folder: Path, *, records: bool = False) -> Books:
     published = [parse_record(value) for value in read_published(folder)] if records else []
     return Books(
         list(parse_entries(entries)), [heads_of(snapshot)], published, policies=read_policies(folder),
+        earlier=list(parse_entries(read_earlier(folder))),
         counted=partial(read_topic, folder, OCCUPANCY) if records else _nothing_counted,
     )  # fmt: skip
 
@@ -68,9 +78,12 @@ def with_kept(kept: Iterable[bytes], given: Iterable[Policy]) -> list[Policy]:
 
 
 def verified(books: Books) -> list[dict[str, Any]]:
-    """Return the entries once audit chains and states fit; AuditError names the first break."""
+    """Return the entries once audit chains and states fit, after those of ledgers that this one goes on from.
+
+    AuditError names the first break.
+    """
     books.audit().chains(books.entries)
-    return books.entries
+    return [*books.earlier, *books.entries]
 
 
 def _unchecked(books: Books, signed: bool, marked: bool, counted: bool) -> list[str]:

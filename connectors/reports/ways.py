@@ -23,8 +23,9 @@ class Finding:
 
 NEW_LEDGER = Way(
     "begin a new store with a new key ('tacet key create'), with --from behind the last window that was released; "
-    "keep the old store for its account",
-    "budgets begin anew, and so does the privacy day at hand, which is paid for again; what was released so far is in "
+    "keep the old store for its account; where its books are whole, 'tacet key retire' does that and budgets go on",
+    "but for 'key retire' budgets begin anew, and so does the privacy day at hand, which is paid for again; what was "
+    "released so far is in "
     "the old account only: whoever reads both adds them up; "
     "audiences begin with new outboxes",
 )

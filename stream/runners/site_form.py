@@ -12,11 +12,13 @@ from collections.abc import Mapping
 import orjson
 from cramjam import DecompressionError, zstd
 
+from stream.accounting.ledger import GENESIS
 from stream.envelope import Kind, clear_of, is_encrypted, join_parts, seal, split_parts, unseal, version_of
 from stream.errors import DataError, GoneKeyError
 from stream.pipeline import AWAY, RADIOS
 from stream.policy.count_release import LONGEST_W
 from stream.records import DAY, HOUR
+from stream.release.paid_days import ELSEWHERE
 from stream.sensing.sense_state import Standing, standing
 from stream.vault import Vault
 
@@ -113,3 +115,17 @@ def _forgotten(stages: Stages) -> Stages:
     if head["carried"]:
         head |= {"carried": {}, "waits": max(head["waits"], head["through"] + LONGEST_W * HOUR)}
     return {**stages, "sense": orjson.dumps(sense), "release": join_parts(head, {})}
+
+
+def books_only(stages: Stages) -> Stages:
+    """Return the states with which another ledger begins: the books, whose chain begins anew, and nobody.
+
+    No privacy day that was begun is gone on with: it was paid for one run of counters, with one noise.
+    """
+    clear = {name: data for name, data in stages.items() if name in CLEAR}
+    begun = _forgotten(clear | {STANDING: standing_form(stages), AWAY: b""})
+    head, _ = split_parts(begun["release"])
+    head["ledger"] |= {"sequence": 0, "head": GENESIS}
+    if "paid" in head:
+        head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}
+    return begun | {"release": join_parts(head, {})}

@@ -15,7 +15,7 @@ from stream.keys import Keys, fingerprint
 from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
 from stream.release.upgrade import upgraded_stages
-from stream.runners.site_form import Stages, open_site, seal_site
+from stream.runners.site_form import Stages, books_only, open_site, seal_site
 from stream.vault import Vault
 
 BEFORE = ("1", "2")
@@ -145,3 +145,21 @@ def upgraded(snapshot: bytes) -> bytes:
     if version_of(snapshot) == 1:
         sites = {site: seal_site(site, upgraded_stages(open_site(site, data))) for site, data in sites.items()}
     return seal_snapshot(head, sites)
+
+
+def successor(snapshot: bytes, keys: Keys) -> bytes:
+    """Return the state with which a new ledger, of new keys, begins where an old one ends.
+
+    Only what is readable without a key goes on: budgets, what was charged and asked, the account, and where clocks
+    stand. Nobody is in it, so counts bounded by the privacy day begin when two days are over; and each release waits
+    for a privacy day that nobody has paid for. Windows begin with the first that is due.
+
+    UsageError for the state of another mechanism version.
+    """
+    if not is_current(snapshot):
+        msg = "state: must be of this version before its ledger can end; 'tacet store upgrade' takes it up"
+        raise UsageError(msg)
+    head, sites = open_snapshot(snapshot)
+    new = {"next": 0, "audit": 0, "policy": head["policy"], "mechanisms": MECHANISMS, "key": fingerprint(keys)}
+    begun = {site: seal_site(site, books_only(stages)) for site, stages in sites.items()}
+    return seal_snapshot(new | {"last": None, "before": MECHANISMS, "adopt": True}, begun)

@@ -1,0 +1,193 @@
+"""``tacet key retire``: a ledger whose key was lost or stolen ends, and another begins with what it spent."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import keyfile
+from connectors.embedded import succession
+from connectors.embedded.readings import outboxes, read_outbox, read_snapshot, read_topic
+from connectors.embedded.runner import opened
+from stream.errors import TacetError
+from stream.policy.document import decimal_string, load_policy
+from stream.records import DAY, HOUR, PrivacyDay
+from stream.release.paid_days import PaidDays, Standing
+from stream.release.state import ReleaseState, decode_release_state, encode_release_state
+from stream.runners.site_form import books_only
+from stream.runners.snapshot import open_snapshot
+from stream.schemas import AUDIT, LEAKAGE, parse_record
+from stream.sensing.sense_state import SenseState, encode
+from tests.acceptance.command_line import Done, run
+from tests.core_ground import ATTRIBUTES, COUNTS, SITE, messages, people, policy_text, write_csv
+
+TEXT = policy_text(COUNTS + ATTRIBUTES)
+SEEN = people(hours=14, devices=4)
+MESSAGES = list(messages(SEEN, load_policy(TEXT)))
+HALF = len(MESSAGES) // 2
+
+
+def go_on(folder: Path, part: slice, store: str, key: str) -> None:
+    with opened(load_policy(TEXT), folder / key, folder / store) as (runner, _):
+        for message in MESSAGES[part]:
+            runner.take(message, durable=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a production key and a store of half of what there is, and new keys."""
+    folder = tmp_path_factory.mktemp("retire")
+    (folder / "policy.toml").write_text(TEXT)
+    for name in ("key", "new.key", "third.key"):
+        keyfile.create(folder / name, laboratory=False)
+    keyfile.create(folder / "laboratory", laboratory=True)
+    go_on(folder, slice(None, HALF), "store", "key")
+    return folder
+
+
+@pytest.fixture
+def ground(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "copy"))
+
+
+def retire(ground: Path, *more: str | Path, key: str = "new.key", new: str = "new") -> Done:
+    old = more or ("--key-file", ground / "key")
+    given = ("--store", ground / "store", "--new-store", ground / new, "--new-key", ground / key)
+    return run("key", "retire", *given, *old)
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    return [parse_record(value) for value in read_topic(folder, AUDIT)]
+
+
+def account(folder: Path) -> Fraction:
+    """Return what the board's counts have cost in all, as it is streamed."""
+    told = [record for value in read_topic(folder, LEAKAGE) if (record := parse_record(value))["kind"] == "counts"]
+    return Fraction(told[-1]["audiences"]["board"]["device_total"])
+
+
+@pytest.mark.parametrize("how", ["stolen", "lost"])
+def test_budgets_go_on_and_nothing_is_released_twice(ground: Path, how: str) -> None:
+    """The board may spend 10 a day at .25 a window: 40 windows, in whichever ledgers they lie."""
+    assert retire(ground, *(["--lost"] if how == "lost" else [])).code == 0
+    go_on(ground, slice(HALF, None), "new", "new.key")
+    before, after = entries(ground / "store"), entries(ground / "new")
+    board = [e for e in before + after if (e["release"], e["audience"]) == ("plain", "board")]
+    assert sum(entry["nano"] for entry in board) == 10 * 10**9
+    assert "budget" in {entry["outcome"] for entry in after}
+    assert not {entry["release_id"] for entry in before} & {entry["release_id"] for entry in after}
+    assert {entry["ledger"] for entry in before}.isdisjoint(entry["ledger"] for entry in after)
+    assert (after[0]["sequence"], after[0]["previous"]) == (0, "0" * 64)
+    report = run("audit", "verify", "--store", ground / "new", "--key-file", ground / "new.key", "--json").answer
+    assert (report["ok"], report["entries"]) == (True, len(after))
+
+
+def test_the_account_goes_on_streamed_and_asked_for(ground: Path) -> None:
+    retire(ground)
+    spent = account(ground / "store")
+    go_on(ground, slice(HALF, None), "new", "new.key")
+    after = [e for e in entries(ground / "new") if e["audience"] == "board" and e["outcome"] == "released"]
+    paid = sum((Fraction(entry["epsilon"]) for entry in after), Fraction(0))
+    assert account(ground / "new") == spent + paid > spent > 0
+    asked = run("account", "--store", ground / "new", "--coalition", "board", "--json")
+    assert json.dumps(str(decimal_string(spent + paid))) in asked.out, asked.out
+
+
+def test_a_backfill_of_what_the_old_ledger_charged_is_refused(ground: Path) -> None:
+    retire(ground)
+    go_on(ground, slice(HALF, None), "new", "new.key")
+    write_csv(ground / "rows.csv", SEEN)
+    done = run(
+        "backfill", ground / "rows.csv", "--store", ground / "new", "--policy", ground / "policy.toml", "--key-file",
+        ground / "new.key", "--from", "2026-03-03T05:00:00Z", "--to", "2026-03-03T06:00:00Z",
+    )  # fmt: skip
+    assert (done.code, "were charged before, as release" in done.problem) == (2, True), done.problem
+
+
+def test_the_old_store_keeps_its_account_and_releases_nothing_more(ground: Path) -> None:
+    shutil.copy(ground / "key", ground / "stolen")
+    shutil.copy(ground / "key.mark", ground / "stolen.mark")
+    retire(ground)
+    for key, problem in (("key", "was retired, its keys are destroyed"), ("stolen", "has ended, its key was retired")):
+        with pytest.raises(TacetError, match=problem):
+            go_on(ground, slice(HALF, None), "store", key)
+    assert set(json.loads((ground / "key").read_text())) == {"tacet_key", "laboratory", "ledger", "retired"}
+    assert run("account", "--store", ground / "store").code == 0
+    assert run("audit", "verify", "--store", ground / "store").code == 0
+
+
+def test_nobody_is_in_the_new_state_which_any_reader_of_books_can_open(ground: Path) -> None:
+    retire(ground)
+    snapshot, _ = read_snapshot(ground / "new")
+    assert snapshot is not None
+    head, sites = open_snapshot(snapshot)
+    sense = json.loads(sites[SITE]["sense"])
+    assert (head["next"], sense["current"], sense["pending"], sense["rows"], sense["stays"]) == (0, [], [], [], [])
+    assert "attributes" not in sites[SITE]
+    assert sense["tally"][2] > 0
+
+
+def test_a_store_that_was_set_back_does_not_hide_what_was_spent_behind_it(ground: Path) -> None:
+    shutil.copytree(ground / "store", ground / "older")
+    go_on(ground, slice(HALF, None), "store", "key")
+    shutil.rmtree(ground / "store")
+    (ground / "older").rename(ground / "store")
+    done = retire(ground)
+    assert (done.code, "is missing; the mark knows of" in done.problem) == (2, True), done.problem
+    assert not (ground / "new").exists()
+    go_on(ground, slice(HALF, None), "store", "key")
+
+
+def test_only_a_new_key_of_the_same_kind_begins_a_ledger(ground: Path) -> None:
+    for key, problem in (("key", "must be a new key"), ("laboratory", "must be a production key")):
+        done = retire(ground, key=key)
+        assert (done.code, problem in done.problem) == (2, True), done.problem
+    assert "give either --key-file or --lost" in retire(ground, "--lost", "--key-file", ground / "key").problem
+    go_on(ground, slice(HALF, HALF + 1), "store", "key")
+
+
+def test_it_is_done_once_and_goes_on_after_a_crash(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("_begin", "MarkFile"):
+        with monkeypatch.context() as patch:
+            patch.setattr(succession, place, crash)
+            assert retire(ground).code == 130
+        with pytest.raises(TacetError, match="has ended"):
+            go_on(ground, slice(HALF, None), "store", "key")
+    assert retire(ground).code == 0
+    assert retire(ground).code == 0
+    go_on(ground, slice(HALF, None), "new", "new.key")
+    assert "has ended" in retire(ground, key="third.key", new="other").problem
+
+
+def test_what_audiences_were_given_stays_with_them(ground: Path) -> None:
+    before = {name: read_outbox(ground / "store", name, 0) for name, _ in outboxes(ground / "store")}
+    retire(ground)
+    assert {name: read_outbox(ground / "store", name, 0) for name, _ in outboxes(ground / "store")} == before != {}
+
+
+def test_a_third_ledger_begins_with_what_both_have_spent(ground: Path) -> None:
+    retire(ground)
+    go_on(ground, slice(HALF, HALF + HALF // 2), "new", "new.key")
+    done = run(
+        "key", "retire", "--store", ground / "new", "--key-file", ground / "new.key", "--new-store", ground / "third",
+        "--new-key", ground / "third.key", "--json",
+    )  # fmt: skip
+    assert done.answer["entries"] == len(entries(ground / "store")) + len(entries(ground / "new"))
+
+
+def test_no_begun_privacy_day_is_gone_on_with_for_the_price_that_was_paid() -> None:
+    """That price bought one run of the counters, with one noise."""
+    day = PrivacyDay(20_000, 20_000 * DAY, 20_001 * DAY)
+    state = ReleaseState(paid=PaidDays({"busy": {day: "terms"}}), through=20_000 * DAY + HOUR)
+    stages = {"release": encode_release_state(state, {}), "sense": encode(SenseState(), ()), "account": b"{}"}
+    begun, _ = decode_release_state(books_only(stages)["release"])
+    assert begun.paid.standing("busy", day, "terms") is Standing.OTHERWISE
+    assert begun.through == state.through
