@@ -152,6 +152,21 @@ class EngineStorm:
                         return
                     await asyncio.sleep(0.5)
             self.outcomes["rolled"] += 1
+        await self._begun_everywhere()
+
+    async def _begun_everywhere(self) -> None:
+        """Wait until every site has a window under the policy that has begun.
+
+        Where none had before the next policy begins, groups would begin anew and no entry would say so; what is to come
+        out is worked out from entries.
+        """
+        async with asyncio.timeout(180):
+            while True:
+                entries = [orjson.loads(record.value) for record in await records(self.broker.bootstrap, AUDIT)]
+                latest = {entry["site"]: entry["policy_version"] for entry in entries}
+                if set(latest) == set(SITES) and set(latest.values()) == {self.version}:
+                    return
+                await asyncio.sleep(1.0)
 
     # --- what others send -----------------------------------------------------------------------------
 

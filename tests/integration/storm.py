@@ -243,6 +243,7 @@ async def storm(
             await ground.fault()
         await ground.settle()
         await asyncio.sleep(plan.rest)
+        ground.mend()  # who slept through a change of policy has ended when it woke
         enough.set()
         await feeding
         async with asyncio.timeout(settle_timeout):

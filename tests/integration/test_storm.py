@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,26 @@ import orjson
 import pytest
 
 from stream.schemas import AUDIT, parse_time, private_topic
+from tests.conftest import had
 from tests.integration.chain_storm import chain_storm, share_out, verify
 from tests.integration.engine_storm import EngineStorm
 from tests.integration.kafka_ground import Broker, JavaCluster
 from tests.integration.one_process import AUDIENCES, PRIVACY_DAYS
+from tests.integration.secured_storm import SecuredStorm, secured_brokers
 from tests.integration.storm import Plan
 
 pytestmark = pytest.mark.kafka
+
+
+SUPERSEDED = 15.0
+"""Seconds in which a worker that slept through a change of policy has woken and ended, as it must: with exit code 2."""
+
+
+@pytest.fixture
+def three_secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaCluster]:
+    """Three brokers that only their users reach; skips or fails like ``kafka``."""
+    with contextlib.ExitStack() as ending:
+        yield had(lambda: ending.enter_context(secured_brokers(tmp_path_factory.mktemp("secured"))))
 
 
 EVERYTHING = {
@@ -85,6 +99,27 @@ async def test_three_brokers_lose_one_for_good_and_the_storm_goes_on(
     compared = await ground.verify(report)
     print(f"storm on three brokers: {compared} records, {report}, {ground.outcomes}")
     assert report.faults["lose"] == 1
+    assert report.exits == [0, 0]
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(3600)
+async def test_three_secured_brokers_lose_one_for_good_and_leaders_while_the_storm_goes_on(
+    three_secured: JavaCluster, tmp_path: Path
+) -> None:
+    """By TLS and SCRAM, each program with its own user's rules; leaders are moved, too, while no broker falls."""
+    faults = int(os.environ.get("TACET_STORM_FAULTS", "40"))
+    before, after = faults // 3, faults - faults // 3
+    weights = {kind: weight for kind, weight in EVERYTHING.items() if kind not in ("grown", "recreated")} | {"lead": 4}
+    plan = Plan(
+        seed=3, faults=before + 1 + after, calm=(1.0, 4.0), weights=weights, fixed={before: "lose"}, rest=SUPERSEDED
+    )  # fmt: skip
+    ground = SecuredStorm(three_secured, tmp_path, plan)
+    report = await ground.run()
+    compared = await ground.verify(report)
+    print(f"storm on three secured brokers: {compared} records, {report}, {ground.outcomes}")
+    assert report.faults["lose"] == 1
+    assert sum(times for what, times in ground.outcomes.items() if what.startswith("led anew")) >= faults // 20
     assert report.exits == [0, 0]
 
 
