@@ -7,5 +7,6 @@ Each function takes the fields of one JSON model and the verb's options as keywo
 from __future__ import annotations
 
 from stream.accounting.leakage.questions import Answer, compose, gaussian, optimise, osdp, prior, temporal
+from stream.decisions.questions import min_entropy
 
-__all__ = ["Answer", "compose", "gaussian", "optimise", "osdp", "prior", "temporal"]
+__all__ = ["Answer", "compose", "gaussian", "min_entropy", "optimise", "osdp", "prior", "temporal"]

@@ -15,6 +15,7 @@ from rich.table import Table
 from connectors.commands.models import JSON, MODEL, answer_of, print_json
 from stream.accounting.leakage import questions
 from stream.accounting.leakage.information import bits
+from stream.decisions.questions import min_entropy
 
 
 def _print_table(title: str, columns: list[str], rows: list[list[Any]], note: str = "") -> None:
@@ -126,6 +127,23 @@ def _print_temporal(answer: questions.Answer) -> None:
     rows = [[t + 1, *values] for t, values in enumerate(zip(*lists, strict=True))]
     rows.append(["for ever", *(answer["supremum"][name] for name in names)])
     return _print_table("Temporal leakage", ["release", *names], rows)
+
+
+@leakage.command("min-entropy")
+@MODEL
+@JSON
+def _min_entropy(model: str, as_json: bool) -> None:
+    """Least that remains unknown of which predicate holds, after an answer that costs each its own epsilon.
+
+    FILE holds epsilons (one per predicate) and, where they were not equally likely, priors. Exact with few
+    different pairs of them, otherwise in a bracket whose lower end is the answer.
+    """
+    answer = answer_of(min_entropy, model, ("epsilons",), ("priors",))
+    if as_json:
+        return print_json(answer)
+    rows = [[answer["min_entropy"], answer["normalised"], answer["lower"], answer["upper"]]]
+    note = "in nats; " + ("exact" if answer["exact"] else "the truth lies between lower and upper")
+    return _print_table("Min-entropy", ["min-entropy", "divided by ln k", "lower", "upper"], rows, note)
 
 
 @leakage.command("compose")

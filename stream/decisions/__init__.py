@@ -1,0 +1,1 @@
+"""Threshold decisions with guarantees, and what they leave unsaid of where somebody is."""
