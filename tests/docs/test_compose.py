@@ -41,6 +41,13 @@ def test_a_service_runs_without_root_and_without_privileges(name: str) -> None:
 
 
 @every_service
+def test_what_is_in_memory_reaches_neither_swap_nor_core_dump(name: str) -> None:
+    service = SERVICES[name]
+    assert service["mem_limit"] == service["memswap_limit"]
+    assert service["ulimits"] == {"core": 0}
+
+
+@every_service
 def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True

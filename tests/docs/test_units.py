@@ -1,0 +1,119 @@
+"""The systemd units: read as data, checked by systemd's own tools where they are, their commands by the commands."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from connectors.cli import tacet
+from tests.verb_tree import subcommands
+
+UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
+SERVICES = sorted(path.stem for path in UNITS.glob("*.service"))
+HARDENING = "tacet-.service.d/hardening.conf"
+WORST = 1.5
+"""Of systemd's own figure for what a unit could do to a machine: 0 is nothing, 10 all."""
+every_service = pytest.mark.parametrize("name", SERVICES)
+
+
+def settings(file: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r"^(\w+)=(.*)$", (UNITS / file).read_text(), re.MULTILINE):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with the units as they are installed, and a command that they can name."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not on this machine")
+    root = tmp_path_factory.mktemp("root")
+    shutil.copytree(UNITS, root / "etc/systemd/system")
+    command = root / settings("tacet-run.service")["ExecStart"][0].split()[0].lstrip("/")
+    command.parent.mkdir(parents=True)
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    return root
+
+
+def analyzed(root: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["systemd-analyze", f"--root={root}", "--no-pager", *words], capture_output=True, text=True, check=False,
+        timeout=60,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+@every_service
+def test_systemd_itself_finds_little_that_a_service_could_do(name: str, installed: Path) -> None:
+    told = analyzed(installed, "security", "--offline=true", f"{name}.service")
+    (level,) = re.findall(r"Overall exposure level for \S+: ([0-9.]+)", told)
+    assert float(level) <= WORST, told
+
+
+@every_service
+def test_systemd_itself_understands_every_line(name: str, installed: Path) -> None:
+    told = analyzed(installed, "verify", f"{name}.service")
+    assert "Unknown" not in told
+    assert "Failed to parse" not in told
+
+
+def test_hardening_reaches_every_service() -> None:
+    """A drop-in for a prefix: who has another name would run without it."""
+    assert len(SERVICES) >= 4
+    assert all(name.startswith("tacet-") for name in SERVICES)
+    for name in SERVICES:
+        assert not set(settings(f"{name}.service")) & (set(settings(HARDENING)) - {"RestartSec"}), name
+
+
+def test_memory_reaches_neither_swap_nor_core_dump_and_files_no_other_user() -> None:
+    held = settings(HARDENING)
+    assert (held["MemorySwapMax"], held["LimitCORE"]) == (["0"], ["0"])
+    assert (held["UMask"], held["StateDirectoryMode"]) == (["0077"], ["0700"])
+    assert (held["CapabilityBoundingSet"], held["NoNewPrivileges"], held["ProtectSystem"]) == (
+        [""],
+        ["yes"],
+        ["strict"],
+    )
+
+
+def test_a_restart_is_not_tried_where_it_mends_nothing() -> None:
+    """2 is wrong usage, policy or key."""
+    assert settings(HARDENING)["RestartPreventExitStatus"] == ["2"]
+    assert settings(HARDENING)["Restart"] == ["on-failure"]
+
+
+@every_service
+def test_each_role_is_a_user_of_its_own_that_is_made(name: str) -> None:
+    unit = settings(f"{name}.service")
+    users = re.findall(r"^u (\S+)", (UNITS / "tacet.sysusers").read_text(), re.MULTILINE)
+    assert unit["User"][0] in users
+    assert unit["WorkingDirectory"] == [f"/var/lib/{unit['StateDirectory'][0]}"]
+    assert [settings(f"{other}.service")["User"] for other in SERVICES].count(unit["User"]) == 1
+
+
+@every_service
+def test_a_command_and_its_options_exist(name: str) -> None:
+    _, *words = settings(f"{name}.service")["ExecStart"][0].split()
+    command: click.Command = tacet
+    while isinstance(command, click.Group):
+        command = subcommands(command)[words.pop(0)]
+    assert set(_options(words)) <= {option for parameter in command.params for option in parameter.opts}
+    assert {parameter.opts[-1] for parameter in command.params if parameter.required} <= set(_options(words))
+
+
+def _options(words: list[str]) -> Iterator[str]:
+    return (word for word in words if word.startswith("--"))
+
+
+def test_heads_are_signed_every_day_into_two_files() -> None:
+    assert settings("tacet-audit-sign.timer")["OnCalendar"] == ["*-*-* 00:20:00 UTC"]
+    assert settings("tacet-audit-sign.timer")["Persistent"] == ["true"]
+    assert settings("tacet-audit-sign.service")["ExecStart"][0].split().count("--heads") == 2
