@@ -4,11 +4,12 @@ VENV   ?= .venv
 PYTHON := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 BENCH  := $(VENV)/.bench-ready
+SUPPLY := $(VENV)/supply
 LOCK   := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
           --no-header --no-annotate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check pinned mutants nightly bench storm format lock
+.PHONY: help demo test check sbom audit pinned mutants nightly bench storm format lock
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
@@ -20,11 +21,19 @@ demo: $(READY)  ## One simulated day, from SNMP traps to private counts and thei
 test: $(READY)  ## All tests but the long storm; what needs Kafka or snmptrap is skipped where there is none
 	$(PYTHON) -m pytest -m "not storm and not bench and not long" -n auto --dist loadfile --no-loadscope-reorder
 
-check: $(READY)  ## Lint, format, types, and which way imports may point
+check: $(READY) sbom  ## Lint, format, types, which way imports may point; locks, licences and bill of materials
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PYTHON) -m pytest -q tests/docs/test_supply.py
+
+sbom: $(SUPPLY)/.ready  ## What is in the image, as a bill of materials (sbom.json, CycloneDX)
+	$(SUPPLY)/bin/cyclonedx-py requirements requirements-runtime.lock --output-reproducible --of JSON -o sbom.json
+
+audit: $(SUPPLY)/.ready  ## Whether anything in the image is known to be vulnerable; asks a service on the internet
+	$(SUPPLY)/bin/pip-audit --disable-pip --require-hashes -r requirements-runtime.lock \
+	    $$(sed -n 's/^\([A-Z]*-[^ ]*\) .*/--ignore-vuln \1/p' deploy/waivers.txt)
 
 pinned: $(READY)  ## Released bytes on the oldest NumPy and on the newest Python (fetched beside Debian's own)
 	.ci/pinned || [ $$? = 77 ]
@@ -59,6 +68,7 @@ lock: $(READY)  ## Pin every dependency anew, with hashes (requirements*.lock: t
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test --extra bench -o requirements-bench.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build --extra test -c requirements-bench.lock -o requirements.lock pyproject.toml
 	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --extra build -c requirements.lock -o requirements-runtime.lock pyproject.toml
+	$(VENV)/bin/uv pip compile $(LOCK) --upgrade --group supply -o requirements-supply.lock
 
 # The environment: the first Python that is new enough, and the locked packages, each checked by its hash.
 # Debian's python3 without python3-venv cannot put pip into an environment; its own pip can then fill it.
@@ -86,4 +96,11 @@ $(READY): requirements.lock pyproject.toml
 
 $(BENCH): $(READY) requirements-bench.lock
 	$(PYTHON) -m pip install --quiet --require-hashes -r requirements-bench.lock
+	@touch $@
+
+# Tools that look at the locks, apart from what is tested.
+$(SUPPLY)/.ready: $(READY) requirements-supply.lock
+	@$(PYTHON) -m venv --without-pip $(SUPPLY)
+	@if $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip"; else pip="python3 -m pip"; fi; \
+	$$pip --python $(SUPPLY)/bin/python install --quiet --require-hashes -r requirements-supply.lock
 	@touch $@

@@ -1,0 +1,116 @@
+"""What is installed: every file by its hash, under licences that the project can be given with, on one bill."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCKS = sorted(path.name for path in ROOT.glob("requirements*.lock"))
+RUNTIME = "requirements-runtime.lock"
+TOOL = Path(sys.prefix) / "supply" / "bin" / "cyclonedx-py"
+"""Made by 'make sbom', in an environment of its own: nothing of it is in the image."""
+PERMISSIVE = re.compile(
+    r"Apache[- ](?:2\.0|Software License)|MIT(?:-0| License)?|BSD(?: License|-[23]-Clause)?|0BSD|Zlib|CC0-1\.0|"
+    r"PSF-2\.0|Python Software Foundation License|Repoze Public License"
+)
+"""Licences that ask for nothing but notices."""
+EXCEPTIONS = {"orjson": "MPL-2.0 AND (Apache-2.0 OR MIT)"}
+"""Whose own files would have to be given, changed ones with their changes; it is used as it is published."""
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(lock: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield name, version and hashes of each pin of a lock."""
+    for block in re.split(r"\n(?=\S)", (ROOT / lock).read_text()):
+        if block.strip():
+            name, version = re.findall(r"^([\w.-]+)==(\S+)", block)[0]
+            yield normal(name), version, re.findall(r"--hash=sha256:([0-9a-f]{64})\b", block)
+
+
+def told_licence(name: str) -> str:
+    """Return what a package says that it may be used under."""
+    told = metadata.metadata(name)
+    classes = [each.split(" :: ")[-1] for each in told.get_all("Classifier") or [] if each.startswith("License")]
+    return told.get("License-Expression") or "; ".join(classes) or told.get("License") or ""
+
+
+def permissive(licence: str) -> bool:
+    return all(PERMISSIVE.fullmatch(part.strip(" ()")) for part in re.split(r" AND | OR |; ", licence))
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_pin_has_its_hashes_and_nothing_comes_from_elsewhere(lock: str) -> None:
+    held = list(pins(lock))
+    assert len(held) > 20
+    assert all(hashes for _, _, hashes in held)
+    assert not re.search(
+        r"^(?:-e|-i|--index|--extra-index|--find-links|git\+|https?:)", (ROOT / lock).read_text(), re.M
+    )
+
+
+def test_every_dependency_of_the_project_is_pinned_where_it_is_installed() -> None:
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, extras = document["project"], document["project"]["optional-dependencies"]
+    wanted = {
+        RUNTIME: project["dependencies"], "requirements.lock": project["dependencies"] + extras["test"],
+        "requirements-bench.lock": extras["bench"], "requirements-supply.lock": document["dependency-groups"]["supply"],
+    }  # fmt: skip
+    assert sorted(wanted) == LOCKS
+    for lock, requirements in wanted.items():
+        held = {name for name, _, _ in pins(lock)}
+        names = {normal(re.findall(r"^[\w.-]+", each)[0]) for each in requirements} - {"tacet-occupancy"}
+        assert names <= held, lock
+
+
+def test_what_is_tested_is_what_is_pinned() -> None:
+    """A lock has a pin of one name for each Python, where they differ."""
+    held: dict[str, set[str]] = {}
+    for name, version, _ in pins("requirements.lock"):
+        held.setdefault(name, set()).add(version)
+    installed = {normal(each.name): each.version for each in metadata.distributions()}
+    assert not {name: version for name, version in installed.items() if name in held and version not in held[name]}
+
+
+def test_the_image_holds_permissive_licences_but_for_named_exceptions() -> None:
+    names = {name for name, _, _ in pins(RUNTIME)} - {"colorama"}  # Windows only
+    others = {name: told for name in names if not permissive(told := told_licence(name))}
+    assert others == EXCEPTIONS
+
+
+@pytest.mark.parametrize("licence", ["GPL-3.0-only", "", "MIT AND AGPL-3.0", "UNKNOWN"])
+def test_a_licence_that_asks_for_more_is_seen(licence: str) -> None:
+    assert not permissive(licence)
+
+
+def test_the_bill_of_materials_names_every_pin_of_the_image(tmp_path: Path) -> None:
+    if not TOOL.exists():
+        pytest.skip("cyclonedx-bom is not here; 'make sbom' installs it")
+    out = tmp_path / "sbom.json"
+    subprocess.run(
+        [TOOL, "requirements", ROOT / RUNTIME, "--output-reproducible", "--of", "JSON", "-o", out],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    bill = json.loads(out.read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    listed = {(normal(each["name"]), each["version"]) for each in bill["components"]}
+    assert listed == {(name, version) for name, version, _ in pins(RUNTIME)}
+
+
+def test_waivers_of_known_weaknesses_say_why_and_until_when() -> None:
+    lines = (ROOT / "deploy" / "waivers.txt").read_text().splitlines()
+    for line in lines:
+        assert line.startswith("#") or re.fullmatch(
+            r"(?:CVE|GHSA|PYSEC)-\S+  # \S.{20,} until 20\d\d-\d\d-\d\d", line
+        ), line
