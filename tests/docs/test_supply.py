@@ -41,9 +41,9 @@ def pins(lock: str) -> Iterator[tuple[str, str, list[str]]]:
 
 def told_licence(name: str) -> str:
     """Return what a package says that it may be used under."""
-    told = metadata.metadata(name)
-    classes = [each.split(" :: ")[-1] for each in told.get_all("Classifier") or [] if each.startswith("License")]
-    return told.get("License-Expression") or "; ".join(classes) or told.get("License") or ""
+    told = metadata.metadata(name).json
+    classes = [each.split(" :: ")[-1] for each in told.get("classifier", []) if each.startswith("License")]
+    return str(told.get("license_expression") or "; ".join(classes) or told.get("license", ""))
 
 
 def permissive(licence: str) -> bool:

@@ -1,0 +1,136 @@
+"""The Helm chart: rendered by Helm where it is, checked against Kubernetes' own schemas, and read as data.
+
+Helm v3 builds from the Go module proxy (``go install helm.sh/helm/v3/cmd/helm@v3.18.4``), which takes minutes, so it is
+not asked for; ``TACET_HELM`` names one that is not on the path. ``pip install kubernetes-validate`` brings the schemas.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from connectors.cli import tacet
+from stream.settings import Settings
+from tests.verb_tree import subcommands
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "tacet"
+VALIDATE = shutil.which("kubernetes-validate", path=f"{Path(sys.prefix) / 'supply' / 'bin'}:{os.environ['PATH']}")
+GIVEN = [
+    "--kube-version", "1.33.0", "--set", "kafka.servers=kafka:9093",
+    "--set", "kafka.environment.TACET_KAFKA_PASSWORD_FILE=/run/tacet/password", "--set", "worker.secret=worker",
+]  # fmt: skip
+
+
+def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = os.environ.get("TACET_HELM") or shutil.which("helm")
+    if command is None:
+        pytest.skip("helm is not on this machine; it builds from the Go module proxy, and TACET_HELM names it")
+    return subprocess.run([command, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("chart")
+    (folder / "policy.toml").write_text("# a policy\n")
+    done = helm("template", "tacet", CHART, *GIVEN, "--set-file", f"policy={folder / 'policy.toml'}")
+    assert done.returncode == 0, done.stderr
+    (folder / "all.yaml").write_text(done.stdout)
+    return folder / "all.yaml"
+
+
+@pytest.fixture
+def objects(rendered: Path) -> dict[str, dict[str, Any]]:
+    """What is made, by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all(rendered.read_text())}
+
+
+def pods(objects: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for kind in ("Deployment", "StatefulSet"):
+        yield objects[kind]["spec"]["template"]["spec"]
+
+
+def test_helm_finds_nothing_to_say_of_it() -> None:
+    done = helm("lint", "--strict", CHART, *GIVEN[2:], "--set", "policy=x")
+    assert done.returncode == 0, done.stdout
+
+
+def test_it_is_what_kubernetes_understands(rendered: Path) -> None:
+    if VALIDATE is None:
+        pytest.skip("kubernetes-validate is not on this machine; 'pip install kubernetes-validate' brings it")
+    for version in ("1.29", "1.37"):
+        done = subprocess.run(
+            [VALIDATE, "--strict", "-k", version, rendered], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lacks", "problem"), [("policy", "must be given"), ("kafka.servers", "must name the brokers")]
+)
+def test_what_has_to_be_given_is_asked_for(lacks: str, problem: str) -> None:
+    given = {"policy": "x", "kafka.servers": "kafka:9092"} | {lacks: ""}
+    words = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    done = helm("template", "tacet", CHART, *GIVEN[:2], *words)
+    assert (done.returncode, problem in done.stderr) == (1, True)
+
+
+def test_nothing_runs_as_root_or_writes_to_its_image(objects: Any) -> None:
+    for pod in pods(objects):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        for container in (*pod["initContainers"], *pod["containers"]):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
+            }  # fmt: skip
+        assert all(each["emptyDir"]["medium"] == "Memory" for each in pod["volumes"] if "emptyDir" in each)
+
+
+def test_a_command_its_options_and_settings_exist(objects: Any) -> None:
+    known = {f"TACET_{field.upper()}" for field in Settings.model_fields}
+    for pod in pods(objects):
+        (container,) = pod["containers"]
+        verb, *words = container["args"]
+        command: click.Command = subcommands(tacet)[verb]
+        options = {word for word in words if word.startswith("--")}
+        assert options <= {option for parameter in command.params for option in parameter.opts}
+        assert {parameter.opts[-1] for parameter in command.params if parameter.required} <= options
+        assert {each["name"] for each in container["env"]} <= known
+
+
+def test_every_file_that_is_named_lies_where_something_is_mounted(objects: Any) -> None:
+    for pod in pods(objects):
+        (container,) = pod["containers"]
+        mounted = [each["mountPath"] for each in container["volumeMounts"]]
+        named = [word for word in container["args"] if word.startswith("/")]
+        named += [each["value"] for each in container["env"] if each["value"].startswith("/")]
+        assert len(named) >= 3
+        assert all(any(name.startswith(f"{path}/") for path in mounted) for name in named)
+
+
+def test_a_workers_key_forgets_in_a_volume_that_no_other_pod_opens(objects: Any) -> None:
+    """A Secret would hold the first day's key, and with it every later one's, for ever."""
+    (claim,) = objects["StatefulSet"]["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    (worker,) = objects["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert {"name": "key", "mountPath": "/var/lib/tacet"} in worker["volumeMounts"]
+    assert "seed" not in {each["name"] for each in worker["volumeMounts"]}
+    (seed,) = [each for each in objects["StatefulSet"]["spec"]["template"]["spec"]["volumes"] if each["name"] == "seed"]
+    assert seed["secret"]["optional"] is True
+
+
+def test_there_is_one_ingest_and_it_sees_who_sends(objects: Any) -> None:
+    assert (objects["Deployment"]["spec"]["replicas"], objects["Deployment"]["spec"]["strategy"]) == (
+        1, {"type": "Recreate"},
+    )  # fmt: skip
+    assert objects["Service"]["spec"]["externalTrafficPolicy"] == "Local"
+    assert [port["targetPort"] for port in objects["Service"]["spec"]["ports"]] == [1162]
