@@ -45,6 +45,7 @@ nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutan
 	$(PYTHON) -m tests.unit.snmp.test_snmp_fuzz 200000
 	$(PYTHON) -m tests.unit.snmp.test_v3_fuzz 1000000
 	$(PYTHON) -m tests.unit.radius.test_radius_fuzz 1000000
+	$(PYTHON) -m tests.unit.hooks.test_hooks_fuzz 1000000
 	$(PYTHON) -m pytest tests/acceptance/test_compose_up.py
 	$(PYTHON) -m pytest -m long
 	$(MAKE) storm

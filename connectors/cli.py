@@ -44,6 +44,7 @@ VERBS = {
     "topics": "connectors.commands.topics",
     "ingest": "connectors.commands.ingest",
     "worker": "connectors.commands.worker",
+    "hooks": "connectors.commands.hooks",
     "sink": "connectors.commands.sinking",
     "export": "connectors.commands.sinking",
     "leakage": "connectors.commands.learning",
@@ -51,7 +52,7 @@ VERBS = {
 }
 """Verb -> the module that has it, as a function with _ for each -; in the order in which somebody new needs them."""
 
-SERVICES = {"run", "ingest", "worker", "serve", "sink", "export"}
+SERVICES = {"run", "ingest", "worker", "hooks", "serve", "sink", "export"}
 """Verbs that end with exit code 0 when they are told to stop, from their first moment on."""
 
 

@@ -19,6 +19,7 @@ from connectors import keyfile
 from connectors.files.counted import CountsFile
 from connectors.files.dialect import OWN, Dialect
 from connectors.files.observations import ObservationFile
+from connectors.handover.entrance import HandoverEntrance
 from connectors.intake.admission import AllowList
 from connectors.intake.clock import AnchoredClock, wall_clock
 from connectors.intake.entrance import Entrance
@@ -40,6 +41,7 @@ from connectors.snmp.forwarded import ForwardedEntrance
 from connectors.snmp.usm.listening import V3Files
 from stream.errors import UsageError
 from stream.policy.document import Policy
+from stream.policy.fields import is_cloud
 from stream.records import SECOND, CountedWindow, Heartbeat, Message, Micros
 
 log = structlog.get_logger("tacet.run")
@@ -105,6 +107,17 @@ class RadiusSource:
         return AccountingEntrance(self.address, Clients(self.clients, sources))
 
 
+@dataclass(frozen=True, slots=True)
+class HandedSource:
+    """Systems of the cloud, whose sightings ``tacet hooks`` hands over at a socket."""
+
+    path: Path
+
+    def entrance(self, sources: Sequence[str]) -> Entrance:
+        """Return where sightings of the policy's sources are handed over."""
+        return HandoverEntrance(self.path, sources)
+
+
 class Probing(NamedTuple):
     """Which sources are asked whether they are alive, and who is told beside the receiver."""
 
@@ -139,7 +152,7 @@ class ForwardedSource:
         return ForwardedEntrance(self.path, AllowList(sources))
 
 
-LiveSource = UdpSource | RadiusSource | ForwardedSource
+LiveSource = UdpSource | RadiusSource | ForwardedSource | HandedSource
 Live = Sequence[LiveSource]
 """All that one receiver listens to."""
 
@@ -240,9 +253,13 @@ def check_uptime_clock(policy: Policy, key_file: Path) -> None:
     if not keyfile.is_laboratory(key_file):
         msg = "--clock uptime: must go with a laboratory key"
         raise UsageError(msg)
-    if foreign := sorted(source for source in sources if not ipaddress.ip_network(source).is_loopback):
+    if foreign := sorted(source for source in sources if not _is_loopback(source)):
         msg = f"--clock uptime: every source of the policy must be on loopback, got {foreign[0]}"
         raise UsageError(msg)
+
+
+def _is_loopback(source: str) -> bool:
+    return not is_cloud(source) and ipaddress.ip_network(source).is_loopback
 
 
 async def until_stopped(made: Receiver, stop: asyncio.Event) -> None:

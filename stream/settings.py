@@ -47,6 +47,8 @@ class Settings(BaseSettings):
     """File in which a receiver of SNMPv3 keeps what it has heard; beside the file of users unless it is set."""
     radius_clients_file: Path | None = None
     """File of RADIUS clients and their secrets, TOML, mode 0600."""
+    hooks_file: Path | None = None
+    """File of cloud systems that send or are read, and their secrets, TOML, mode 0600."""
     snmp_probe_community_file: Path | None = None
     """File of the community with which sources are asked whether they are alive, one line, mode 0600."""
     session_timeout: float = Field(default=SESSION_TIMEOUT, ge=SHORTEST_SESSION, le=300.0)

@@ -1,10 +1,10 @@
-"""Where a verb's observations come from: ``--udp``, ``--radius`` and ``--snmptrapd``, or ``--observations``."""
+"""Where a verb's observations come from: what is listened to, or ``--observations``."""
 
 from __future__ import annotations
 
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import click
 
@@ -14,7 +14,7 @@ from connectors.files.dialect import OWN, Dialect, dialect_of
 from connectors.monitoring.monitor import Monitor
 from connectors.probes.declared import declared, provoked
 from connectors.radius.clients import Client, read_clients
-from connectors.sources import ForwardedSource, Live, LiveSource, Probing, RadiusSource, UdpSource
+from connectors.sources import ForwardedSource, HandedSource, Live, LiveSource, Probing, RadiusSource, UdpSource
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import Micros
@@ -29,6 +29,7 @@ def source_options(function: F) -> F:
         click.option("--speed", type=Speed(), default="max", show_default=True, help="For a file: times real time."),
         click.option("--observations", type=FILE, help="Read a file instead of listening."),
         click.option("--snmptrapd", type=PIPE, help="Read traps from snmptrapd's pipe; - is standard input."),
+        click.option("--hooks", type=FILE, help="Take what 'tacet hooks' hands over at this socket."),
         click.option("--radius", type=Address(), help="Listen for RADIUS accounting on HOST:PORT."),
         click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT."),
     ):
@@ -77,15 +78,24 @@ def chosen_counts(counts: Path | None, *others: object, dialect: Dialect) -> Pat
         return None
     refuse_dialect(dialect)
     if any(other is not None for other in others):
-        raise click.UsageError("give --counts alone, or --observations, or some of --udp, --radius and --snmptrapd")
+        raise click.UsageError(
+            "give --counts alone, or --observations, or some of --udp, --radius, --snmptrapd, --hooks"
+        )
     return counts
+
+
+class Listening(NamedTuple):
+    """All that may be listened to."""
+
+    udp: tuple[str, int] | None = None
+    radius: tuple[str, int] | None = None
+    snmptrapd: Path | None = None
+    hooks: Path | None = None
 
 
 def chosen(
     settings: Settings,
-    udp: tuple[str, int] | None,
-    radius: tuple[str, int] | None,
-    snmptrapd: Path | None,
+    to: Listening,
     observations: Path | None,
     dialect: Dialect = OWN,
     start: Micros | None = None,
@@ -97,20 +107,22 @@ def chosen(
     clients are read from the files that the settings name.
     """
     live: list[LiveSource] = []
-    listening = any(each is not None for each in (udp, radius, snmptrapd))
+    listening = any(each is not None for each in to)
     if listening == (observations is not None):
-        raise click.UsageError("give either --observations, or some of --udp, --radius and --snmptrapd")
+        raise click.UsageError("give either --observations, or some of --udp, --radius, --snmptrapd, --hooks")
     if observations is not None:
         return observations
     refuse_dialect(dialect)
-    if start is not None and (radius is not None or snmptrapd is not None):
+    if start is not None and to != Listening(to.udp):
         raise click.UsageError("--clock uptime: must go with --udp alone, whose traps tell an uptime")
-    if udp is not None:
-        live.append(UdpSource(udp, communities(settings), v3_files(settings), start))
-    if radius is not None:
-        live.append(RadiusSource(radius, clients(settings)))
-    if snmptrapd is not None:
-        live.append(ForwardedSource(snmptrapd))
+    if to.udp is not None:
+        live.append(UdpSource(to.udp, communities(settings), v3_files(settings), start))
+    if to.radius is not None:
+        live.append(RadiusSource(to.radius, clients(settings)))
+    if to.snmptrapd is not None:
+        live.append(ForwardedSource(to.snmptrapd))
+    if to.hooks is not None:
+        live.append(HandedSource(to.hooks))
     return live
 
 

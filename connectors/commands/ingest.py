@@ -13,7 +13,7 @@ import click
 import structlog
 
 from connectors import keyfile, logs
-from connectors.commands.choosing import chosen, dialect_options, probing, source_options
+from connectors.commands.choosing import Listening, chosen, dialect_options, probing, source_options
 from connectors.commands.options import (
     bootstrap,
     json_option,
@@ -67,7 +67,8 @@ LAST_DRAIN = 8.0
 @click.pass_obj
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
-    radius: tuple[str, int] | None, snmptrapd: Path | None, observations: Path | None, speed: float | None,
+    radius: tuple[str, int] | None, snmptrapd: Path | None, hooks: Path | None, observations: Path | None,
+    speed: float | None,
     take_over: bool, first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
     metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -84,7 +85,7 @@ def ingest(
     policy = read_policy(policy_file)
     if observations is None and (first_window is not None or last_window is not None):
         raise click.UsageError("--from, --to: must go with --observations; for live ones give them to 'tacet worker'")
-    given = chosen(settings, udp, radius, snmptrapd, observations, dialect)
+    given = chosen(settings, Listening(udp, radius, snmptrapd, hooks), observations, dialect)
     windows = (None, None) if observations is None else public_range(key_file, policy, first_window, last_window)
     servers = bootstrap(settings, kafka)
     source = FileSource(given, speed, *windows, dialect) if isinstance(given, Path) else given

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from connectors import keyfile
-from connectors.commands.choosing import chosen, chosen_counts, dialect_options, probing, source_options
+from connectors.commands.choosing import Listening, chosen, chosen_counts, dialect_options, probing, source_options
 from connectors.commands.options import (
     FILE,
     FOLDER,
@@ -57,6 +57,7 @@ from connectors.signals import stop_signals
 from connectors.sources import (
     FileSource,
     ForwardedSource,
+    HandedSource,
     Live,
     Probing,
     check_uptime_clock,
@@ -97,7 +98,8 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @click.pass_obj
 def run(
     settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
-    radius: tuple[str, int] | None, snmptrapd: Path | None, observations: Path | None, speed: float | None,
+    radius: tuple[str, int] | None, snmptrapd: Path | None, hooks: Path | None, observations: Path | None,
+    speed: float | None,
     clock: str, start: Micros | None, accept_policy: bool, first_window: Micros | None,
     last_window: Micros | None, counts: Path | None, dialect: Dialect, metrics: tuple[str, int] | None,
     as_json: bool,
@@ -112,8 +114,9 @@ def run(
     TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
     """
     policy = read_policy(policy_file)
-    given = chosen_counts(counts, udp, radius, snmptrapd, observations, dialect=dialect) or chosen(
-        settings, udp, radius, snmptrapd, observations, dialect, start if clock == "uptime" else None
+    to = Listening(udp, radius, snmptrapd, hooks)
+    given = chosen_counts(counts, *to, observations, dialect=dialect) or chosen(
+        settings, to, observations, dialect, start if clock == "uptime" else None
     )
     if isinstance(given, Path):
         windows = public_range(key_file, policy, first_window, last_window)
@@ -182,7 +185,7 @@ def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedd
 
 def _run_live(live: Live, asking: Probing | None, building: _Building, *, as_json: bool) -> None:
     for source in live:
-        if not isinstance(source, ForwardedSource):
+        if not isinstance(source, ForwardedSource | HandedSource):
             Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times have nothing to do with this machine's
     with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, _):

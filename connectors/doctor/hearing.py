@@ -26,6 +26,7 @@ from connectors.snmp.ber import UNSUPPORTED_VERSION
 from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.reasons import BAD_COMMUNITY
 from stream.policy.document import Policy
+from stream.policy.fields import is_cloud
 from stream.records import SECOND, Micros
 
 HEARD, DROPPED, PLACES, STEP = "controllers", "dropped", "access points", "clock"
@@ -118,7 +119,8 @@ async def listen(policy: Policy, address: tuple[str, int], communities: Sequence
 
 
 def _sources(policy: Policy) -> set[str]:
-    return {source for site in policy.site.values() for source in site.sources}
+    """Return those that send by themselves, not through 'tacet hooks'."""
+    return {source for site in policy.site.values() for source in site.sources if not is_cloud(source)}
 
 
 def findings(policy: Policy, heard: Heard) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from connectors.intake.addresses import sender
 from stream.errors import UsageError
+from stream.policy.fields import is_cloud
 
 ANY = "any"
 """How a sender is listed when every sender is allowed and no entry covers it."""
@@ -21,8 +22,8 @@ class AllowList:
     """Which senders are listed, by address or CIDR block; the narrowest entry counts."""
 
     def __init__(self, entries: Iterable[str], *, allow_any: bool = False) -> None:
-        """Take the policy's sources; ``UsageError`` when there are none and ``allow_any`` is not set."""
-        networks = [(_network(entry), entry) for entry in entries]
+        """Take the policy's sources; ``UsageError`` when none has an address and ``allow_any`` is not set."""
+        networks = [(_network(entry), entry) for entry in entries if not is_cloud(entry)]
         if not networks and not allow_any:
             msg = "sources: must list at least one sender (or allow any sender explicitly), got none"
             raise UsageError(msg)

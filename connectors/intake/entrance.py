@@ -37,6 +37,10 @@ class Entrance(Protocol):
     def receive_buffer(self) -> int:
         """Octets that may wait to be heard; 0 where nothing is known of it."""
 
+    @property
+    def hearing(self) -> bool:
+        """Whether what is sent would be heard now; while it would not, nothing is vouched for."""
+
     async def open(self, room: WaitingRoom) -> None:
         """Begin to hear; ``OSError`` where that is impossible."""
 
@@ -55,6 +59,7 @@ class UdpEntrance(ABC):
 
     reasons: ClassVar[tuple[str, ...]]
     everyday: ClassVar[frozenset[str]]
+    hearing: ClassVar[bool] = True
 
     def __init__(self, address: tuple[str, int], receive_buffer: int = RECEIVE_BUFFER) -> None:
         """Take where to listen, and the octets that the kernel is asked to hold."""

@@ -96,14 +96,15 @@ class Ingest:
         seen: dict[str, dict[bytes, Kept]] = {site: {} for site in self._sites}
         return IngestState(max(now, newest + 1), now, grid, listened_since=now, awake=grid, seen=seen)
 
-    def run_on(self, state: IngestState, now: Micros) -> None:
+    def run_on(self, state: IngestState, now: Micros, *, hearing: bool = True) -> None:
         """Take note that the connector runs; it must be called within each interval of the grid.
 
-        Where whole intervals passed without, nobody listened. Only the grid counts, so that calls which sightings
-        bring about change nothing: what a heartbeat vouches for must not depend on whom it heard.
+        Where whole intervals passed without, or nothing could be heard (``hearing``, asked at points of the grid
+        only), nobody listened. Only the grid counts, so that calls which sightings bring about change nothing:
+        what a heartbeat vouches for must not depend on whom it heard.
         """
         interval = now // GRID * GRID
-        if interval - state.awake >= OUTAGE:
+        if interval - state.awake >= OUTAGE or not hearing:
             state.listened_since = interval + GRID
         state.awake = max(state.awake, interval)
 

@@ -123,7 +123,8 @@ class Receiver:
                 now = self._clock.now()
             except ClockStepError:
                 return  # whoever reads the clock next reports it
-            self._ingest.run_on(self.state, now)
+            hearing = all(entrance.hearing for entrance in self.entrances)
+            self._ingest.run_on(self.state, now, hearing=hearing)
             await asyncio.sleep((GRID - now % GRID) / SECOND)
 
     async def _work(self) -> None:

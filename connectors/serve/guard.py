@@ -103,12 +103,12 @@ class Guard:
 
     def __init__(
         self, app: ASGIApp, names: Names, rates: Rates | None = None, known: Known = lambda request: None,
-        at_once: int = AT_ONCE,
+        at_once: int = AT_ONCE, largest: int = LARGEST_BODY,
     ) -> None:  # fmt: skip
         """``known``: under what name a reader counts who shows that they are let in; others count by their address."""
         self._app, self._names, self._origins = app, names, names.origins()
         self._rates, self._known = rates or Rates(), known
-        self._left = at_once
+        self._left, self._largest = at_once, largest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
@@ -121,7 +121,7 @@ class Guard:
         sending = _with_headers(send)
         try:
             self._check(Request(scope))
-            body = await body_of(receive)  # who is slow with it holds no place meanwhile
+            body = await body_of(receive, self._largest)  # who is slow with it holds no place meanwhile
         except RefusalError as refusal:
             refused = refusal.answer()
             if refusal.status in _UNSURE:
@@ -177,7 +177,7 @@ class Guard:
             raise RefusalError(403, "Origin", "must be this service's own")
         if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"} and _asks(request):
             raise RefusalError(403, "Sec-Fetch-Site", "must be same-origin")
-        _check_length(request)
+        _check_length(request, self._largest)
         if not self._rates.take(self._client(request)):
             raise RefusalError(429, "rate", "must stay within what a client may ask", retry=1)
 
@@ -199,14 +199,14 @@ def _asks(request: Request) -> bool:
     return request.url.path.startswith("/api/")
 
 
-def _check_length(request: Request) -> None:
+def _check_length(request: Request, largest: int) -> None:
     if "transfer-encoding" in request.headers and "content-length" in request.headers:
         raise RefusalError(400, "Transfer-Encoding", "must come without Content-Length")
     length = request.headers.get("content-length", "0")
     if not length.isascii() or not length.isdigit():
         raise RefusalError(400, "Content-Length", "must be a number")
-    if len(length) > 12 or int(length) > LARGEST_BODY:
-        raise too_large()
+    if len(length) > 12 or int(length) > largest:
+        raise too_large(largest)
 
 
 def _with_headers(send: Send) -> Send:

@@ -8,7 +8,7 @@ from starlette.types import Message, Receive, Send
 from connectors.serve.answers import RefusalError
 
 LARGEST_BODY = 64 << 10
-"""Bytes of a request's body at most."""
+"""Bytes of a request's body at most, where nothing larger is awaited."""
 BODY_WITHIN = 10.0
 """Seconds within which a body must have come."""
 PATIENCE = 30
@@ -21,7 +21,7 @@ class GoneError(Exception):
     """Who asked has gone, or takes nothing."""
 
 
-async def body_of(receive: Receive) -> bytes:
+async def body_of(receive: Receive, largest: int = LARGEST_BODY) -> bytes:
     """Return a whole body; a length need not be given, nor be true.
 
     Raises:
@@ -37,16 +37,16 @@ async def body_of(receive: Receive) -> bytes:
                     raise GoneError
                 held += message.get("body", b"")
                 more = message.get("more_body", False)
-                if len(held) > LARGEST_BODY:
-                    raise too_large()
+                if len(held) > largest:
+                    raise too_large(largest)
     except TimeoutError:
         raise RefusalError(408, "body", f"must come within {BODY_WITHIN:g} s") from None
     return bytes(held)
 
 
-def too_large() -> RefusalError:
+def too_large(largest: int) -> RefusalError:
     """Return the refusal of a body that is too large."""
-    return RefusalError(413, "body", f"must have at most {LARGEST_BODY} bytes")
+    return RefusalError(413, "body", f"must have at most {largest} bytes")
 
 
 def already(body: bytes, receive: Receive) -> Receive:

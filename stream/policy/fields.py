@@ -197,6 +197,14 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
+_CLOUD = re.compile(r"cloud:[a-z0-9](?:[a-z0-9-]{0,56}[a-z0-9])?")
+
+
+def is_cloud(source: str) -> bool:
+    """Whether a source is a system of the cloud, by a name of the operator's own, ``cloud:NAME``, not by an address."""
+    return _CLOUD.fullmatch(source) is not None
+
+
 def refuse_repeats(rule: str, values: Any) -> None:
     """Raise ValueError with the rule and the first value that comes twice."""
     repeated = [value for value, n in Counter(values).items() if n > 1]

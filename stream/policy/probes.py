@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StrictBool, StringConstraints, model_validator
 
-from stream.policy.fields import Frozen, refuse_repeats
+from stream.policy.fields import Frozen, is_cloud, refuse_repeats
 from stream.records import SECOND, Micros
 
 LEAST_LATENESS: Micros = 10 * SECOND
@@ -68,7 +68,7 @@ def check_probes(probes: Iterable[Probe], sources: Iterable[str], lateness: Micr
         if probe.source not in sources:
             msg = f"probe.source must be one of the site's sources, got {probe.source!r}"
             raise ValueError(msg)
-        if ipaddress.ip_network(probe.source).num_addresses != 1:
+        if is_cloud(probe.source) or ipaddress.ip_network(probe.source).num_addresses != 1:
             msg = f"probe.source must be one address, got {probe.source!r}"
             raise ValueError(msg)
     if probes and lateness < LEAST_LATENESS:

@@ -31,6 +31,7 @@ from stream.policy.fields import (
     Name,
     TimeOfDay,
     base_range,
+    is_cloud,
     listed,
     refuse_repeats,
 )
@@ -267,10 +268,12 @@ def _check_ranges(rule: str, zones: tuple[Zone, ...], bases: Mapping[tuple[int, 
 
 
 def _network(source: str) -> str:
-    """Return the one form of an address or block; an address is a block of one."""
+    """Return the one form of an address or block; an address is a block of one. A cloud's name is as it is."""
+    if is_cloud(source):
+        return source
     try:
         network = ipaddress.ip_network(source)
     except ValueError:
-        msg = f"must be addresses or blocks such as '10.2.0.5' or '10.2.0.0/16', got {source!r}"
+        msg = f"must be addresses or blocks such as '10.2.0.5' or '10.2.0.0/16', or 'cloud:NAME', got {source!r}"
         raise ValueError(msg) from None
     return network.compressed.removesuffix(f"/{network.max_prefixlen}")

@@ -18,6 +18,8 @@ from connectors.commands.ingest import FORGET_AFTER
 from connectors.files.row_sort import RUN_ROWS
 from connectors.files.shortfall import MANY
 from connectors.files.stretches import LEAP
+from connectors.hooks.hooks_file import SHORTEST_SECRET as SHORTEST_HOOK_SECRET
+from connectors.hooks.judging import FURTHEST, OLDEST
 from connectors.intake.ingest import CLOCKS_APART, GRID, OUTAGE
 from connectors.intake.limits import MOST_AGE
 from connectors.intake.waiting import ROOM
@@ -99,6 +101,12 @@ MADE = [
     ("docs/sources.md", f"(than {CLOCKS_APART // SECOND} s, if ` is less)"),
     ("docs/sources.md", f"{CLOCKS_APART // SECOND} s ahead, is dropped"),
     ("docs/sources.md", f"remembered for {REMEMBERED // MINUTE} minutes by its client"),
+    (
+        "docs/sources.md",
+        f"bodies hold the secret. A secret has at least {SHORTEST_HOOK_SECRET} octets. What is not genuine",
+    ),
+    ("docs/sources.md", f"A row that is older than {OLDEST // SECOND} s, or more than {FURTHEST // SECOND} s ahead"),
+    ("docs/sources.md", f"never by more than {CLOCKS_APART // SECOND} s, nor than"),
     ("docs/sources.md", f"begins again by itself after {WRAP // TICKS * SECOND // DAY} days"),
     ("docs/reference/policy.md", f"{snmp.PORT} or {https.PORT} unless given"),
     ("docs/reference/policy.md", f"the certificate's SHA-256, {2 * hashlib.sha256().digest_size} hexadecimal digits"),
@@ -171,6 +179,10 @@ KEY_FILE = "tests/unit/test_keys.py::test_a_key_file_that_others_can_reach_is_re
 KAFKA_PASSWORD = "tests/unit/test_connection.py::test_a_password_that_others_can_read_or_that_is_none_is_refused"
 KAFKA_KEY = "tests/unit/test_connection.py::test_a_key_that_others_can_read_is_refused"
 COMMUNITIES = "tests/unit/snmp/test_snmp_admission.py::test_communities_come_from_a_file_that_only_its_owner_reads"
+HOOKS_FILE = (
+    "tests/unit/hooks/test_hooks_judging.py::test_systems_and_secrets_come_from_a_file_that_only_its_owner_reads"
+)
+HOOKS_SERVED = "tests/unit/hooks/test_hooks_service.py::"
 RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
@@ -231,6 +243,18 @@ TESTED = [
     ("docs/reference/commands.md", "one a line, mode 0600", COMMUNITIES),
     ("docs/reference/commands.md", "a file of mode 0600", SNMP_USERS),
     ("docs/reference/commands.md", ", mode 0600; without it ` is refused", RADIUS_CLIENTS),
+    ("docs/reference/commands.md", ", mode 0600; what was taken is kept in mind", HOOKS_FILE),
+    ("docs/sources.md", "the cloud is told 200.", f"{HOOKS_SERVED}test_what_is_sent_is_durable_before_200"),
+    (
+        "docs/sources.md",
+        "What is not genuine gets 401.",
+        f"{HOOKS_SERVED}test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it",
+    ),
+    (
+        "docs/sources.md",
+        "webhooks get 503, and a stream",
+        f"{HOOKS_SERVED}test_where_the_ingest_is_away_the_sender_keeps_what_it_has_and_may_send_it_again",
+    ),
     ("docs/reference/commands.md", "its password, one line, mode 0600", KAFKA_PASSWORD),
     ("docs/reference/commands.md", "its key, PEM without a password, mode 0600", KAFKA_KEY),
     ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),
@@ -288,7 +312,7 @@ NO_FIGURE = {
     "a time of day in an example": r"17:00|10:0[01]",
     "the day from which key days are counted": r"since 1970",
     "what other systems have": r"UDP port 162 or another|port 162 of the loopback|ports below 1024|take 1162|"
-    r"share their first 44|usual port is UDP 1813|9800 \\| `",
+    r"share their first 44|API version 3, radio|usual port is UDP 1813|9800 \\| `",
     "a way to try, as in the block after it": r"Try for ten seconds",
 }
 """What such a number is -> pattern."""

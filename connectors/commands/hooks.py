@@ -1,0 +1,68 @@
+"""hooks: what systems of the cloud send or let one read, checked and handed over to an ingest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from connectors.commands.options import FILE, Address, json_option, print_json, run_async
+from connectors.hooks.hooks_file import read_hooks
+from connectors.hooks.running import Door, Hooks, Wanted
+from connectors.serve.server import Tls
+from connectors.signals import stop_signals
+from stream.errors import UsageError
+from stream.settings import Settings
+
+
+@click.command()
+@click.option("--to", type=FILE, required=True, help="The socket of 'tacet ingest --hooks' or 'tacet run --hooks'.")
+@click.option("--listen", type=Address(), help="Where systems send: HOST:PORT.")
+@click.option("--name", "names", multiple=True, metavar="HOST[:PORT]", help="A name by which it is reached.")
+@click.option("--tls-cert", type=FILE, help="Certificate chain (PEM).")
+@click.option("--tls-key", type=FILE, help="Its key (PEM).")
+@click.option("--behind-proxy", is_flag=True, help="A proxy of yours has TLS, and says who asks.")
+@json_option
+@click.pass_obj
+def hooks(
+    settings: Settings, *, to: Path, listen: tuple[str, int] | None, names: tuple[str, ...],
+    tls_cert: Path | None, tls_key: Path | None, behind_proxy: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Take webhooks of Mist and Meraki, read Cisco Spaces, and hand sightings over to an ingest.
+
+    What faces the internet so holds no key and no policy. Systems and their secrets are read from the file that
+    TACET_HOOKS_FILE names; what was taken is kept in mind beside it, so that no copy counts.
+    """
+    file = settings.hooks_file
+    if file is None:
+        msg = "TACET_HOOKS_FILE: must name a file of systems and their secrets, mode 0600"
+        raise UsageError(msg)
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert goes with --tls-key")
+    tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
+    door = None if listen is None else Door(listen, names, tls, behind_proxy)
+    service = Hooks(Wanted(read_hooks(file), to, file.with_name(f"{file.name}.state"), door))
+
+    async def until_stopped() -> None:
+        async with stop_signals() as stop:
+            await service.run(stop, click.echo)
+
+    try:
+        run_async(until_stopped())
+    finally:
+        report(service, as_json=as_json)
+
+
+def report(service: Hooks, *, as_json: bool) -> None:
+    """Say what became of requests, events and their rows."""
+    counts = service.counts
+    if as_json:
+        print_json(
+            {"requests": counts.requests, "taken": counts.taken, "refused": dict(sorted(counts.refused.items())),
+             "rows": counts.rows, "dropped": dict(sorted(counts.dropped.items()))}
+        )  # fmt: skip
+        return
+    click.echo(f"{counts.requests:,} requests, {counts.taken:,} taken, {counts.rows:,} rows handed over")
+    for what, counted in (("refused", counts.refused), ("rows dropped", counts.dropped)):
+        for reason, n in sorted(counted.items()):
+            click.echo(f"  {n:>8,}  {what}: {reason.replace('_', ' ')}")

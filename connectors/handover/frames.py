@@ -1,0 +1,143 @@
+"""What passes through the socket between ``tacet hooks`` and an ingest: a line of JSON each way; pure, no I/O.
+
+    {"hearing": true}                                       whether all that is to be heard can be
+    {"id": 7, "source": "cloud:mist", "rows": [...]}        sightings of one source
+    {"id": 7, "kept": true}                                 the answer: all that is to be kept of them is durable
+
+A row is [kind, device, access point, name, time in microseconds, session], addresses and session in hexadecimal. The
+ingest trusts nothing but the file system, which says who may open the socket: each line is checked whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from connectors.intake.addresses import LONGEST_NAME
+from connectors.intake.sighting import OBSERVATIONS, Kind, Sighting
+from stream.records import Micros
+
+LONGEST_LINE = 1 << 20
+"""Octets."""
+MOST_ROWS = 1000
+"""Of one line."""
+MOST_ID = 2**53
+_HEX = re.compile(r"(?:[0-9a-f]{2}){0,32}")
+_SOURCE = re.compile(r"[\x21-\x7e]{1,64}")
+
+
+class FrameError(ValueError):
+    """A line that is none of these; says nothing of what is in it."""
+
+
+class Dated(NamedTuple):
+    """A sighting, and when it was by its sender's clock; shown without either."""
+
+    sighting: Sighting
+    at: Micros
+
+    def __repr__(self) -> str:
+        """Show nothing."""
+        return "Dated()"
+
+
+class Batch(NamedTuple):
+    """Sightings of one source that are answered together; shown without them."""
+
+    number: int
+    source: str
+    rows: tuple[Dated, ...]
+
+    def __repr__(self) -> str:
+        """Show nothing."""
+        return "Batch()"
+
+
+def encode_batch(batch: Batch) -> bytes:
+    """Return a batch as a line."""
+    rows = [
+        [str(seen.kind), seen.client.hex(), seen.access_point.hex(), seen.name.decode("utf-8", "replace"), at,
+         seen.session.hex()]
+        for seen, at in batch.rows
+    ]  # fmt: skip
+    return orjson.dumps({"id": batch.number, "source": batch.source, "rows": rows}) + b"\n"
+
+
+def encode_hearing(*, hearing: bool) -> bytes:
+    """Return as a line whether all that is to be heard can be."""
+    return orjson.dumps({"hearing": hearing}) + b"\n"
+
+
+def encode_answer(number: int, *, kept: bool) -> bytes:
+    """Return the answer to a batch as a line."""
+    return orjson.dumps({"id": number, "kept": kept}) + b"\n"
+
+
+def decode(line: bytes) -> Batch | bool:
+    """Return what the ingest is told: a batch, or whether all that is to be heard can be; ``FrameError``."""
+    document = _object(line)
+    if set(document) == {"hearing"} and isinstance(document["hearing"], bool):
+        return document["hearing"]
+    if set(document) != {"id", "source", "rows"}:
+        raise FrameError
+    source, rows = document["source"], document["rows"]
+    if not isinstance(source, str) or not _SOURCE.fullmatch(source):
+        raise FrameError
+    if not isinstance(rows, list) or len(rows) > MOST_ROWS:
+        raise FrameError
+    return Batch(_number(document["id"]), source, tuple(map(_row, rows)))
+
+
+def decode_answer(line: bytes) -> tuple[int, bool]:
+    """Return which batch is answered, and whether it is kept; ``FrameError``."""
+    document = _object(line)
+    if set(document) != {"id", "kept"} or not isinstance(document["kept"], bool):
+        raise FrameError
+    return _number(document["id"]), document["kept"]
+
+
+def batches(source: str, rows: Sequence[Dated], first: int) -> list[Batch]:
+    """Return rows as batches of one line each, numbered from ``first`` on."""
+    parts = [tuple(rows[start : start + MOST_ROWS]) for start in range(0, len(rows), MOST_ROWS)]
+    return [Batch(first + place, source, part) for place, part in enumerate(parts)]
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        raise FrameError from None
+    if not isinstance(document, dict):
+        raise FrameError
+    return document
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST_ID:
+        raise FrameError
+    return value
+
+
+def _row(value: object) -> Dated:
+    if not isinstance(value, list) or len(value) != 6:
+        raise FrameError
+    kind, client, access_point, name, at, session = value
+    if not isinstance(kind, str) or kind not in OBSERVATIONS or not isinstance(name, str) or len(name) > LONGEST_NAME:
+        raise FrameError
+    device, radio = _octets(client), _octets(access_point)
+    if len(device) != 6 or len(radio) not in {0, 6} or not (radio or name):
+        raise FrameError
+    try:
+        seen = Sighting(Kind(kind), device, radio, name.encode(), session=_octets(session))
+    except UnicodeEncodeError:
+        raise FrameError from None
+    return Dated(seen, _number(at))
+
+
+def _octets(value: object) -> bytes:
+    if not isinstance(value, str) or not _HEX.fullmatch(value):
+        raise FrameError
+    return bytes.fromhex(value)

@@ -1,0 +1,95 @@
+"""The way to the ingest: its socket, connected again when it is lost, and an answer for each batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from connectors.handover.frames import (
+    LONGEST_LINE,
+    Batch,
+    Dated,
+    FrameError,
+    batches,
+    decode_answer,
+    encode_batch,
+    encode_hearing,
+)
+
+AGAIN = 0.5
+"""Seconds after which an ingest that is away is looked for again."""
+ANSWER_WITHIN = 8.0
+"""Seconds; who sent to us waits for as long."""
+
+
+class Link:
+    """A connection to the ingest, or the wish for one: ``run`` keeps it."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the ingest's socket."""
+        self._path = path
+        self._writer: asyncio.StreamWriter | None = None
+        self._answers: dict[int, asyncio.Future[bool]] = {}
+        self._next = 0
+        self._hearing = True
+
+    @property
+    def connected(self) -> bool:
+        """Whether somebody is there."""
+        return self._writer is not None
+
+    async def run(self) -> None:
+        """Keep the connection until cancelled."""
+        while True:
+            with suppress(OSError, FrameError, ValueError):
+                await self._connected()
+            await asyncio.sleep(AGAIN)
+
+    async def _connected(self) -> None:
+        reader, writer = await asyncio.open_unix_connection(str(self._path), limit=LONGEST_LINE)
+        self._writer = writer
+        try:
+            writer.write(encode_hearing(hearing=self._hearing))
+            while line := await reader.readline():
+                number, kept = decode_answer(line)
+                self._settle(number, kept=kept)
+        finally:
+            self._writer = None
+            writer.close()
+            for number in list(self._answers):
+                self._settle(number, kept=False)
+
+    def _settle(self, number: int, *, kept: bool) -> None:
+        answer = self._answers.pop(number, None)
+        if answer is not None and not answer.done():
+            answer.set_result(kept)
+
+    def tell(self, *, hearing: bool) -> None:
+        """Say whether all that is to be heard can be: while it cannot, the ingest vouches for nothing."""
+        self._hearing = hearing
+        if self._writer is not None:
+            self._writer.write(encode_hearing(hearing=hearing))
+
+    async def hand_over(self, source: str, rows: Sequence[Dated]) -> bool:
+        """Hand rows over; return whether all that is to be kept of them is durable. False: they may come again."""
+        parts = batches(source, rows, self._next)
+        self._next += len(parts)
+        return all([await self._one(part) for part in parts])
+
+    async def _one(self, batch: Batch) -> bool:
+        writer = self._writer
+        if writer is None:
+            return False
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._answers[batch.number] = answer
+        try:
+            writer.write(encode_batch(batch))
+            async with asyncio.timeout(ANSWER_WITHIN):
+                await writer.drain()
+                return await answer
+        except (TimeoutError, OSError):
+            return False
+        finally:
+            self._answers.pop(batch.number, None)

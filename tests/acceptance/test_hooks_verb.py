@@ -1,0 +1,78 @@
+"""hooks and run as processes: what is sent to one is stored by the other; how both end, and what they tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from connectors import keyfile
+from connectors.hooks.mist import SIGNATURE
+from tests.acceptance.command_line import POLICY, command
+from tests.unit.hooks.hooks_ground import FILE, join, now, octets, signature
+
+ENDS = 60.0
+
+
+def started(*words: str, env: dict[str, str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    process.terminate()
+    said, complaints = process.communicate(timeout=ENDS)
+    assert process.returncode == 0, complaints
+    return said
+
+
+def hooks_file(folder: Path) -> dict[str, str]:
+    path = folder / "hooks.toml"
+    path.write_text(FILE)
+    path.chmod(0o600)
+    return os.environ | {"TACET_HOOKS_FILE": str(path)}
+
+
+def test_what_is_sent_to_one_process_is_stored_by_the_other(tmp_path: Path) -> None:
+    policy, key, socket = tmp_path / "policy", tmp_path / "key", tmp_path / "socket"
+    policy.write_text(re.sub(r"sources = \[.*?\]", 'sources = ["cloud:mist"]', POLICY, count=1))
+    keyfile.create(key, laboratory=True)
+    env = hooks_file(tmp_path)
+    run = started(
+        "run", "--policy", str(policy), "--key-file", str(key), "--store", str(tmp_path / "store"), "--hooks",
+        str(socket), "--json", env=env,
+    )  # fmt: skip
+    hooks = started("hooks", "--to", str(socket), "--listen", "127.0.0.1:0", "--json", env=env)
+    assert hooks.stdout is not None
+    address = hooks.stdout.readline().strip()
+    assert address.endswith("/hooks/mist")
+    body = octets(join(now(), ap="020000000e01"))
+    deadline = time.monotonic() + ENDS
+    while httpx.post(address, content=body, headers={SIGNATURE: signature(body)}, trust_env=False).status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert httpx.post(address, content=body, headers={SIGNATURE: "0" * 64}, trust_env=False).status_code == 401
+    told = json.loads(ended(hooks).splitlines()[-1])
+    assert (told["taken"], told["rows"], told["refused"]["bad_signature"]) == (1, 1, 1)
+    stored = json.loads(ended(run))
+    assert (stored["datagrams"], stored["accepted"]) == (1, 1)
+    assert not socket.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (("--listen", "0.0.0.0:0"), "--tls-cert: must be given"),
+        ((), "--listen: must be given"),
+        (("--listen", "127.0.0.1:0", "--tls-cert", "a.pem"), "--tls-cert goes with --tls-key"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_exit_code_2(words: tuple[str, ...], rule: str, tmp_path: Path) -> None:
+    process = started("hooks", "--to", str(tmp_path / "socket"), *words, env=hooks_file(tmp_path))
+    _, complaints = process.communicate(timeout=ENDS)
+    assert (process.returncode, rule in complaints) == (2, True), complaints

@@ -1,0 +1,145 @@
+"""What bodies of Mist, Meraki and Spaces say, and that nothing else in them is let out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connectors.handover.frames import Batch, Dated, encode_batch
+from connectors.hooks import meraki, mist, spaces
+from connectors.hooks.reading import (
+    NO_ACCESS_POINT,
+    NO_CLIENT,
+    NO_TIME,
+    NOT_AN_OBSERVATION,
+    NOT_ASSOCIATED,
+    Read,
+    milliseconds,
+    seconds,
+    timestamp,
+)
+from connectors.intake.sighting import Kind, Sighting
+from stream.records import DAY, SECOND
+from tests.unit.hooks.hooks_ground import (
+    CANARIES,
+    LOCATION,
+    NEXT_RADIO,
+    RADIO,
+    changed,
+    iso,
+    join,
+    located,
+    scanned,
+    session,
+)
+
+NOON = 20_000 * DAY + 12 * 3600 * SECOND
+FIRST, OTHER = bytes.fromhex("3c0000000001"), bytes.fromhex("3c0000000002")
+HERE, THERE = (bytes.fromhex(radio.replace(":", "")) for radio in (RADIO, NEXT_RADIO))
+
+
+def seen(read: Read) -> Sighting:
+    assert isinstance(read, Dated)
+    return read.sighting
+
+
+def test_a_join_of_mist_places_the_device_at_its_access_point_when_it_came() -> None:
+    (read,) = mist.read(join(NOON + 250_000))
+    assert isinstance(read, Dated)
+    assert read.at == NOON + 250_000
+    assert read.sighting[:4] == (Kind.ASSOCIATE, FIRST, HERE, b"lobby")
+
+
+def test_a_session_of_mist_that_went_on_is_at_the_next_access_point() -> None:
+    (read,) = mist.read(session(NOON, NOON - 60 * SECOND, termination_reason=3, next_ap="020000000002"))
+    assert seen(read)[:4] == (Kind.ROAM, FIRST, THERE, b"")
+
+
+@pytest.mark.parametrize("reason", [1, 2])
+def test_a_session_of_mist_that_is_over_leaves_the_stay_that_its_join_began(reason: int) -> None:
+    (came,) = mist.read(join(NOON - 60 * SECOND))
+    (went,) = mist.read(session(NOON, NOON - 60 * SECOND, termination_reason=reason))
+    (another,) = mist.read(session(NOON, NOON - 61 * SECOND, termination_reason=reason))
+    assert seen(went).kind == Kind.LEAVE
+    assert seen(went).session == seen(came).session != b""
+    assert seen(another).session != seen(came).session
+
+
+def test_meraki_tells_where_the_device_was_heard_last() -> None:
+    (read,) = meraki.read(scanned(NOON))
+    assert isinstance(read, Dated)
+    assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, HERE, b""))
+
+
+def test_meraki_tells_the_access_point_that_hears_best_at_the_latest_place() -> None:
+    heard = [{"apMac": RADIO, "rssi": -70}, {"apMac": NEXT_RADIO, "rssi": -50}, {"apMac": "x", "rssi": -1}]
+    places = [
+        {"time": iso(NOON - 9 * SECOND), "rssiRecords": [{"apMac": RADIO, "rssi": -10}]},
+        {"time": iso(NOON), "rssiRecords": heard},
+    ]
+    (read,) = meraki.read(scanned(NOON - 20 * SECOND, locations=places))
+    assert isinstance(read, Dated)
+    assert (read.at, read.sighting.access_point) == (NOON, THERE)
+
+
+@pytest.mark.parametrize("ssid", [None, ""])
+def test_who_is_only_heard_is_not_taken(ssid: str | None) -> None:
+    assert list(meraki.read(scanned(NOON, ssid=ssid))) == [NOT_ASSOCIATED]
+    assert spaces.read(located(NOON, ssid=ssid)) == NOT_ASSOCIATED
+
+
+def test_spaces_names_the_place_by_its_location_and_the_access_point_where_it_is_told() -> None:
+    read = spaces.read(located(NOON))
+    assert isinstance(read, Dated)
+    assert (read.at, read.sighting[:4]) == (NOON, (Kind.RUN, OTHER, b"", LOCATION.encode()))
+    assert seen(spaces.read(located(NOON, maxDetectedRssi={"apMacAddress": RADIO}))).access_point == HERE
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        (next(mist.read({"topic": "device-updowns", "events": [{}]})), NOT_AN_OBSERVATION),
+        (next(mist.read(join(NOON, mac="ff" * 6))), NO_CLIENT),
+        (next(mist.read(join(NOON, ap=None, bssid="", ap_name=None))), NO_ACCESS_POINT),
+        (next(mist.read(join(NOON, connect=None, connect_float=-1, timestamp="soon"))), NO_TIME),
+        (next(mist.read(session(NOON, NOON, connect=None))), NOT_AN_OBSERVATION),
+        (next(meraki.read(scanned(NOON) | {"type": "BLE"})), NOT_AN_OBSERVATION),
+        (next(meraki.read(scanned(NOON) | {"version": "2.0"})), NOT_AN_OBSERVATION),
+        (next(meraki.read(scanned(NOON, latestRecord={"nearestApMac": RADIO}))), NO_TIME),
+        (next(meraki.read(scanned(NOON, latestRecord=None))), NO_ACCESS_POINT),
+        (spaces.read({"eventType": "DEVICE_PRESENCE", "devicePresence": {}}), NOT_AN_OBSERVATION),
+        (spaces.read({"eventType": "IOT_TELEMETRY"}), NOT_AN_OBSERVATION),
+        (spaces.read({"eventType": "KEEP_ALIVE"}), NOT_AN_OBSERVATION),
+        (spaces.read(located(NOON, location=None)), NO_ACCESS_POINT),
+        (spaces.read(located(NOON, device={"macAddress": "00:00:00:00:00:00"})), NO_CLIENT),
+        (spaces.read(changed(located(NOON, lastSeen=None), lambda event: event.pop("recordTimestamp"))), NO_TIME),
+    ],
+)
+def test_what_places_nobody_is_told_by_its_reason(read: Read, reason: str) -> None:
+    assert read == reason
+
+
+@pytest.mark.parametrize(
+    "read", [next(mist.read(join(NOON))), next(meraki.read(scanned(NOON))), spaces.read(located(NOON))]
+)
+def test_names_of_people_and_networks_stay_in_the_decoder(read: Read) -> None:
+    assert isinstance(read, Dated)
+    line = encode_batch(Batch(1, "cloud:mist", (read,)))
+    assert not any(canary.encode() in line for canary in CANARIES)
+    assert "3c" not in repr(read)
+    assert str(NOON) not in repr(read)
+
+
+@pytest.mark.parametrize(
+    ("read", "value"),
+    [
+        (seconds(None, 1.5), 1_500_000), (seconds(True), None), (seconds(-1), None), (seconds(1e300), None),
+        (seconds(float("nan")), None), (seconds("x"), None), (milliseconds("1500"), 1_500_000),
+        (milliseconds("9" * 17), None), (timestamp("2024-01-01T00:00:00Z"), 1_704_067_200_000_000),
+        (timestamp("2024-01-01T00:00:00"), None), (timestamp("2024-13-01T00:00:00Z"), None), (timestamp(5), None),
+        (timestamp("9999-12-31T23:59:59-23:59"), None),
+    ],
+)  # fmt: skip
+def test_times_are_read_strictly(read: Any, value: Any) -> None:
+    assert read == value

@@ -1,0 +1,171 @@
+"""Reading Spaces' Firehose from a server of this machine, over HTTPS: once each, and from where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from connectors.hooks import pulling
+from connectors.hooks.desk import REPLAYED
+from connectors.hooks.hooks_file import HooksFile
+from connectors.hooks.judging import MALFORMED
+from connectors.hooks.running import Hooks, Wanted
+from stream.errors import UsageError
+from stream.records import SECOND
+from tests.unit.hooks.hooks_ground import Log, ingesting, located, now, octets, until
+
+KEY = "a-key-of-sixteen-octets"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of this machine's, with its key beside it."""
+    folder = tmp_path_factory.mktemp("firehose")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+         "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return folder / "cert.pem"
+
+
+class Firehose:
+    """A server that gives what is put, one connection after the other, and remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.heads: list[str] = []
+        self.status = "200 OK"
+        self.give: asyncio.Queue[bytes | None] = asyncio.Queue()
+        """Octets of the body; None: end the connection."""
+
+    async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self.heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            writer.write(f"HTTP/1.1 {self.status}\r\nConnection: close\r\n\r\n".encode())
+            while self.status.startswith("200") and (piece := await self.give.get()) is not None:
+                writer.write(piece)
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    def put(self, *events: object) -> None:
+        self.give.put_nowait(b"".join(octets(event) + b"\n" for event in events))
+
+
+@asynccontextmanager
+async def firehose(certificate: Path) -> AsyncIterator[tuple[Firehose, str]]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    made = Firehose()
+    server = await asyncio.start_server(made.meet, "127.0.0.1", 0, ssl=context)
+    try:
+        yield made, f"https://localhost:{server.sockets[0].getsockname()[1]}/api/partners/v1/firehose/events"
+    finally:
+        server.close()
+        made.give.put_nowait(None)
+
+
+@asynccontextmanager
+async def reading(folder: Path, url: str, ca_file: Path | None) -> AsyncIterator[Hooks]:
+    stream = {"name": "spaces", "system": "spaces", "source": "cloud:spaces", "url": url, "api_key": KEY}
+    file = HooksFile.model_validate({"stream": [stream | ({} if ca_file is None else {"ca_file": str(ca_file)})]})
+    service, stop = Hooks(Wanted(file, folder / "socket", folder / "state", None)), asyncio.Event()
+    running = asyncio.create_task(service.run(stop, lambda _: None))
+    try:
+        yield service
+    finally:
+        stop.set()
+        await running
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulling, "FIRST_WAIT", 0.05)
+
+
+async def test_events_are_read_and_a_broken_stream_goes_on_where_it_was(certificate: Path, tmp_path: Path) -> None:
+    sink, first = Log(), now() - 2 * SECOND
+    async with (
+        ingesting(tmp_path / "socket", sink) as receiver,
+        firehose(certificate) as (server, url),
+        reading(tmp_path, url, certificate) as service,
+    ):
+        await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+        server.put({"eventType": "KEEP_ALIVE"}, located(first))
+        await until(lambda: service.counts.taken == 2)
+        assert f"x-api-key: {KEY}" in server.heads[0].lower()
+        assert "fromTimestamp" not in server.heads[0]
+        server.give.put_nowait(None)
+        await until(lambda: len(server.heads) == 2)
+        assert f"fromTimestamp={first // 1000}" in server.heads[1]
+        later = located(now(), device={"macAddress": "3c:00:00:00:00:07"})
+        whole = octets(located(first)) + b"\nnonsense\n" + octets(later) + b"\n"
+        for start in range(0, len(whole), 100):  # in pieces that end anywhere
+            server.give.put_nowait(whole[start : start + 100])
+        await until(lambda: service.counts.taken == 3)
+        assert dict(service.counts.refused) == {REPLAYED: 1, MALFORMED: 1}
+        assert service.counts.check()
+    assert len(sink.rows) == 2
+
+
+async def test_while_the_stream_is_broken_the_ingest_is_told_that_nothing_is_heard(
+    certificate: Path, tmp_path: Path
+) -> None:
+    async with ingesting(tmp_path / "socket", Log()) as receiver, firehose(certificate) as (server, url):
+        (entrance,) = receiver.entrances
+        async with reading(tmp_path, url, certificate):
+            await until(lambda: entrance.hearing)
+            server.status = "503 Service Unavailable"
+            server.give.put_nowait(None)
+            await until(lambda: not entrance.hearing)
+            server.status = "200 OK"
+            await until(lambda: entrance.hearing)
+
+
+async def test_what_the_ingest_has_not_taken_is_read_again(certificate: Path, tmp_path: Path) -> None:
+    sink = Log()
+    async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate) as service:
+        event = located(now())
+        server.put(event)
+        await until(lambda: len(server.heads) == 2)  # not taken: broken off
+        assert service.counts.taken == 0
+        assert "fromTimestamp" not in server.heads[1]
+        server.give.put_nowait(None)  # for the connection that was broken off
+        async with ingesting(tmp_path / "socket", sink) as receiver:
+            await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+            server.put(event)
+            await until(lambda: service.counts.taken == 1)
+    assert len(sink.rows) == 1
+
+
+async def test_a_server_whose_certificate_nobody_knows_is_not_read(certificate: Path, tmp_path: Path) -> None:
+    async with firehose(certificate) as (server, url), reading(tmp_path, url, None):
+        await asyncio.sleep(0.5)
+        assert server.heads == []
+
+
+async def test_a_key_that_is_refused_ends_the_service(certificate: Path, tmp_path: Path) -> None:
+    async with firehose(certificate) as (server, url):
+        server.status = "401 Unauthorized"
+        reader = reading(tmp_path, url, certificate)
+        await reader.__aenter__()
+        await until(lambda: bool(server.heads))
+        await asyncio.sleep(1)
+        with pytest.raises(UsageError, match="api_key must be one that it takes, got 401") as refused:
+            await reader.__aexit__(None, None, None)
+        assert KEY not in str(refused.value)
+
+
+async def test_a_line_without_end_breaks_the_stream_off(certificate: Path, tmp_path: Path) -> None:
+    async with firehose(certificate) as (server, url), reading(tmp_path, url, certificate):
+        server.give.put_nowait(b"x" * (pulling.LONGEST_LINE + 1))
+        await until(lambda: len(server.heads) == 2)

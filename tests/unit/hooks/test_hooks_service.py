@@ -1,0 +1,224 @@
+"""The service on loopback, with an ingest behind it: each request is taken once, or counted as what it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connectors.handover.entrance import SPAN
+from connectors.hooks.app import LARGEST_BODY, UNKNOWN_HOOK
+from connectors.hooks.desk import REPLAYED, UNAVAILABLE
+from connectors.hooks.hooks_file import read_hooks
+from connectors.hooks.judging import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
+from connectors.hooks.mist import SIGNATURE
+from connectors.hooks.replays import KEPT, Replays
+from connectors.hooks.running import Door, Hooks, Wanted, check
+from stream.errors import KeyFileError, UsageError
+from stream.records import DAY, MINUTE, SECOND
+from tests.unit.hooks.hooks_ground import (
+    FILE,
+    RADIO,
+    SECRET,
+    Log,
+    ingesting,
+    join,
+    now,
+    octets,
+    scanned,
+    session,
+    signature,
+    until,
+)
+
+
+class Cloud:
+    """A system of the cloud, and the service that it sends to."""
+
+    def __init__(self, service: Hooks, client: httpx.AsyncClient) -> None:
+        self.service, self.client = service, client
+
+    async def mist(self, document: object, secret: bytes = SECRET) -> int:
+        body = octets(document)
+        headers = {SIGNATURE: signature(body, secret)}
+        return (await self.client.post("/hooks/mist", content=body, headers=headers)).status_code
+
+    async def meraki(self, document: object) -> int:
+        return (await self.client.post("/hooks/meraki", content=octets(document))).status_code
+
+    def refused(self) -> dict[str, int]:
+        assert self.service.counts.check()
+        return dict(self.service.counts.refused)
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Cloud]:
+    path = folder / "hooks.toml"
+    path.write_text(FILE)
+    path.chmod(0o600)
+    wanted = Wanted(read_hooks(path), folder / "socket", folder / "state", Door(("127.0.0.1", 0)))
+    service, stop, said = Hooks(wanted), asyncio.Event(), list[str]()
+    running = asyncio.create_task(service.run(stop, said.append))
+    try:
+        await until(lambda: bool(said) or running.done())
+        base = said[0].rpartition("/hooks/")[0]
+        async with httpx.AsyncClient(base_url=base, trust_env=False) as client:
+            yield Cloud(service, client)
+    finally:
+        stop.set()
+        await running
+
+
+@asynccontextmanager
+async def whole(folder: Path, sink: Log) -> AsyncIterator[Cloud]:
+    """A service, and an ingest that it has found."""
+    async with ingesting(folder / "socket", sink) as receiver, serving(folder) as cloud:
+        await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+        yield cloud
+
+
+async def test_what_is_sent_is_durable_before_200(tmp_path: Path) -> None:
+    sink = Log()
+    async with whole(tmp_path, sink) as cloud:
+        sink.gate.clear()
+        sent = asyncio.create_task(cloud.mist(join(now())))
+        await asyncio.sleep(0.5)
+        assert not sent.done()
+        sink.gate.set()
+        assert await sent == 200
+        assert [row.access_point for row in sink.rows] == [RADIO]
+        assert await cloud.meraki(scanned(now())) == 200
+        assert len(sink.rows) == 2
+
+
+async def test_who_is_not_genuine_is_refused_and_nothing_is_counted_of_it(tmp_path: Path) -> None:
+    sink = Log()
+    async with whole(tmp_path, sink) as cloud:
+        assert await cloud.mist(join(now()), b"another-secret-of-octets") == 401
+        assert await cloud.meraki(scanned(now(), b"another-secret-of-octets")) == 401
+        assert (await cloud.client.post("/hooks/mist", content=octets(join(now())))).status_code == 401
+        assert (await cloud.client.post("/hooks/meraki", content=b"[")).status_code == 400
+        assert (await cloud.client.post("/hooks/other", content=b"{}")).status_code == 404
+        assert cloud.refused() == {BAD_SIGNATURE: 2, BAD_SECRET: 1, MALFORMED: 1, UNKNOWN_HOOK: 1}
+    assert not sink.rows
+
+
+async def test_a_copy_is_answered_and_counted_as_one_after_a_restart_too(tmp_path: Path) -> None:
+    sink, first = Log(), now()
+    mist, meraki = join(first), scanned(first)
+    for copies in (1, 2):
+        async with whole(tmp_path, sink) as cloud:
+            assert {await cloud.mist(mist), await cloud.meraki(meraki)} == {200}
+            assert {await cloud.mist(mist), await cloud.meraki(meraki)} == {200}
+            assert cloud.refused() == {REPLAYED: 2 * copies}
+    assert len(sink.rows) == 2
+
+
+async def test_two_copies_at_once_are_one(tmp_path: Path) -> None:
+    sink, body = Log(), join(now())
+    async with whole(tmp_path, sink) as cloud:
+        assert sorted(await asyncio.gather(*(cloud.mist(body) for _ in range(5))))[0] == 200
+        assert cloud.refused() == {REPLAYED: 4}
+    assert len(sink.rows) == 1
+
+
+async def test_what_is_old_is_counted_as_old_and_answered(tmp_path: Path) -> None:
+    sink = Log()
+    async with whole(tmp_path, sink) as cloud:
+        assert await cloud.mist(join(now() - OLDEST - 5 * SECOND)) == 200
+        assert await cloud.meraki(scanned(now() - DAY)) == 200
+        assert cloud.service.counts.dropped == {OLD: 2}
+    assert not sink.rows
+
+
+async def test_where_the_ingest_is_away_the_sender_keeps_what_it_has_and_may_send_it_again(tmp_path: Path) -> None:
+    sink, body = Log(), join(now())
+    async with serving(tmp_path) as cloud:
+        assert await cloud.mist(body) == 503
+        assert cloud.refused() == {UNAVAILABLE: 1}
+        async with ingesting(tmp_path / "socket", sink) as receiver:
+            await until(lambda: all(entrance.hearing for entrance in receiver.entrances))
+            assert await cloud.mist(body) == 200
+            assert cloud.service.counts.taken == 1
+    assert len(sink.rows) == 1
+
+
+async def test_a_session_that_is_over_ends_the_stay_that_its_join_began(tmp_path: Path) -> None:
+    sink, began = Log(), now()
+    async with whole(tmp_path, sink) as cloud:
+        assert await cloud.mist(join(began)) == 200
+        assert await cloud.mist(session(now(), began)) == 200
+    assert [row.access_point for row in sink.rows] == [RADIO, None]
+
+
+async def test_meraki_is_given_its_validator_and_nobody_else_any(tmp_path: Path) -> None:
+    async with serving(tmp_path) as cloud:
+        given = await cloud.client.get("/hooks/meraki")
+        assert (given.status_code, given.text) == (200, "a-validator")
+        assert (await cloud.client.get("/hooks/mist")).status_code == 405
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    async with serving(tmp_path) as cloud:
+        body = b" " * (LARGEST_BODY + 1)
+        assert (await cloud.client.post("/hooks/meraki", content=body)).status_code == 413
+        named = {"host": "another.example.org"}
+        assert (await cloud.client.post("/hooks/meraki", content=b"{}", headers=named)).status_code == 400
+        assert cloud.service.counts.requests == 0
+
+
+def test_tags_outlive_what_they_stand_for_and_are_forgotten_then(tmp_path: Path) -> None:
+    assert KEPT > OLDEST + SPAN // 6
+    replays = Replays(tmp_path / "state")
+    replays.keep([b"one"], DAY)
+    replays.keep([b"two"], DAY + KEPT)
+    assert (replays.knows(b"one"), replays.knows(b"two")) == (True, True)
+    replays.keep([b"three"], DAY + KEPT + 1)
+    assert not replays.knows(b"one")
+    with pytest.raises(KeyFileError, match="one process only"):
+        Replays(tmp_path / "state")
+    replays.close()
+    again = Replays(tmp_path / "state")
+    assert [again.knows(tag) for tag in (b"one", b"two", b"three")] == [False, True, True]
+    again.close()
+
+
+def test_a_state_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").touch(0o644)
+    with pytest.raises(KeyFileError, match="readable by its owner only"):
+        Replays(tmp_path / "state")
+
+
+async def test_nothing_of_anybody_lies_on_the_disk(tmp_path: Path) -> None:
+    sink, body = Log(), join(now())
+    async with whole(tmp_path, sink) as cloud:
+        assert await cloud.mist(body) == 200
+        kept = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("state"))
+    assert len(kept) > 0
+    assert not any(spelled in kept for spelled in (b"3c0000000001", bytes.fromhex("3c0000000001"), b"canary"))
+
+
+@pytest.mark.parametrize(
+    ("door", "rule"),
+    [
+        (None, "--listen: must be given"),
+        (Door(("0.0.0.0", 0), ("a.example.org",)), "--tls-cert: must be given"),
+        (Door(("0.0.0.0", 0), behind_proxy=True), "--name: must be given"),
+    ],
+)
+def test_a_door_that_others_reach_has_tls_and_a_name(door: Door | None, rule: str, tmp_path: Path) -> None:
+    path = tmp_path / "hooks.toml"
+    path.write_text(FILE)
+    path.chmod(0o600)
+    wanted: Any = Wanted(read_hooks(path), tmp_path, tmp_path, door)
+    with pytest.raises(UsageError, match=rule):
+        check(wanted)
+
+
+def test_the_spans_of_both_sides_are_one() -> None:
+    assert SPAN == OLDEST == 3 * MINUTE
