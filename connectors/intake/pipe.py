@@ -29,6 +29,7 @@ class PipeEntrance(ABC):
 
     reasons: ClassVar[tuple[str, ...]]
     everyday: ClassVar[frozenset[str]]
+    hearing: ClassVar[bool] = True
     kernel_drops = 0
     receive_buffer = 0
 
