@@ -39,6 +39,7 @@ VERBS = {
     "replay": "connectors.commands.data",
     "backfill": "connectors.commands.backfill",
     "release": "connectors.commands.data",
+    "decide": "connectors.commands.deciding",
     "store": "connectors.commands.storing",
     "recover": "connectors.commands.recover",
     "topics": "connectors.commands.topics",

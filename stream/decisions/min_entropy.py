@@ -41,15 +41,15 @@ class MinEntropy(NamedTuple):
 
 
 def min_entropy(
-    epsilons: Sequence[float], priors: Sequence[float] | None = None, *, most_nodes: int = NODES
+    epsilons: Sequence[float], priors: Sequence[float] | None = None, *, most_nodes: int | None = None
 ) -> MinEntropy:
     """Return γ(Θ).
 
     Args:
         epsilons: ε_i >= 0 of each predicate, finite, at least one.
         priors: how likely each was beforehand, up to a factor; by default equal.
-        most_nodes: after how many nodes the search ends;
-            up to ``EXACT_UP_TO`` predicates another way goes on from there.
+        most_nodes: after how many nodes to be content with a bracket; by default the search goes on as far as it
+            pays, and up to ``EXACT_UP_TO`` predicates to the end.
 
     Raises:
         UsageError: there is no predicate, or no prior is positive.
@@ -57,9 +57,9 @@ def min_entropy(
     allowed = beliefs(epsilons, priors)
     found = _bracket(allowed)
     if len(allowed.intervals) <= EXACT_UP_TO:
-        searched = least_entropy(allowed, most_nodes)
+        searched = least_entropy(allowed, NODES if most_nodes is None else most_nodes)
         found = Bracket(max(found.lower, searched.lower), min(found.upper, searched.upper))
-        if found.upper - found.lower > TOLERANCE and _number(allowed) <= EXACT_UP_TO:
+        if most_nodes is None and found.upper - found.lower > TOLERANCE and _number(allowed) <= EXACT_UP_TO:
             least = least_by_halves(allowed, found.upper)
             found = Bracket(least, least)
     return MinEntropy(min(found), found.upper, len(epsilons))

@@ -1,0 +1,97 @@
+"""Tables by predicate: ``predicate, count`` and ``predicate, threshold`` (and ``alpha``), read whole or not at all.
+
+A decision on a table with a hole in it would decide on 0, so one bad row refuses the file: by line and field, never by
+what is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from connectors.files.text_rows import csv_rows, lines_of, open_text
+from stream.errors import DataError
+
+T = TypeVar("T")
+
+LARGEST = 1_000_000_000
+"""No count and no threshold is larger in magnitude."""
+DECIMAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:e-?[0-9]{1,2})?")
+
+_NAME = "predicate must be a name"
+_TWICE = "predicate must come once"
+_COUNT = f"count must be a whole number from 0 to {LARGEST}"
+_NUMBER = f"must be a number of at most {LARGEST} in magnitude"
+
+
+class Thresholds(NamedTuple):
+    """A file of thresholds, in its order."""
+
+    thresholds: dict[str, Fraction]
+    alphas: dict[str, Fraction]
+    """Empty where the file has no such column."""
+
+
+def read_counts(path: Path) -> dict[str, int]:
+    """Return predicate -> count; restricted.
+
+    Raises:
+        UsageError: the file cannot be read or has other columns.
+        DataError: a row is bad.
+    """
+    return _by_predicate(path, ("count",), lambda row: _count(row[0]))
+
+
+def read_thresholds(path: Path) -> Thresholds:
+    """Return predicate -> threshold and, where the file says it, α; raises what ``read_counts`` does."""
+    with open_text(path) as lines:
+        has_alpha = "alpha" in lines.readline().rstrip("\r\n").split(",")
+    if not has_alpha:
+        return Thresholds(_by_predicate(path, ("threshold",), lambda row: _decimal("threshold", row[0])), {})
+    both = _by_predicate(
+        path, ("threshold", "alpha"), lambda row: (_decimal("threshold", row[0]), _decimal("alpha", row[1]))
+    )
+    return Thresholds({name: pair[0] for name, pair in both.items()}, {name: pair[1] for name, pair in both.items()})
+
+
+def _by_predicate(path: Path, columns: tuple[str, ...], read: Callable[[list[str]], T]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for number, predicate, row in _rows(path, columns):
+        if not predicate or predicate != predicate.strip() or not predicate.isprintable():
+            raise _bad(path, number, _NAME)
+        if predicate in found:
+            raise _bad(path, number, _TWICE)
+        try:
+            found[predicate] = read(row)
+        except ValueError as error:
+            raise _bad(path, number, str(error)) from None
+    if not found:
+        raise DataError(f"{path}: must have at least one row")
+    return found
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, str, list[str]]]:
+    with open_text(path) as lines:
+        for number, row in csv_rows(path, lines_of(path, lines), ("predicate", *columns)):
+            if isinstance(row, str):
+                raise _bad(path, number, row)
+            yield number, row[0], list(row[1:])
+
+
+def _bad(path: Path, line: int, rule: str) -> DataError:
+    return DataError(f"{path}: line {line}: {rule}; nothing is decided")
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,10}", text) or int(text) > LARGEST:
+        raise ValueError(_COUNT)
+    return int(text)
+
+
+def _decimal(name: str, text: str) -> Fraction:
+    if not DECIMAL.fullmatch(text) or abs(Fraction(text)) > LARGEST:
+        raise ValueError(f"{name} {_NUMBER}")
+    return Fraction(text)

@@ -1,0 +1,108 @@
+"""``tacet decide``: what it prints, what it leaves out, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.command_line import Done, run
+
+COUNTS = {"hall": 30, "loft": 3, "roof": 12}
+THRESHOLDS = {"hall": 20, "loft": 20, "roof": 11}
+WORDS = ["--mechanism", "tslm", "--alpha", "1", "--beta", "0.05"]
+
+
+def write(folder: Path, name: str, column: str, values: dict[str, Any]) -> Path:
+    path = folder / f"{name}.csv"
+    path.write_text(f"predicate,{column}\n" + "".join(f"{each},{value}\n" for each, value in values.items()))
+    return path
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    assert run("key", "create", tmp_path / "key", "--laboratory").code == 0
+    write(tmp_path, "counts", "count", COUNTS)
+    write(tmp_path, "thresholds", "threshold", THRESHOLDS)
+    return tmp_path
+
+
+def ask(folder: Path, *more: str, epsilon_max: str = "4", words: list[str] | None = None) -> Done:
+    files = [folder / "counts.csv", folder / "thresholds.csv"]
+    return run("decide", *files, *(words or WORDS), "--epsilon-max", epsilon_max, "--key-file", folder / "key", *more)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "tslm", "ppwlm", "dppwlm"])
+def test_it_prints_decisions_in_the_order_of_the_thresholds_and_nothing_restricted(
+    ground: Path, mechanism: str
+) -> None:
+    words = ["--mechanism", mechanism, *WORDS[2:]]
+    answer = ask(ground, "--json", words=words).answer
+    assert list(answer) == ["denied", "epsilon", "decisions", "laboratory"]
+    assert answer["denied"] is False
+    assert [each["predicate"] for each in answer["decisions"]] == list(THRESHOLDS)
+    assert answer["decisions"][0] == {"predicate": "hall", "above": True}
+    assert answer["epsilon"] == pytest.approx(1.386294 if mechanism in ("laplace", "tslm") else 2.135141, abs=1e-6)
+    assert ask(ground, "--json", words=words).answer == answer
+
+
+def test_what_is_restricted_is_printed_when_asked_for_and_evaluating_asks_for_it(ground: Path) -> None:
+    words = ["--mechanism", "dppwlm", *WORDS[2:]]
+    restricted = ask(ground, "--json", "--restricted", words=words).answer
+    assert list(restricted["restricted"]) == ["ex_post", "epsilons", "min_entropy"]
+    assert len(restricted["restricted"]["epsilons"]) == 3
+    assert "evaluation" not in restricted
+    evaluated = ask(ground, "--json", "--evaluate", "--runs", "20", words=words).answer
+    assert list(evaluated["evaluation"]) == ["fnr", "fpr", "ex_post", "min_entropy", "runs", "restricted"]
+    assert evaluated["evaluation"]["runs"] == 20
+    assert evaluated["evaluation"]["restricted"] is True
+    assert evaluated["restricted"] == restricted["restricted"]
+    assert evaluated["decisions"] == restricted["decisions"]
+    assert ask(ground, "--runs", "20").code == 2
+
+
+def test_denial_follows_from_the_question_alone(ground: Path) -> None:
+    denied = ask(ground, "--json", "--evaluate", epsilon_max="1.386")
+    assert denied.answer == {"denied": True, "epsilon": 0.0, "decisions": [], "laboratory": True}
+    (ground / "counts.csv").unlink()
+    assert ask(ground, "--json", "--evaluate", epsilon_max="1.386") == denied
+    assert "denied: would cost epsilon 1.38629" in ask(ground, epsilon_max="1").out
+
+
+def test_a_threshold_may_have_an_uncertainty_of_its_own(ground: Path) -> None:
+    path = ground / "thresholds.csv"
+    path.write_text("predicate,threshold,alpha\nhall,20,5\nloft,20,2\nroof,11.5,9\n")
+    words = ["--mechanism", "tslm", "--beta", "0.05"]
+    assert ask(ground, "--json", words=words).answer["epsilon"] == pytest.approx(0.8832, abs=1e-4)
+    write(ground, "thresholds", "threshold", THRESHOLDS)
+    assert "--alpha must be given" in ask(ground, words=words).problem
+
+
+def test_a_table_with_a_hole_decides_nothing_and_no_value_is_said(ground: Path) -> None:
+    for counts, said in (
+        ({"hall": 30, "loft": 3}, "must be of the same predicates"),
+        (COUNTS | {"roof": "7654321x"}, "line 4: count must be a whole number"),
+        (COUNTS | {"roof": -7654321}, "line 4: count must be a whole number"),
+    ):
+        write(ground, "counts", "count", counts)
+        done = ask(ground)
+        assert done.code == 3
+        assert said in done.problem
+        assert "7654321" not in done.problem + done.out
+
+
+def test_a_key_with_a_ledger_of_its_own_is_not_taken(ground: Path) -> None:
+    (ground / "key").unlink()
+    assert run("key", "create", ground / "key").code == 0
+    done = ask(ground)
+    assert done.code == 2
+    assert "must be a laboratory key" in done.problem
+
+
+def test_the_table_for_people_names_the_price(ground: Path) -> None:
+    done = ask(ground, "--restricted")
+    assert done.out.startswith("epsilon 1.38629")
+    assert "restricted: ex_post 1.386" in done.out
+    assert json.dumps(30) not in done.out
