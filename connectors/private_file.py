@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -95,18 +96,24 @@ def write_new_bytes(path: Path, content: bytes) -> None:
 
 def read_secret(path: Path) -> str:
     """Return the first line of a file of one owner; KeyFileError where others can read it, or it holds nothing."""
+    return read_secrets(path, 1)[0]
+
+
+def read_secrets(path: Path, most: int) -> tuple[str, ...]:
+    """Return the first lines of a file of one owner, as long as they hold anything; KeyFileError where none does."""
     refuse_open(path)
     try:
-        secret = path.read_text(encoding="ascii").partition("\n")[0].strip()
+        lines = path.read_text(encoding="ascii").split("\n")
     except OSError as error:
         msg = f"{path}: cannot be read ({error.strerror})"
         raise KeyFileError(msg) from None
     except UnicodeDecodeError:
-        secret = ""
-    if not secret:
+        lines = []
+    secrets = tuple(takewhile(bool, (line.strip() for line in lines[:most])))
+    if not secrets:
         msg = f"{path}: must hold one line of text"
         raise KeyFileError(msg)
-    return secret
+    return secrets
 
 
 def refuse_open(path: Path) -> None:

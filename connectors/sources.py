@@ -36,6 +36,7 @@ from connectors.radius.entrance import AccountingEntrance
 from connectors.signals import first_to_end
 from connectors.sink import Sink
 from connectors.snmp.admission import Senders
+from connectors.snmp.communities import CommunityFile
 from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.forwarded import ForwardedEntrance
 from connectors.snmp.usm.listening import V3Files
@@ -83,7 +84,7 @@ class UdpSource:
     """Controllers that send traps to an address of this machine."""
 
     address: tuple[str, int]
-    communities: tuple[bytes, ...]
+    communities: tuple[bytes, ...] | CommunityFile
     v3: V3Files | None = None
     """Who may speak SNMPv3; None: nobody."""
     start: Micros | None = None

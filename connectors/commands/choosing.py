@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import click
 
 from connectors.commands.options import FILE, Address, F, Speed
-from connectors.commands.snmp_files import communities, probe_community, v3_files
+from connectors.commands.snmp_files import communities_now, probe_community, v3_files
 from connectors.files.dialect import OWN, Dialect, dialect_of
 from connectors.monitoring.monitor import Monitor
 from connectors.probes.declared import declared, provoked
@@ -116,7 +116,7 @@ def chosen(
     if start is not None and to != Listening(to.udp):
         raise click.UsageError("--clock uptime: must go with --udp alone, whose traps tell an uptime")
     if to.udp is not None:
-        live.append(UdpSource(to.udp, communities(settings), v3_files(settings), start))
+        live.append(UdpSource(to.udp, communities_now(settings), v3_files(settings), start))
     if to.radius is not None:
         live.append(RadiusSource(to.radius, clients(settings)))
     if to.snmptrapd is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 
 from connectors.commands.homes import home_of, source_of, source_options
 from connectors.commands.options import FILE, Address, F, run_async
-from connectors.private_file import read_secret
+from connectors.private_file import read_secret, read_secrets
 from connectors.signals import first_to_end, stop_signals
 from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Kind, Occasion
@@ -113,16 +114,17 @@ def webhook(
         raise click.UsageError("--threshold: must be given with --on crossing, and only then")
     cursor, origin = Cursor(cursor_file), source_of(settings, **source)
     occasion = Occasion(kind, threshold, frozenset(nodes))
-    run_async(_report(origin, cursor, occasion, to, read_secret(secret_file), from_start=from_start,
+    run_async(_report(origin, cursor, occasion, to, partial(read_secrets, secret_file, 2), from_start=from_start,
                       until_end=until_end))  # fmt: skip
 
 
 async def _report(
-    origin: Origin, cursor: Cursor, occasion: Occasion, url: str, secret: str, *, from_start: bool, until_end: bool
-) -> None:
+    origin: Origin, cursor: Cursor, occasion: Occasion, url: str, secrets: Callable[[], Sequence[str]], *,
+    from_start: bool, until_end: bool,
+) -> None:  # fmt: skip
     with library("sink webhook"):
         from connectors.sinks.webhooks import WebhookSink  # noqa: PLC0415
-    report = WebhookSink(url, secret, occasion, cursor.notes)
+    report = WebhookSink(url, secrets, occasion, cursor.notes)
     try:
         begin = None if from_start else report.begin
         await _until_stopped(feed(origin, cursor, report.deliver, begin, until_end=until_end))

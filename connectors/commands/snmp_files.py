@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from connectors.snmp.admission import read_communities
+from connectors.snmp.communities import CommunityFile
 from connectors.snmp.usm.listening import V3Files
 from connectors.snmp.usm.users import read_users
 from stream.errors import UsageError
@@ -17,6 +18,12 @@ def communities(settings: Settings) -> tuple[bytes, ...]:
         msg = "TACET_SNMP_COMMUNITIES_FILE: must name a file of accepted communities, one a line, mode 0600"
         raise UsageError(f"{msg} (or TACET_SNMP_USERS_FILE one of SNMPv3 users)")
     return ()
+
+
+def communities_now(settings: Settings) -> tuple[bytes, ...] | CommunityFile:
+    """Return the accepted communities as their file will have them while a receiver listens."""
+    file = settings.snmp_communities_file
+    return communities(settings) if file is None else CommunityFile(file)
 
 
 def probe_community(settings: Settings) -> bytes | None:

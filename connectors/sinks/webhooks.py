@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,14 +36,24 @@ class WebhookSink:
     """Reports releases to one receiver, each event under its own id, until the receiver has taken it."""
 
     def __init__(
-        self, url: str, secret: str, occasion: Occasion, notes: dict[str, Any], *, now: Callable[[], float] = time.time
+        self,
+        url: str,
+        secrets: Callable[[], Sequence[str]],
+        occasion: Occasion,
+        notes: dict[str, Any],
+        *,
+        now: Callable[[], float] = time.time,
     ) -> None:
-        """Take the receiver and its secret (``whsec_…``); UsageError where one of them is none."""
+        """Take the receiver and what gives its secrets (``whsec_…``); UsageError where one of them is none.
+
+        Secrets are asked for anew for each attempt. While one is being changed there are two, and each signs.
+        """
         parts = urlsplit(url)
         if not parts.hostname or (parts.scheme != "https" and parts.hostname not in OWN_MACHINE):
             msg = "--to: must be an address that begins with https, or one of this machine"
             raise UsageError(msg)
-        self._url, self._signer = url, _signer(secret)
+        self._url, self._secrets = url, secrets
+        _signers(secrets())
         self._occasion, self._notes, self._now = occasion, notes, now
         self._client = httpx.AsyncClient(timeout=TIMEOUT)
 
@@ -84,12 +94,23 @@ class WebhookSink:
             "content-type": "application/json",
             "webhook-id": identity,
             "webhook-timestamp": str(int(moment.timestamp())),
-            "webhook-signature": self._signer.sign(identity, moment, body.decode()),
+            "webhook-signature": " ".join(signer.sign(identity, moment, body.decode()) for signer in self._signers()),
         }
+
+    def _signers(self) -> list[Webhook]:
+        """Return who signs now; while secrets are none, as amid an edit of their file, nothing is sent."""
+        try:
+            return _signers(self._secrets())
+        except UsageError:
+            raise _NotNowError from None
 
     async def close(self) -> None:
         """Disconnect."""
         await self._client.aclose()
+
+
+def _signers(secrets: Sequence[str]) -> list[Webhook]:
+    return [_signer(secret) for secret in secrets]
 
 
 def _signer(secret: str) -> Webhook:

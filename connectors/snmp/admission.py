@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from connectors.intake.admission import AllowList
 from connectors.private_file import read_private
@@ -32,15 +33,27 @@ def is_known(community: bytes, allowed: Sequence[bytes]) -> bool:
     return found
 
 
+class Renewed(Protocol):
+    """Communities that may change while they are asked for."""
+
+    def knows(self, community: bytes) -> bool:
+        """Whether a community is one of them now."""
+
+    def renew(self) -> bool:
+        """Take up what has changed; return whether anything was."""
+
+
 class Senders:
     """Who is heard: the listed senders, if they know one of the communities."""
 
-    def __init__(self, allow: AllowList, communities: Sequence[bytes], *, or_v3: bool = False) -> None:
+    def __init__(self, allow: AllowList, communities: Sequence[bytes] | Renewed, *, or_v3: bool = False) -> None:
         """Take both; ``UsageError`` when there is no community, unless SNMPv3 is heard and may be all that is."""
         if not communities and not or_v3:
             msg = "communities: must hold at least one, got none"
             raise UsageError(msg)
-        self._allow, self._communities = allow, tuple(communities)
+        self._allow = allow
+        self._renewed = None if isinstance(communities, Sequence) else communities
+        self._communities = tuple(communities) if isinstance(communities, Sequence) else ()
 
     def listed(self, host: str) -> str | None:
         """Return the entry that covers a numeric address, as it was written; None: not allowed."""
@@ -49,8 +62,15 @@ class Senders:
     @property
     def any_community(self) -> bool:
         """Whether there is a community that would be heard."""
-        return bool(self._communities)
+        return bool(self._communities) or self._renewed is not None
 
     def share(self, community: bytes) -> bool:
         """Whether a community is one of theirs."""
+        if self._renewed is not None:
+            return self._renewed.knows(community)
         return is_known(community, self._communities)
+
+    def renew(self) -> None:
+        """Let go of communities that a file has no more."""
+        if self._renewed is not None:
+            self._renewed.renew()

@@ -65,8 +65,9 @@ class TrapEntrance(UdpEntrance):
         self._held.close()
 
     def turned(self) -> None:
-        """Make durable what is not to be heard again."""
+        """Make durable what is not to be heard again, and look who is heard from now on."""
         self._hearing.keep()
+        self._senders.renew()
 
     def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Check one datagram, and queue what it says."""

@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from starlette.routing import Route
 
 from connectors.kafka.client import partition_of
 from connectors.kafka.topics import create_topics
+from connectors.private_file import read_secrets
 from connectors.sinks import webhooks
 from connectors.sinks.feed import feed
 from connectors.sinks.occasions import Occasion
-from connectors.sinks.webhooks import WebhookSink
+from connectors.sinks.webhooks import WebhookSink, _NotNowError
 from connectors.subscribing.cursor import Cursor
 from stream.errors import UsageError
 from stream.schemas import private_topic
@@ -90,7 +92,7 @@ async def report(
 ) -> None:
     """Report what the store holds and has not been reported."""
     cursor = Cursor(folder / "cursor")
-    sink = WebhookSink(receiver.url, secret, occasion, cursor.notes)
+    sink = WebhookSink(receiver.url, lambda: (secret,), occasion, cursor.notes)
     source: Any = {"store": folder / "store", "audience": "public"}
     try:
         await feed(source, cursor, sink.deliver, None if from_start else sink.begin, until_end=True)
@@ -111,7 +113,7 @@ async def test_every_release_is_reported_signed_with_its_id_and_its_record(recei
 
 async def test_a_signature_is_over_id_time_and_body(receiver: Receiver) -> None:
     """Each of them changed by itself is refused by the library; as sent they are accepted."""
-    sink, body = WebhookSink(receiver.url, SECRET, Occasion("release"), {}), b'{"a":1}'
+    sink, body = WebhookSink(receiver.url, lambda: (SECRET,), Occasion("release"), {}), b'{"a":1}'
     headers, verify = sink._headers("dbh.x/occupancy", body), Webhook(SECRET).verify
     await sink.close()
     assert verify(body, headers) == {"a": 1}
@@ -122,6 +124,29 @@ async def test_a_signature_is_over_id_time_and_body(receiver: Receiver) -> None:
             verify(body, headers | changed)
     with pytest.raises(WebhookVerificationError):
         verify(b'{"a":2}', headers)
+
+
+async def test_while_a_secret_is_changed_both_sign_and_nothing_is_restarted(tmp_path: Path) -> None:
+    file, new = tmp_path / "secret", "whsec_" + base64.b64encode(b"n" * 32).decode()
+    file.touch(mode=0o600)
+    file.write_text(f"{SECRET}\n")
+    sink = WebhookSink("https://example.org", partial(read_secrets, file, 2), Occasion("release"), {})
+    taken: list[list[bool]] = []
+    for lines in (f"{SECRET}\n", f"{new}\n{SECRET}\n", f"{new}\n", ""):
+        file.write_text(lines)
+        if not lines:
+            with pytest.raises(_NotNowError):  # nothing is sent amid an edit
+                sink._headers("id", b"{}")
+            continue
+        headers, accepted = sink._headers("id", b"{}"), []
+        for secret in (SECRET, new):
+            try:
+                accepted.append(Webhook(secret).verify(b"{}", headers) == {})
+            except WebhookVerificationError:
+                accepted.append(False)
+        taken.append(accepted)
+    await sink.close()
+    assert taken == [[True, False], [True, True], [False, True]]
 
 
 async def test_a_receiver_that_is_busy_is_asked_again_until_it_takes_it(receiver: Receiver, tmp_path: Path) -> None:
@@ -200,7 +225,7 @@ async def test_from_kafka_a_sink_goes_on_where_it_was_and_a_new_one_begins_at_th
     for first, last in ((0, 8), (8, 16), (16, 24)):
         await produce(kafka, topic, records[first:last])
         cursor = Cursor(tmp_path / "cursor")
-        sink = WebhookSink(receiver.url, SECRET, Occasion("release"), cursor.notes)
+        sink = WebhookSink(receiver.url, lambda: (SECRET,), Occasion("release"), cursor.notes)
         await feed(source, cursor, sink.deliver, sink.begin, until_end=True)
         await sink.close()
     assert receiver.ids == [record["release_id"] for record in records[8:]]
@@ -218,7 +243,7 @@ async def produce(kafka: Broker, topic: str, records: list[dict[str, Any]]) -> N
 @pytest.mark.parametrize("url", ["http://192.0.2.1/hook", "ftp://127.0.0.2/", "example.org", ""])
 def test_what_is_reported_leaves_the_machine_encrypted_or_not_at_all(url: str) -> None:
     with pytest.raises(UsageError, match="--to: must be an address that begins with https"):
-        WebhookSink(url, SECRET, Occasion("release"), {})
+        WebhookSink(url, lambda: (SECRET,), Occasion("release"), {})
 
 
 SHORT = base64.b64encode(b"23 bytes are not enough").decode()
@@ -227,7 +252,7 @@ SHORT = base64.b64encode(b"23 bytes are not enough").decode()
 @pytest.mark.parametrize("secret", ["whsec_", "", "whsec_a", "whsec_" + SHORT, SECRET[6:], SECRET + "!"])
 def test_a_secret_that_is_none_is_refused_without_being_shown(secret: str) -> None:
     with pytest.raises(UsageError, match="--secret-file: must hold whsec_") as told:
-        WebhookSink("https://example.org", secret, Occasion("release"), {})
+        WebhookSink("https://example.org", lambda: (secret,), Occasion("release"), {})
     assert len(secret) < 8 or secret[6:] not in str(told.value)
 
 
