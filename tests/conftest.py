@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -11,7 +12,14 @@ from typing import TypeVar
 
 import pytest
 
-from tests.integration.kafka_ground import Broker, JavaCluster, NoKafkaError, find_broker, find_cluster
+from tests.integration.kafka_ground import (
+    Broker,
+    JavaCluster,
+    NoKafkaError,
+    clear_topics,
+    find_broker,
+    find_cluster,
+)
 from tests.integration.secured_ground import SecuredKafka, secured_kafka_in
 
 T = TypeVar("T")
@@ -36,11 +44,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[Broker]:
-    """A running broker; skips with the reason where there is none, fails under TACET_REQUIRE_KAFKA=1."""
+def _broker() -> Iterator[Broker]:
     broker = had(find_broker)
     yield broker
     broker.close()
+
+
+@pytest.fixture(scope="module")
+def kafka(_broker: Broker) -> Broker:
+    """A running broker without a topic of other modules' clusters.
+
+    Skips with the reason where there is none, fails under TACET_REQUIRE_KAFKA=1.
+    """
+    asyncio.run(clear_topics(_broker.bootstrap))
+    return _broker
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from connectors import keyfile
 from connectors.files.observations import ObservationFile
@@ -20,7 +21,7 @@ from stream.records import ObservationBatch
 from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, tacet
-from tests.integration.kafka_ground import Broker, JavaBroker, clear_topics
+from tests.integration.kafka_ground import Broker, JavaBroker, administrator, clear_topics
 from tests.integration.storm import records
 from tests.integration.writers_ground import Ground, all_out, assert_one_history, wait_until
 
@@ -39,11 +40,21 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
     tacet("key", "export", tmp_path / "whole", "worker", tmp_path / "worker")
     asyncio.run(clear_topics(kafka.bootstrap))
     tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
+    asyncio.run(kept_for_ever(kafka))
     yield made
     for process in made.started:
         process.kill()
         process.wait()
     asyncio.run(clear_topics(kafka.bootstrap))
+
+
+async def kept_for_ever(kafka: Broker) -> None:
+    """Keep what engines alone read although it is of years ago, so that it can be looked at."""
+    async with administrator(kafka.bootstrap) as admin:
+        kept = [
+            ConfigResource(ConfigResourceType.TOPIC, name, {"retention.ms": "-1"}) for name in (OCCUPANCY, PRESENCE)
+        ]
+        await admin.alter_configs(kept)
 
 
 def pour(ground: Ground) -> None:

@@ -315,6 +315,8 @@ async def test_the_largest_snapshot_that_is_allowed_can_be_written_and_read(kafk
     largest = random.Random(1).randbytes(MAX_RECORD)
     writer = await KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics).take(0)
     await writer.commit([], largest)
+    await writer.close()
+    writer = await KafkaJournal(kafka.bootstrap, fence=prefix, topics=topics).take(0)  # waits for what was committed
     assert await writer.last_snapshot() == largest
     with pytest.raises(UsageError, match="its snapshot must be at most 16 MiB"):
         await writer.commit([], largest + b"x")
