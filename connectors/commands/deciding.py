@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, get_args
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.table import Table as Printed
 
 from connectors import keyfile
 from connectors.commands.options import FILE, json_option, key_option, print_json
-from connectors.files.predicates import DECIMAL, Thresholds, read_counts, read_thresholds
-from stream.decisions.deciding import Table, price_of
-from stream.decisions.deciding import decide as decided
+from connectors.files.predicates import DECIMAL
+from connectors.files.query_tree import Source, question
+from stream.decisions.compound import Split, betas_of, decide_tree, price_of_tree, truth_of
 from stream.decisions.min_entropy import min_entropy
 from stream.decisions.plan import Form, Mechanism, Terms
 from stream.decisions.progressive import Run
 from stream.decisions.rates import ex_post, rates
-from stream.errors import DataError, UsageError
 from stream.keys import subkey
 
 
@@ -44,8 +41,8 @@ NUMBER = Decimal()
 
 
 @click.command()
-@click.argument("counts", type=FILE)
-@click.argument("thresholds", type=FILE)
+@click.argument("counts", type=FILE, required=False)
+@click.argument("thresholds", type=FILE, required=False)
 @click.option("--mechanism", type=click.Choice(get_args(Mechanism)), required=True)
 @click.option("--alpha", type=NUMBER, help="Counts within 2 alpha below their threshold may be taken for above.")
 @click.option("--beta", type=NUMBER, required=True, help="Largest probability that one above is missed.")
@@ -55,23 +52,29 @@ NUMBER = Decimal()
 @click.option("--fine-steps", type=int, default=3, show_default=True, help="Parts of a step, of dppwlm.")
 @click.option("--sensitivity", type=int, default=1, show_default=True, help="What one person changes in all counts.")
 @click.option("--as-printed", is_flag=True, help="Epsilons and shares of beta as the thesis has them: more misses.")
+@click.option(
+    "--query", type=FILE, help="Several tables: a JSON file of and, or, not over counts, thresholds, alpha, operator."
+)
+@click.option(
+    "--split", type=click.Choice(get_args(Split)), default="optimal", show_default=True, help="Of beta over --query."
+)
 @click.option("--runs", type=click.IntRange(1, 100_000), default=1, show_default=True, help="With --evaluate.")
 @click.option("--evaluate", is_flag=True, help="Also how good the runs were, by the true counts; restricted.")
 @click.option("--restricted", is_flag=True, help="Also what was spent on whom; never to be published.")
 @key_option
 @json_option
 def decide(
-    counts: Path, thresholds: Path, *, mechanism: Mechanism, alpha: Fraction | None, beta: Fraction,
+    counts: Path | None, thresholds: Path | None, *, mechanism: Mechanism, alpha: Fraction | None, beta: Fraction,
     epsilon_max: Fraction, epsilon_first: Fraction, steps: int, fine_steps: int, sensitivity: int, as_printed: bool,
-    runs: int, evaluate: bool, restricted: bool, key_file: Path, as_json: bool,
+    query: Path | None, split: Split, runs: int, evaluate: bool, restricted: bool, key_file: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha).
 
     Predicates exclude each other: one person is counted in one of them, or changes all counts together by
     --sensitivity at most. A count of more than its threshold is missed with probability --beta at most, by all
-    mechanisms but laplace. What costs more than --epsilon-max is denied, whatever the counts. The same files, options
-    and key give the same answer; anything else gives another, and costs again. For tables at hand: takes a laboratory
-    key only, and keeps no ledger.
+    mechanisms but laplace. What costs more than --epsilon-max is denied, whatever the counts. With --query COUNTS,
+    THRESHOLDS and --alpha are what a table of it leaves out. The same files, options and key give the same answer;
+    anything else gives another, and costs again. Takes a laboratory key only, and keeps no ledger.
 
     \b
     tacet decide counts.csv thresholds.csv --mechanism dppwlm --alpha 1 --beta 0.05 \\
@@ -81,20 +84,20 @@ def decide(
         raise click.UsageError("--runs goes with --evaluate: only one run's decisions are given")
     form: Form = "thesis" if as_printed else "safe"
     terms = Terms(mechanism, beta, epsilon_first, steps, fine_steps, sensitivity, form)
-    limits = read_thresholds(thresholds)
-    alphas = _alphas(limits, alpha)
-    price = price_of(alphas, terms)
+    asked = question(Source(counts, thresholds, alpha), query)
+    betas = betas_of(asked.tree, terms, split)
+    price = price_of_tree(asked.tree, terms, betas)
     if price > epsilon_max:
         _print(Answer(denied=True, epsilon=0.0, decisions=[]), as_json, f"{float(price):g}")
         return
-    table = _table(read_counts(counts), limits, alphas)
+    tables = asked.tables()
     key = subkey(keyfile.laboratory_keys(key_file).noise_key(0), "decide")
-    made = [decided(table, terms, key, attempt) for attempt in range(1, runs + 1)]
-    answer = Answer(denied=False, epsilon=float(price), decisions=_decisions(table, made[0]))
+    made = [decide_tree(asked.tree, tables, terms, betas, key, attempt) for attempt in range(1, runs + 1)]
+    answer = Answer(denied=False, epsilon=float(price), decisions=_decisions(asked.predicates, made[0]))
     if restricted or evaluate:
         answer.restricted = _restricted(made[0])
     if evaluate:
-        answer.evaluation = rates(table.truth, made)._asdict() | {"restricted": True}
+        answer.evaluation = rates(truth_of(asked.tree, tables), made)._asdict() | {"restricted": True}
     _print(answer, as_json, f"{float(price):g}")
 
 
@@ -109,27 +112,8 @@ class Answer:
     evaluation: dict[str, Any] | None = None
 
 
-def _alphas(limits: Thresholds, alpha: Fraction | None) -> tuple[Fraction, ...]:
-    """Return the α of each predicate: its own, else that of the option."""
-    if limits.alphas:
-        return tuple(limits.alphas.values())
-    if alpha is None:
-        raise UsageError("--alpha must be given where the thresholds have no column alpha")
-    return (alpha,) * len(limits.thresholds)
-
-
-def _table(counts: dict[str, int], limits: Thresholds, alphas: tuple[Fraction, ...]) -> Table:
-    """Return counts in the order of their thresholds; DataError unless both are of the same predicates."""
-    if counts.keys() != limits.thresholds.keys():
-        raise DataError("counts and thresholds must be of the same predicates; nothing is decided")
-    whole = [math.floor(limit) for limit in limits.thresholds.values()]
-    return Table(
-        tuple(limits.thresholds), np.array([counts[name] for name in limits.thresholds]), np.array(whole), alphas
-    )
-
-
-def _decisions(table: Table, made: Run) -> list[dict[str, Any]]:
-    pairs = zip(table.predicates, made.above.tolist(), strict=True)
+def _decisions(predicates: tuple[str, ...], made: Run) -> list[dict[str, Any]]:
+    pairs = zip(predicates, made.above.tolist(), strict=True)
     return [{"predicate": predicate, "above": above} for predicate, above in pairs]
 
 

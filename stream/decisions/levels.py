@@ -23,7 +23,7 @@ from stream.errors import UsageError
 from stream.mechanisms.irrational import decimal, exp_minus, floor_scaled
 from stream.mechanisms.noise import SMALLEST_EPSILON
 
-_GRID = SMALLEST_EPSILON.denominator
+GRID = SMALLEST_EPSILON.denominator
 """Epsilons are multiples of one over this, rounded up: misses become rarer by it."""
 
 
@@ -40,20 +40,20 @@ def shift_for(epsilon: Fraction, beta: Fraction) -> int:
 @lru_cache(maxsize=256)
 def epsilon_for(shift: int, beta: Fraction) -> Fraction:
     """Return the least ε, a multiple of 1e-9, with a**(s+1) / (1+a) <= β, for 0 < β < ½ and s >= 0."""
-    enough = floor_scaled(lambda: -decimal(beta).ln() / (shift + 1), 30) * _GRID // (1 << 30) + 2
+    enough = floor_scaled(lambda: -decimal(beta).ln() / (shift + 1), 30) * GRID // (1 << 30) + 2
     too_little = 0
     while enough - too_little > 1:
         middle = (enough + too_little) // 2
-        if shift_for(Fraction(middle, _GRID), beta) <= shift:
+        if shift_for(Fraction(middle, GRID), beta) <= shift:
             enough = middle
         else:
             too_little = middle
-    return Fraction(enough, _GRID)
+    return Fraction(enough, GRID)
 
 
 def printed_epsilon(alpha: Fraction, beta: Fraction) -> Fraction:
     """Return the thesis' ε = ln(1/2β)/α, rounded up to a multiple of 1e-9."""
-    return Fraction(floor_scaled(lambda: -(2 * decimal(beta)).ln() / decimal(alpha) * _GRID) + 1, _GRID)
+    return Fraction(floor_scaled(lambda: -(2 * decimal(beta)).ln() / decimal(alpha) * GRID) + 1, GRID)
 
 
 def printed_shift(epsilon: Fraction, beta: Fraction) -> int:
@@ -79,10 +79,10 @@ def _between(first: Fraction, last: Fraction, steps: int) -> Iterator[Fraction]:
     for j in range(1, steps - 1):
         share = Fraction(j, steps - 1)
 
-        yield Fraction(floor_scaled(partial(_scaled, first, last, share)) + 1, _GRID)
+        yield Fraction(floor_scaled(partial(_scaled, first, last, share)) + 1, GRID)
 
 
 def _scaled(first: Fraction, last: Fraction, share: Fraction) -> Decimal:
     """Return first**(1-share) · last**share in units of the grid; a hair more, so that no whole number is in doubt."""
     logarithm = decimal(first).ln() * decimal(1 - share) + decimal(last).ln() * decimal(share)
-    return logarithm.exp() * _GRID + Decimal("1e-40")
+    return logarithm.exp() * GRID + Decimal("1e-40")

@@ -43,7 +43,8 @@ def test_it_prints_decisions_in_the_order_of_the_thresholds_and_nothing_restrict
     assert list(answer) == ["denied", "epsilon", "decisions", "laboratory"]
     assert answer["denied"] is False
     assert [each["predicate"] for each in answer["decisions"]] == list(THRESHOLDS)
-    assert answer["decisions"][0] == {"predicate": "hall", "above": True}
+    if mechanism in ("laplace", "tslm"):  # a step on the way may miss it; a single one does with probability 8e-7
+        assert answer["decisions"][0] == {"predicate": "hall", "above": True}
     assert answer["epsilon"] == pytest.approx(1.386294 if mechanism in ("laplace", "tslm") else 2.135141, abs=1e-6)
     assert ask(ground, "--json", words=words).answer == answer
 
@@ -77,7 +78,7 @@ def test_a_threshold_may_have_an_uncertainty_of_its_own(ground: Path) -> None:
     words = ["--mechanism", "tslm", "--beta", "0.05"]
     assert ask(ground, "--json", words=words).answer["epsilon"] == pytest.approx(0.8832, abs=1e-4)
     write(ground, "thresholds", "threshold", THRESHOLDS)
-    assert "--alpha must be given" in ask(ground, words=words).problem
+    assert "alpha must be given" in ask(ground, words=words).problem
 
 
 def test_a_table_with_a_hole_decides_nothing_and_no_value_is_said(ground: Path) -> None:
@@ -106,3 +107,81 @@ def test_the_table_for_people_names_the_price(ground: Path) -> None:
     assert done.out.startswith("epsilon 1.38629")
     assert "restricted: ex_post 1.386" in done.out
     assert json.dumps(30) not in done.out
+
+
+# --- several tables ----------------------------------------------------------------------------------------------
+
+
+def tree(folder: Path, node: Any, *more: str) -> Done:
+    (folder / "tree.json").write_text(json.dumps(node))
+    words = ["--mechanism", "tslm", "--beta", "0.05", "--epsilon-max", "40", "--json"]
+    return run("decide", "--query", folder / "tree.json", *words, "--key-file", folder / "key", *more)
+
+
+def far(folder: Path) -> dict[str, Any]:
+    """Counts so far from their thresholds that noise decides nothing."""
+    write(folder, "counts", "count", {"hall": 1000, "loft": 0, "roof": 500})
+    write(folder, "thresholds", "threshold", {"roof": 500, "hall": 500, "loft": 500})
+    return {"counts": "counts.csv", "thresholds": "thresholds.csv", "alpha": 20}
+
+
+def above(done: Done) -> dict[str, bool]:
+    return {each["predicate"]: each["above"] for each in done.answer["decisions"] if each["predicate"] != "roof"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "hall", "loft"), [(">", True, False), (">=", True, False), ("<", False, True), ("<=", False, True)]
+)
+def test_every_operator_is_decided_with_its_dual_and_its_negation(
+    ground: Path, operator: str, hall: bool, loft: bool
+) -> None:
+    leaf = far(ground) | {"operator": operator}
+    assert above(tree(ground, leaf)) == {"hall": hall, "loft": loft}
+    assert above(tree(ground, {"not": leaf})) == {"hall": not hall, "loft": not loft}
+
+
+def test_all_and_any_and_their_negations(ground: Path) -> None:
+    leaf = far(ground)
+    few, many = leaf | {"operator": "<"}, leaf
+    assert above(tree(ground, {"and": [few, many]})) == {"hall": False, "loft": False}
+    assert above(tree(ground, {"or": [few, many]})) == {"hall": True, "loft": True}
+    assert above(tree(ground, {"not": {"or": [few, many]}})) == {"hall": False, "loft": False}
+    two, one = tree(ground, {"and": [few, many]}).answer["epsilon"], tree(ground, few).answer["epsilon"]
+    assert two > 2 * one
+    assert tree(ground, {"or": [few, many]}).answer["epsilon"] == pytest.approx(2 * one)
+    assert tree(ground, {"or": [few, many], "disjoint": True}).answer["epsilon"] == one
+    assert tree(ground, {"or": [few, many]}, "--split", "naive").answer["epsilon"] == two
+
+
+def test_at_a_threshold_the_operators_differ_by_one(ground: Path) -> None:
+    """A count equal to its threshold is "at least" it, so missed by that and "more" with these probabilities only."""
+    far(ground)
+    write(ground, "counts", "count", {f"p{i}": 500 for i in range(2000)})
+    write(ground, "thresholds", "threshold", {f"p{i}": 500 for i in range(2000)})
+    leaf = {"counts": "counts.csv", "thresholds": "thresholds.csv", "alpha": 1}
+    told = {}
+    for operator in (">", ">=", "<", "<="):
+        decisions = tree(ground, leaf | {"operator": operator}).answer["decisions"]
+        told[operator] = sum(each["above"] for each in decisions) / 2000
+    assert told[">="] == pytest.approx(0.95, abs=0.03)  # 6 standard deviations
+    assert told["<="] == pytest.approx(0.95, abs=0.03)
+    assert told[">"] == pytest.approx(0.8, abs=0.054)
+    assert told["<"] == pytest.approx(0.8, abs=0.054)
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ([], "must be an object"),
+        ({"and": []}, "must be a list of at least one"),
+        ({"and": [{}], "or": [{}]}, "unknown entry"),
+        ({"and": [{"operator": "=="}]}, '0: "operator" must be one of'),
+        ({"and": [{"alpha": "1"}]}, '0: "alpha" must be a number'),
+        ({"counts": "counts.csv"}, "must name counts and thresholds"),
+        ({"counts": "counts.csv", "thresholds": "thresholds.csv"}, "alpha must be given"),
+    ],
+)
+def test_a_tree_that_is_malformed_is_refused_by_its_place(ground: Path, node: Any, said: str) -> None:
+    done = tree(ground, node)
+    assert done.code == 2
+    assert said in done.problem

@@ -1,0 +1,171 @@
+"""Questions of several tables: all of them above, any of them above, or any tree of these.
+
+A predicate that should be found is missed by "all" when any part misses it, so parts share β; by "any" only when the
+part that holds misses it, so each has β whole. (The thesis shares β there too.) The parts ask about the same people, so
+their ε add up, unless they are declared to be about different ones: then the dearest counts.
+
+| split | "all" of parts whose ε add | of parts about different people |
+|---|---|---|
+| optimal | β in proportion to W, the sum of 1/u over the tables below | as much to each as makes all equally dear |
+| naive | β/n each (Algorithm 6), and so for "any" (Algorithm 7) | the same |
+| thesis | in proportion to W (6.21), and so for "any" | the same |
+
+u is how far a table's shift lets the noise go: ε is about ln(1/β)/u, and -Σ W ln β is least where β goes with W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+
+from stream.decisions.deciding import Table, decide, price_of
+from stream.decisions.levels import GRID
+from stream.decisions.plan import Terms
+from stream.decisions.progressive import Bools, Run
+from stream.errors import UsageError
+from stream.mechanisms.irrational import exp_minus, floor_scaled
+
+Split = Literal["optimal", "naive", "thesis"]
+Betas = Mapping[str, Fraction]
+"""Each table's place -> its bound on misses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One table."""
+
+    place: str
+    """Where in the tree; no two have the same."""
+    alphas: tuple[Fraction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """All or any of its parts. UsageError where there is none, or different people are declared of whole trees."""
+
+    kind: Literal["and", "or"]
+    parts: tuple[Tree, ...]
+    disjoint: bool = False
+    """Whether nobody is counted in two parts."""
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise UsageError(f'"{self.kind}" must have at least one part')
+        if self.disjoint and not all(isinstance(part, Leaf) for part in self.parts):
+            raise UsageError(f'"{self.kind}" that is disjoint must have tables as its parts, no further trees')
+
+
+Tree = Leaf | Join
+
+
+def betas_of(tree: Tree, terms: Terms, split: Split = "optimal") -> dict[str, Fraction]:
+    """Return each table's β, so that the whole misses with probability ``terms.beta`` at most."""
+    return dict(_betas(tree, terms, terms.beta, split))
+
+
+def _betas(tree: Tree, terms: Terms, beta: Fraction, split: Split) -> Iterator[tuple[str, Fraction]]:
+    if isinstance(tree, Leaf):
+        yield tree.place, beta
+        return
+    for part, share in zip(tree.parts, _shares(tree, terms, beta, split), strict=True):
+        yield from _betas(part, terms, share, split)
+
+
+def _shares(join: Join, terms: Terms, beta: Fraction, split: Split) -> list[Fraction]:
+    if split == "naive":
+        return [beta / len(join.parts)] * len(join.parts)
+    if join.kind == "or" and split == "optimal":
+        return [beta] * len(join.parts)
+    if join.disjoint and split == "optimal":
+        return _equally_dear([reach(leaf, terms) for leaf in _leaves(join)], terms, beta)
+    weights = [sum(1 / reach(leaf, terms) for leaf in _leaves(part)) for part in join.parts]
+    return [beta * weight / sum(weights) for weight in weights]
+
+
+def _leaves(tree: Tree) -> Iterator[Leaf]:
+    if isinstance(tree, Leaf):
+        yield tree
+    else:
+        for part in tree.parts:
+            yield from _leaves(part)
+
+
+def reach(leaf: Leaf, terms: Terms) -> Fraction:
+    """Return u of a table: by what its ε goes down."""
+    least = min(leaf.alphas)
+    return Fraction(int(least) + 1) if terms.form == "safe" else least
+
+
+def _equally_dear(reaches: list[Fraction], terms: Terms, beta: Fraction) -> list[Fraction]:
+    """Return each part's β at the least common ε with which they add up to β at most."""
+    enough = GRID
+    while sum(_missed(reaches, terms, enough)) > beta:
+        enough *= 2
+    too_little = 0
+    while enough - too_little > 1:
+        middle = (enough + too_little) // 2
+        if sum(_missed(reaches, terms, middle)) <= beta:
+            enough = middle
+        else:
+            too_little = middle
+    return _missed(reaches, terms, enough)
+
+
+def _missed(reaches: list[Fraction], terms: Terms, epsilon: int) -> list[Fraction]:
+    """Return what each part needs of β at an ε in units of the grid, rounded up."""
+    at = Fraction(epsilon, GRID)
+
+    def missed(u: Fraction) -> Decimal:
+        below = 1 + exp_minus(at) if terms.form == "safe" else Decimal(2)
+        return exp_minus(at * u) * terms.shares / below
+
+    return [Fraction(floor_scaled(_of(missed, u), 80) + 1, 1 << 80) for u in reaches]
+
+
+def _of(function: Callable[[Fraction], Decimal], u: Fraction) -> Callable[[], Decimal]:
+    return lambda: function(u)
+
+
+def price_of_tree(tree: Tree, terms: Terms, betas: Betas) -> Fraction:
+    """Return what the whole costs."""
+    if isinstance(tree, Leaf):
+        return price_of(tree.alphas, replace(terms, beta=betas[tree.place]))
+    prices = [price_of_tree(part, terms, betas) for part in tree.parts]
+    return max(prices) if tree.disjoint else sum(prices, Fraction(0))
+
+
+def decide_tree(tree: Tree, tables: Mapping[str, Table], terms: Terms, betas: Betas, key: bytes, attempt: int) -> Run:
+    """Decide a whole tree once; who calls has charged ``price_of_tree``.
+
+    Args:
+        tree: what to decide.
+        tables: place -> table; all of the same predicates in the same order.
+        terms: how, but for β.
+        betas: each table's.
+        key: secret that draws the noise.
+        attempt: 1, 2, … of the same question.
+    """
+    if isinstance(tree, Leaf):
+        return decide(tables[tree.place], replace(terms, beta=betas[tree.place]), key, attempt, tree.place)
+    runs = [decide_tree(part, tables, terms, betas, key, attempt) for part in tree.parts]
+    above = _joined(tree, [each.above for each in runs])
+    together = max if tree.disjoint else sum
+    spent = tuple(Fraction(together(each)) for each in zip(*(each.epsilons for each in runs), strict=True))
+    return Run(above, spent)
+
+
+def truth_of(tree: Tree, tables: Mapping[str, Table]) -> Bools:
+    """Return which predicates are positive; restricted."""
+    if isinstance(tree, Leaf):
+        return tables[tree.place].truth
+    return _joined(tree, [truth_of(part, tables) for part in tree.parts])
+
+
+def _joined(join: Join, parts: list[Bools]) -> Bools:
+    return reduce(np.logical_and if join.kind == "and" else np.logical_or, parts)
