@@ -8,9 +8,12 @@ of the demo, which ``tests/acceptance/test_demo.py`` compares. Defaults in table
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import tomllib
 from collections.abc import Iterator
+from fractions import Fraction
+from typing import get_args
 
 import pytest
 
@@ -42,6 +45,8 @@ from connectors.snmp.usm.engines import WINDOW
 from connectors.subscribing.topics import LOOK_BACK
 from stream.accounting.device_day import whole_day
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
+from stream.decisions.min_entropy import EXACT_UP_TO, min_entropy
+from stream.decisions.plan import Form, Mechanism, Terms, plan_of
 from stream.local_time import MONTH_DAYS
 from stream.mechanisms.nightly import BEFORE
 from stream.mechanisms.nightly import PARTS as PARTS_OF_ZONES
@@ -83,6 +88,19 @@ SHARED, OWN = (float(part) for part in CHAIN_AND_GROUPER)
 PYTHON = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
 
 (LONGEST_SESSION,) = [each.le for each in Settings.model_fields["session_timeout"].metadata if hasattr(each, "le")]
+
+
+def decision_figures() -> Iterator[str]:
+    """Yield what the table of mechanisms and the min-entropy of 420 equal predicates say."""
+    beta, alpha = Fraction(5, 100), Fraction(1)
+    yield f"ε for α = {alpha}, β = {float(beta)} |"
+    for mechanism in get_args(Mechanism):
+        safe, printed = (float(plan_of(Terms(mechanism, beta, form=form), alpha).price) for form in get_args(Form))
+        yield f"| {safe:.3f} | {printed:.3f} |"
+    found = min_entropy([math.log(10)] * 420)
+    yield f"{found.predicates} predicates at ε = ln 10 leave {found.lower:.4f} nats, {found.normalised:.3f} of"
+    yield f"Up to {EXACT_UP_TO} predicates it is exact"
+
 
 MADE = [
     ("README.md", f"Python {PYTHON} or newer"),
@@ -160,6 +178,7 @@ MADE = [
     ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),
     ("docs/reference/policy.md", f"absent at {WORDS[EMPTY_TICKS]} ticks in a row"),
     ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
+    *(("docs/decisions.md", passage) for passage in decision_figures()),
     ("docs/subscribe.md", f"no more than the last {LOOK_BACK:,} records of a partition"),
 ]
 """(document, passage) made of the constants that the code goes by."""
