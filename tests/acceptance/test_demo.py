@@ -169,7 +169,7 @@ def test_the_day_of_a_demo_plays_into_its_page(demo: Shown) -> None:
         for audience in ("facilities", "public"):
             asked_for = {"audience": audience, "site": "dbh"}
             eventually(lambda asked_for=asked_for: client.get("/api/v1/latest", params=asked_for).json()["rows"])
-        eventually(lambda: client.get("/api/v1/operator").json()["sites"][0]["counters"] is not None)
+        eventually(lambda: client.get("/api/v1/operator").json()["sites"][0]["late"] is not None)
 
 
 @pytest.mark.long
