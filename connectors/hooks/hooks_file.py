@@ -18,26 +18,14 @@ The file is TOML (mode 0600), one table a system:
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.private_file import read_private
-from stream.errors import KeyFileError
+from connectors.secrets_file import Secret, Table, octets_of, read_tables
 from stream.policy.fields import is_cloud
-
-SHORTEST_SECRET = 16
-"""Octets: strangers may try as many as they like."""
-
-
-def _secret(secret: SecretStr) -> SecretStr:
-    if len(secret.get_secret_value().encode()) < SHORTEST_SECRET:
-        msg = f"must have at least {SHORTEST_SECRET} octets"
-        raise ValueError(msg)
-    return secret
 
 
 def _cloud(source: str) -> str:
@@ -55,16 +43,11 @@ def _https(url: str) -> str:
     return url
 
 
-Secret = Annotated[SecretStr, AfterValidator(_secret)]
 SystemName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9-]{0,63}$")]
 Cloud = Annotated[str, AfterValidator(_cloud)]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-
-class Hook(_Table):
+class Hook(Table):
     """A system that sends."""
 
     name: SystemName
@@ -84,10 +67,10 @@ class Hook(_Table):
     @property
     def octets(self) -> tuple[bytes, ...]:
         """The secrets as they are used."""
-        return tuple(secret.get_secret_value().encode() for secret in self.secrets)
+        return octets_of(self.secrets)
 
 
-class Stream(_Table):
+class Stream(Table):
     """A system that is read."""
 
     name: SystemName
@@ -99,7 +82,7 @@ class Stream(_Table):
     """Certificates that may sign the server's; None: those that the machine trusts."""
 
 
-class HooksFile(_Table):
+class HooksFile(Table):
     """Everything that is heard and read."""
 
     hook: tuple[Hook, ...] = Field(default=(), strict=False)
@@ -116,13 +99,4 @@ class HooksFile(_Table):
 
 def read_hooks(path: Path) -> HooksFile:
     """Return what a file says; ``KeyFileError`` when it is missing, not private, or not as it must be."""
-    try:
-        return HooksFile.model_validate(tomllib.loads(read_private(path, "webhooks' secrets").decode()))
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        msg = f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}"
-        raise KeyFileError(msg) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
-        msg = f"{path}: must be TOML in UTF-8"  # what is wrong with it is not said: it might be a secret
-        raise KeyFileError(msg) from None
+    return read_tables(path, HooksFile, "webhooks' secrets")

@@ -6,18 +6,17 @@ taken, and written when what it stands for is durable, before its sender is told
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import stat
 from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
+from connectors.held_file import HeldFile
 from connectors.hooks.judging import FURTHEST, OLDEST
 from stream.errors import KeyFileError
 from stream.records import MINUTE, Micros
 
 KEPT: Micros = OLDEST + FURTHEST + MINUTE
+_SCHEMA = "CREATE TABLE IF NOT EXISTS taken (tag BLOB PRIMARY KEY, at INTEGER) WITHOUT ROWID"
 
 
 class Replays:
@@ -25,29 +24,14 @@ class Replays:
 
     def __init__(self, path: Path) -> None:
         """Open the file, or make it; KeyFileError where others can read it, or another process holds it."""
-        self._path = path
+        self._file = HeldFile(path, _SCHEMA, whose="'tacet hooks'", by="another 'tacet hooks' uses it")
         try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-            if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-                msg = f"{path}: must be readable by its owner only (chmod 600)"
-                raise KeyFileError(msg)
-            self._database = sqlite3.connect(path, isolation_level=None, timeout=0)
-        except (OSError, sqlite3.Error) as error:
-            raise self._unusable(error) from None
-        try:
-            self._hold()
-            rows = self._database.execute("SELECT tag, at FROM taken ORDER BY at")
-            self._taken = OrderedDict[bytes, Micros](rows)
-        except (sqlite3.Error, ValueError) as error:
-            self._database.close()
-            raise self._unusable(error) from None
-
-    def _hold(self) -> None:
-        for line in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-            self._database.execute(f"PRAGMA {line}")
-        self._database.execute("BEGIN EXCLUSIVE")  # taken once, such a lock is held until the end
-        self._database.execute("CREATE TABLE IF NOT EXISTS taken (tag BLOB PRIMARY KEY, at INTEGER) WITHOUT ROWID")
-        self._database.execute("COMMIT")
+            with self._file.usable():
+                rows = self._file.database.execute("SELECT tag, at FROM taken ORDER BY at")
+                self._taken = OrderedDict[bytes, Micros](rows)
+        except KeyFileError:
+            self._file.close()
+            raise
 
     def knows(self, tag: bytes) -> bool:
         """Return whether what a tag stands for has been taken."""
@@ -59,22 +43,10 @@ class Replays:
         self._taken.update(fresh)
         while self._taken and next(iter(self._taken.values())) < now - KEPT:
             self._taken.popitem(last=False)
-        try:
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                self._database.executemany("INSERT OR REPLACE INTO taken VALUES (?, ?)", fresh.items())
-                self._database.execute("DELETE FROM taken WHERE at < ?", (now - KEPT,))
-        except sqlite3.Error as error:
-            raise self._unusable(error) from None
+        with self._file.changing() as database:
+            database.executemany("INSERT OR REPLACE INTO taken VALUES (?, ?)", fresh.items())
+            database.execute("DELETE FROM taken WHERE at < ?", (now - KEPT,))
 
     def close(self) -> None:
         """Give the file back."""
-        self._database.close()
-
-    def _unusable(self, error: Exception) -> KeyFileError:
-        if isinstance(error, OSError):
-            return KeyFileError(f"{self._path}: must be a file that can be written: {error.strerror}")
-        code = getattr(error, "sqlite_errorname", type(error).__name__)
-        if code == "SQLITE_BUSY":
-            return KeyFileError(f"{self._path}: must be held by one process only, another 'tacet hooks' uses it")
-        return KeyFileError(f"{self._path}: must be the whole state of 'tacet hooks', SQLite says {code}")
+        self._file.close()

@@ -16,26 +16,15 @@ The file is TOML (mode 0600), one table a client:
 from __future__ import annotations
 
 import ipaddress
-import tomllib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field
 
 from connectors.intake.admission import AllowList
-from connectors.private_file import read_private
-from stream.errors import KeyFileError, UsageError
-
-SHORTEST_SECRET = 16
-"""Octets. Whoever has heard one request can try secrets offline, so a secret has to be random, not a word."""
-
-
-def _secret(secret: SecretStr) -> SecretStr:
-    if len(secret.get_secret_value().encode()) < SHORTEST_SECRET:
-        msg = f"must have at least {SHORTEST_SECRET} octets"
-        raise ValueError(msg)
-    return secret
+from connectors.secrets_file import Secret, Table, octets_of, read_tables
+from stream.errors import UsageError
 
 
 def _block(text: str) -> str:
@@ -46,15 +35,11 @@ def _block(text: str) -> str:
         raise ValueError(msg) from None
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-
-class Client(_Table):
+class Client(Table):
     """One sender of accounting, or a block of them that share their secrets."""
 
     address: Annotated[str, AfterValidator(_block)]
-    secrets: tuple[Annotated[SecretStr, AfterValidator(_secret)], ...] = Field(min_length=1, max_length=2, strict=False)
+    secrets: tuple[Secret, ...] = Field(min_length=1, max_length=2, strict=False)
     event_timestamp: Literal["accepted", "required"] = "accepted"
     """Without it a request that somebody recorded is new again when its first copy has been forgotten."""
     sources: dict[str, str] | None = None
@@ -63,10 +48,10 @@ class Client(_Table):
     @property
     def octets(self) -> tuple[bytes, ...]:
         """The secrets as they are used."""
-        return tuple(secret.get_secret_value().encode() for secret in self.secrets)
+        return octets_of(self.secrets)
 
 
-class _File(_Table):
+class _File(Table):
     client: tuple[Client, ...] = Field(min_length=1, strict=False)
 
 
@@ -103,13 +88,4 @@ class Clients:
 
 def read_clients(path: Path) -> tuple[Client, ...]:
     """Return the clients of a file; ``KeyFileError`` when it is missing, not private, or not as it must be."""
-    try:
-        return _File.model_validate(tomllib.loads(read_private(path, "RADIUS clients").decode())).client
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        msg = f"{path}: {where}: {first['msg'].removeprefix('Value error, ')}"
-        raise KeyFileError(msg) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
-        msg = f"{path}: must be TOML in UTF-8"  # what is wrong with it is not said: it might be a secret
-        raise KeyFileError(msg) from None
+    return read_tables(path, _File, "RADIUS clients").client

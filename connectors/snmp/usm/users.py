@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from connectors.intake.admission import AllowList
-from connectors.private_file import read_private
+from connectors.secrets_file import Table, read_tables
 from connectors.snmp.usm.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
 from connectors.snmp.usm.protocols import CIPHERS, TAGS, Keys, local_key, master_key
 from stream.errors import KeyFileError
@@ -37,11 +36,7 @@ Password = Annotated[SecretStr, Field(min_length=SHORTEST_PASSWORD)]
 EngineId = Annotated[str, AfterValidator(_engine)]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-
-class User(_Table):
+class User(Table):
     """One user of the controllers; the same passwords make other keys at each engine."""
 
     name: str = Field(min_length=1, max_length=LONGEST_NAME)
@@ -63,7 +58,7 @@ class User(_Table):
         return self
 
 
-class Source(_Table):
+class Source(Table):
     """A controller, or a block of addresses; its traps come over SNMPv3."""
 
     address: str
@@ -73,7 +68,7 @@ class Source(_Table):
     """Communities are still heard, while the controller is being changed over."""
 
 
-class _File(_Table):
+class _File(Table):
     user: tuple[User, ...] = Field(min_length=1, strict=False)
     source: tuple[Source, ...] = Field(default=(), strict=False)
 
@@ -154,28 +149,9 @@ def read_users(path: Path) -> Users:
     Raises:
         KeyFileError: the file is missing, can be read by group or others, or breaks a rule; no password is shown.
     """
-    content = read_private(path, "SNMPv3 users")
+    file = read_tables(path, _File, "SNMPv3 users")
     try:
-        document = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:  # its text may quote a password
-        place = re.search(r"\(at (line \d+, column \d+|end of document)\)", str(error))
-        msg = f"{path}: must be TOML{', is not at ' + place[1] if place else ''}"
-        raise KeyFileError(msg) from None
-    try:
-        file = _File.model_validate(document)
         return Users(file.user, file.source)
-    except ValidationError as error:
-        told = "\n".join(
-            f"{path}: {_told(problem)}" for problem in error.errors(include_input=False, include_url=False)
-        )
-        raise KeyFileError(told) from None
     except ValueError as error:
         msg = f"{path}: {error}"
         raise KeyFileError(msg) from None
-
-
-def _told(problem: Any) -> str:
-    """Return where and which rule; never a value."""
-    place = ".".join(str(part + 1) if isinstance(part, int) else part for part in problem["loc"])
-    rule = problem["msg"].removeprefix("Value error, ")
-    return f"{place}: {rule[0].lower()}{rule[1:]}".removeprefix(": ")

@@ -298,18 +298,18 @@ def test_secrets_come_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> N
     ("text", "rule"),
     [
         ("", "client: "),
-        ("[[client]]\naddress = '10.2.0.5'\nsecrets = []", r"client.0.secrets: .* at least 1 item"),
+        ("[[client]]\naddress = '10.2.0.5'\nsecrets = []", r"client.1.secrets: .* at least 1 item"),
         (
             "[[client]]\naddress = '10.2.0.5'\nsecrets = ['testing123']",
-            r"client.0.secrets.0: must have at least 16 octets",
+            r"client.1.secrets.1: must have at least 16 octets",
         ),
         (
             "[[client]]\naddress = '10.2.0.5'\nsecrets = ['canary-canary-aa', 'canary-canary-bb', 'canary-canary-cc']",
             "at most 2 items",
         ),
         ("[[client]]\naddress = 'wlc'\nsecrets = ['canary-canary-aa']", "address or a CIDR block .* got 'wlc'"),
-        ("[[client]]\naddress = '10.2.0.5'\nsecret = 'canary-canary-aa'", "client.0.secrets: Field required"),
-        ("[[client]]\nsecrets = [canary-canary-aa]", "must be TOML in UTF-8"),
+        ("[[client]]\naddress = '10.2.0.5'\nsecret = 'canary-canary-aa'", "client.1.secrets: field required"),
+        ("[[client]]\nsecrets = [canary-canary-aa]", "must be TOML, is not at line 2"),
     ],
 )
 def test_a_file_that_breaks_a_rule_is_refused_without_a_secret(tmp_path: Path, text: str, rule: str) -> None:

@@ -155,7 +155,7 @@ class TestWhatIsKept:
     def test_an_own_engine_that_started_too_often_starts_no_more(self, tmp_path: Path) -> None:
         file = EngineFile(tmp_path / "state")
         file.start(OWN)
-        file._database.execute("UPDATE own SET boots = ?", (LAST_BOOTS - 1,))
+        file._file.database.execute("UPDATE own SET boots = ?", (LAST_BOOTS - 1,))
         with pytest.raises(KeyFileError, match="started as often as one may"):
             file.start(OWN)
         file.close()

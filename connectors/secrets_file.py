@@ -1,0 +1,70 @@
+"""Files of secrets in tables: TOML, of their owner alone (mode 0600). No error says what stands in one."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationError
+
+from connectors.private_file import read_private
+from stream.errors import KeyFileError
+
+SHORTEST_SECRET = 16
+"""Octets. Whoever has heard one message can try secrets offline, so a secret has to be random, not a word."""
+
+
+class Table(BaseModel):
+    """What one table may say, and nothing else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+def _long(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value().encode()) < SHORTEST_SECRET:
+        msg = f"must have at least {SHORTEST_SECRET} octets"
+        raise ValueError(msg)
+    return secret
+
+
+Secret = Annotated[SecretStr, AfterValidator(_long)]
+"""One that is used as it stands."""
+File = TypeVar("File", bound=Table)
+
+
+def octets_of(secrets: Iterable[SecretStr]) -> tuple[bytes, ...]:
+    """Return secrets as they are used."""
+    return tuple(secret.get_secret_value().encode() for secret in secrets)
+
+
+def read_tables(path: Path, kind: type[File], holds: str) -> File:
+    """Return what a file says.
+
+    Args:
+        path: of the file.
+        kind: what it may say.
+        holds: what it is a file of, for whoever has none.
+
+    Raises:
+        KeyFileError: it is missing, can be read by group or others, or breaks rules; all of these are named.
+    """
+    content = read_private(path, holds)
+    try:
+        return kind.model_validate(tomllib.loads(content.decode()))
+    except ValidationError as error:
+        problems = error.errors(include_input=False, include_url=False)
+        raise KeyFileError("\n".join(f"{path}: {_told(problem)}" for problem in problems)) from None
+    except (ValueError, RecursionError) as error:  # its text may quote a secret
+        place = re.search(r"\(at (line \d+, column \d+|end of document)\)", str(error))
+        msg = f"{path}: must be TOML{', is not at ' + place[1] if place else ''}"
+        raise KeyFileError(msg) from None
+
+
+def _told(problem: Any) -> str:
+    """Return where and which rule; never a value."""
+    place = ".".join(str(part + 1) if isinstance(part, int) else part for part in problem["loc"])
+    rule = problem["msg"].removeprefix("Value error, ")
+    return f"{place}: {rule[0].lower()}{rule[1:]}".removeprefix(": ")
