@@ -122,6 +122,7 @@ def tls_context(authorities: Path | None, certificate: Path | None, key: Path | 
         context = ssl.create_default_context(cafile=None if authorities in (None, SYSTEM) else authorities)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"TACET_KAFKA_CA_FILE={authorities}: must be a readable file of certificates, PEM") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # whatever the machine's own settings allow
     if certificate is not None and key is not None:
         _named("kafka_key_file", lambda: refuse_open(key))
         try:
