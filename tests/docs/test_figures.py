@@ -21,7 +21,6 @@ from connectors.commands.ingest import FORGET_AFTER
 from connectors.files.row_sort import RUN_ROWS
 from connectors.files.shortfall import MANY
 from connectors.files.stretches import LEAP
-from connectors.hooks.hooks_file import SHORTEST_SECRET as SHORTEST_HOOK_SECRET
 from connectors.hooks.judging import FURTHEST, OLDEST
 from connectors.intake.ingest import CLOCKS_APART, GRID, OUTAGE
 from connectors.intake.limits import MOST_AGE
@@ -34,8 +33,8 @@ from connectors.monitoring.catalogue import APART, SIZE_STEP, TOGETHER
 from connectors.monitoring.monitor import LAST_WORD
 from connectors.probes import https, snmp
 from connectors.probes.restarts import TICKS, WRAP
-from connectors.radius.clients import SHORTEST_SECRET
 from connectors.radius.entrance import MEMORY as REMEMBERED
+from connectors.secrets_file import SHORTEST_SECRET
 from connectors.serve import downloads
 from connectors.serve.access import SESSION
 from connectors.serve.guard import AT_ONCE, Rates
@@ -121,7 +120,7 @@ MADE = [
     ("docs/sources.md", f"remembered for {REMEMBERED // MINUTE} minutes by its client"),
     (
         "docs/sources.md",
-        f"bodies hold the secret. A secret has at least {SHORTEST_HOOK_SECRET} octets. What is not genuine",
+        f"bodies hold the secret. A secret has at least {SHORTEST_SECRET} octets. What is not genuine",
     ),
     ("docs/sources.md", f"A row that is older than {OLDEST // SECOND} s, or more than {FURTHEST // SECOND} s ahead"),
     ("docs/sources.md", f"never by more than {CLOCKS_APART // SECOND} s, nor than"),
