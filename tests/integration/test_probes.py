@@ -41,6 +41,7 @@ from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import HOUR, MINUTE, Heartbeat
 from tests.core_ground import SITE, policy_text
+from tests.receiving_ground import Log
 from tests.unit.snmp.v3_ground import AUTH, PRIVACY, user
 
 HOST, COMMUNITY, ENGINE = "127.0.0.1", b"read-only", "80000000010a0b0c"
@@ -97,16 +98,6 @@ async def until_it_answers(asked: Asking) -> Answer:
 
 
 PAIR = ("dbh", "10.2.0.5")
-
-
-class Log:
-    """A sink that remembers."""
-
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
-
-    async def append(self, message: Any) -> None:
-        self.messages.append(message)
 
 
 def policy(more: str = "") -> Policy:

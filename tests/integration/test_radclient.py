@@ -23,9 +23,10 @@ from connectors.intake.limits import SiteLimits
 from connectors.intake.receiver import Receiver
 from connectors.radius.clients import Client, Clients
 from connectors.radius.entrance import AccountingEntrance
-from stream.records import MINUTE, SECOND, ObservationBatch, Row
+from stream.records import MINUTE, SECOND
 from stream.sensing.pseudonyms import Pseudonyms
 from tests.documents import ROOT
+from tests.receiving_ground import Log
 
 pytestmark = pytest.mark.radclient
 
@@ -40,18 +41,6 @@ def _program() -> None:
     if os.environ.get("TACET_REQUIRE_RADCLIENT") == "1":
         pytest.fail("FreeRADIUS' radclient is required here and missing")
     pytest.skip("FreeRADIUS' radclient is not installed (Debian: freeradius-utils)")
-
-
-class Log:
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
-
-    async def append(self, message: Any) -> None:
-        self.messages.append(message)
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
 @asynccontextmanager

@@ -28,8 +28,9 @@ from connectors.snmp.sender import Association, encode_associate
 from connectors.snmp.usm.listening import V3Files
 from connectors.snmp.usm.users import Source, User, Users
 from stream.errors import KeyFileError
-from stream.records import MINUTE, SECOND, ObservationBatch
+from stream.records import MINUTE, SECOND
 from stream.sensing.pseudonyms import Pseudonyms
+from tests.receiving_ground import Log
 from tests.unit.snmp.v3_ground import AUTH, PRIVACY, Controller, user
 
 HOST, COMMUNITY = "127.0.0.1", "integration-only"
@@ -44,23 +45,6 @@ PAIRS = [(tag, cipher) for tag in TAGS for cipher in CIPHERS if (tag, cipher) !=
 def users(also_v2c: bool = False, **more: Any) -> Users:
     given: dict[str, Any] = {"address": HOST, "engines": [ENGINE], "also_v2c": also_v2c}
     return Users([user(**more)], [Source.model_validate(given, strict=False)])
-
-
-class Log:
-    """A sink that remembers, and waits when told to."""
-
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def append(self, message: Any) -> None:
-        await self.gate.wait()
-        self.messages.append(message)
-
-    @property
-    def rows(self) -> list[Any]:
-        return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
 @asynccontextmanager

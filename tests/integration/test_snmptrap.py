@@ -24,8 +24,9 @@ from connectors.intake.receiver import Receiver
 from connectors.snmp.admission import Senders
 from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.profiles import PROFILES
-from stream.records import DAY, MINUTE, ObservationBatch
+from stream.records import DAY, MINUTE
 from stream.sensing.pseudonyms import Pseudonyms
+from tests.receiving_ground import Log
 
 pytestmark = pytest.mark.snmptrap
 
@@ -48,21 +49,6 @@ def _programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIBS", "")
     monkeypatch.setenv("SNMPCONFPATH", str(tmp_path))
     monkeypatch.setenv("SNMP_PERSISTENT_DIR", str(tmp_path))
-
-
-class Log:
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def append(self, message: Any) -> None:
-        await self.gate.wait()
-        self.messages.append(message)
-
-    @property
-    def rows(self) -> Any:
-        return [row for m in self.messages if isinstance(m, ObservationBatch) for row in m.rows]
 
 
 @asynccontextmanager

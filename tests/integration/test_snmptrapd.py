@@ -23,6 +23,7 @@ from connectors.snmp.forwarded import ForwardedEntrance
 from stream.records import MINUTE, ObservationBatch
 from stream.sensing.pseudonyms import Pseudonyms
 from tests.documents import section
+from tests.receiving_ground import Log
 
 pytestmark = pytest.mark.snmptrap
 
@@ -39,14 +40,6 @@ def _programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip(f"net-snmp's {missing[0]} is not installed (Debian: snmp, snmptrapd)")
     for name, value in (("MIBS", ""), ("SNMPCONFPATH", tmp_path), ("SNMP_PERSISTENT_DIR", tmp_path), ("PATH", PATH)):
         monkeypatch.setenv(name, str(value))
-
-
-class Log:
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
-
-    async def append(self, message: Any) -> None:
-        self.messages.append(message)
 
 
 def documented(port: int) -> tuple[str, list[str]]:

@@ -20,8 +20,9 @@ from connectors.intake.clock import AnchoredClock
 from connectors.intake.ingest import Ingest
 from connectors.intake.limits import SiteLimits
 from connectors.intake.receiver import Receiver
-from stream.records import MINUTE, SECOND, Heartbeat, Micros, ObservationBatch, Row
+from stream.records import MINUTE, SECOND, Micros
 from stream.sensing.pseudonyms import Pseudonyms
+from tests.receiving_ground import Hands, Log
 
 SECRET, OLD_SECRET = b"a-secret-of-16-octets", b"the-secret-before-that"
 DEVICE, SECOND_DEVICE = "3c0000000001", "3c:00:00:00:00:02"
@@ -124,38 +125,6 @@ def changed(document: dict[str, Any], change: Callable[[dict[str, Any]], None]) 
     other = copy.deepcopy(document)
     change(other)
     return other
-
-
-class Log:
-    """A sink that remembers, and waits when told to."""
-
-    def __init__(self) -> None:
-        self.messages: list[Heartbeat | ObservationBatch] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def append(self, message: Heartbeat | ObservationBatch) -> None:
-        await self.gate.wait()
-        self.messages.append(message)
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for batch in self.messages if isinstance(batch, ObservationBatch) for row in batch.rows]
-
-    @property
-    def beats(self) -> list[Heartbeat]:
-        return [beat for beat in self.messages if isinstance(beat, Heartbeat)]
-
-
-class Hands(AnchoredClock):
-    """The clock, and what a test adds to it."""
-
-    def __init__(self) -> None:
-        super().__init__(now, lambda: time.monotonic_ns() // 1000)
-        self.added: Micros = 0
-
-    def now(self) -> Micros:
-        return super().now() + self.added
 
 
 def house() -> Ingest:

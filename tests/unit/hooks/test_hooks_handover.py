@@ -30,7 +30,8 @@ from connectors.intake.ingest import CLOCKS_APART, GRID, WRONG_TIME
 from connectors.intake.sighting import Kind, Sighting
 from stream.errors import UsageError
 from stream.records import SECOND, Micros
-from tests.unit.hooks.hooks_ground import MIST, RADIO, Hands, Log, house, ingesting, now, until
+from tests.receiving_ground import Hands, Log
+from tests.unit.hooks.hooks_ground import MIST, RADIO, house, ingesting, now, until
 
 DEVICE, HERE = bytes.fromhex("3c0000000001"), bytes.fromhex("020000000001")
 

@@ -18,7 +18,8 @@ from connectors.hooks.judging import MALFORMED
 from connectors.hooks.running import Hooks, Wanted
 from stream.errors import UsageError
 from stream.records import SECOND
-from tests.unit.hooks.hooks_ground import Log, ingesting, located, now, octets, until
+from tests.receiving_ground import Log
+from tests.unit.hooks.hooks_ground import ingesting, located, now, octets, until
 
 KEY = "a-key-of-sixteen-octets"
 

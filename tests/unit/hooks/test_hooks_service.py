@@ -21,11 +21,11 @@ from connectors.hooks.replays import KEPT, Replays
 from connectors.hooks.running import Door, Hooks, Wanted, check
 from stream.errors import KeyFileError, UsageError
 from stream.records import DAY, MINUTE, SECOND
+from tests.receiving_ground import Log
 from tests.unit.hooks.hooks_ground import (
     FILE,
     RADIO,
     SECRET,
-    Log,
     ingesting,
     join,
     now,

@@ -20,8 +20,9 @@ from connectors.intake.receiver import Receiver
 from connectors.radius.clients import Client, Clients, read_clients
 from connectors.radius.entrance import MEMORY, AccountingEntrance
 from stream.errors import KeyFileError, UsageError
-from stream.records import MINUTE, SECOND, Heartbeat, ObservationBatch, Row
+from stream.records import MINUTE, SECOND
 from stream.sensing.pseudonyms import Pseudonyms
+from tests.receiving_ground import Hands, Log
 from tests.unit.radius.radius_ground import (
     OFF,
     OLD_SECRET,
@@ -62,38 +63,6 @@ def clients_file(folder: Path, text: str = CLIENTS) -> Path:
     path.write_text(text)
     path.chmod(0o600)
     return path
-
-
-class Log:
-    """A sink that remembers, and waits when told to."""
-
-    def __init__(self) -> None:
-        self.messages: list[Heartbeat | ObservationBatch] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    async def append(self, message: Heartbeat | ObservationBatch) -> None:
-        await self.gate.wait()
-        self.messages.append(message)
-
-    @property
-    def batches(self) -> list[ObservationBatch]:
-        return [m for m in self.messages if isinstance(m, ObservationBatch)]
-
-    @property
-    def rows(self) -> list[Row]:
-        return [row for batch in self.batches for row in batch.rows]
-
-
-class Hands(AnchoredClock):
-    """The clock, and what a test adds to it."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda: time.time_ns() // 1000, lambda: time.monotonic_ns() // 1000)
-        self.added = 0
-
-    def now(self) -> int:
-        return super().now() + self.added
 
 
 @asynccontextmanager
