@@ -40,6 +40,7 @@ VERBS = {
     "backfill": "connectors.commands.backfill",
     "release": "connectors.commands.data",
     "decide": "connectors.commands.deciding",
+    "evaluate": "connectors.commands.evaluating",
     "store": "connectors.commands.storing",
     "recover": "connectors.commands.recover",
     "topics": "connectors.commands.topics",

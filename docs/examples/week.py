@@ -2,7 +2,7 @@
 
     python docs/examples/week.py --store store --audience public --out figures
 
-Needs ``tacet-occupancy[frame]`` and Matplotlib. It reads what the audience may read, and nothing else.
+Needs ``tacet-occupancy[frame,plots]``. It reads what the audience may read, and nothing else.
 """
 
 from __future__ import annotations
