@@ -41,7 +41,7 @@ class Drawing(NamedTuple):
         for panel in self.panels:
             for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
                 named.setdefault(label, handle)
-        self.figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(named)))
+        self.figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(6, len(named)))
 
 
 def need_matplotlib(asked: str) -> None:

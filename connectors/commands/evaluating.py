@@ -7,7 +7,9 @@ from typing import cast
 
 import click
 
-EXPERIMENTS: dict[str, str] = {}
+EXPERIMENTS = {
+    "decisions": "connectors.commands.evaluating_decisions",
+}
 """Experiment -> the module that has it, as a function of that name."""
 
 

@@ -1,0 +1,1 @@
+"""Experiments on simulated data, whose truth is known: what they find, as numbers, tables and figures."""

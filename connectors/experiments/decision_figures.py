@@ -1,0 +1,123 @@
+"""Figures of the experiments with threshold decisions, beside those of the thesis that they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from connectors.experiments.decisions import LEVELS, MECHANISMS, Level, Result, distances
+from connectors.plots import INK, SERIES, drawing
+from stream.decisions.plan import Mechanism
+from stream.simulator.threshold_tables import QUERIES, Query
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Measure = Literal["ex_post", "min_entropy", "fnr", "fpr"]
+NAMES: dict[Measure, str] = {
+    "ex_post": "achieved ε", "min_entropy": "min-entropy / ln k", "fnr": "missed", "fpr": "false alarms",
+}  # fmt: skip
+_COLOURS = dict(zip(MECHANISMS, SERIES, strict=False))
+_WIDE = (9.6, 2.6)
+
+
+VARIED = {
+    "5.8": ("alpha", "alpha", "α"),
+    "beta": ("beta", "beta", "β"),
+    "A.2 first": ("first-epsilon", "epsilon_first", "ε of the first step"),
+    "A.2 steps": ("steps", "steps", "steps"),
+}
+"""Figure of the thesis -> name of the file, what was varied, and how its axis is named."""
+
+
+def draw_all(
+    folder: Path, seed: int, found: Mapping[str, Sequence[Result]], epsilons: Mapping[Mechanism, Sequence[float]]
+) -> None:
+    """Draw every figure of chapter 5 and A.1.5."""
+    draw_distances(folder, seed)
+    draw_queries(folder, found["5.6"])
+    for figure, (name, varied, label) in VARIED.items():
+        draw_varied(folder, name, found[figure], varied, label)
+    draw_by_predicate(folder, epsilons)
+
+
+def draw_distances(folder: Path, seed: int) -> None:
+    """Draw how far counts are from their thresholds (5.5)."""
+    with drawing(folder, "distances", rows=2, columns=2) as sheet:
+        for panel, query in zip(sheet.panels, QUERIES, strict=True):
+            for level in LEVELS:
+                found = distances(query, level, seed)
+                shares = [(place + 1) / len(found) for place in range(len(found))]
+                panel.plot([max(1, each) for each in found], shares, label=level, marker="")
+            panel.set(title=query, xscale="log", xlabel="distance from the threshold", ylabel="share of cells within")
+        sheet.legend()
+
+
+def draw_queries(folder: Path, results: Sequence[Result]) -> None:
+    """Draw all queries at all levels: what was achieved (5.6), and how good it was (5.7)."""
+    places = [(query, level) for query in QUERIES for level in LEVELS]
+    for name, measures in (("privacy", ("ex_post", "min_entropy")), ("accuracy", ("fnr", "fpr"))):
+        with drawing(folder, name, rows=2, panel=_WIDE) as sheet:
+            for panel, measure in zip(sheet.panels, measures, strict=True):
+                shown: Measure = measure  # type: ignore[assignment]
+                _bars(panel, results, places, shown)
+                if shown == "fnr":
+                    panel.axhline(0.05, color=INK, linestyle=":", label="β")
+            sheet.legend()
+
+
+def _bars(panel: Axes, results: Sequence[Result], places: Sequence[tuple[Query, Level]], measure: Measure) -> None:
+    shown = MECHANISMS if measure in ("fnr", "fpr") else MECHANISMS[1:]
+    width = 0.8 / len(shown)
+    for rank, mechanism in enumerate(shown):
+        of = {(r.setting.query, r.setting.level): r for r in results if r.setting.mechanism == mechanism}
+        heights = [getattr(of[place], measure) for place in places]
+        at = [i + (rank - (len(shown) - 1) / 2) * width for i in range(len(places))]
+        panel.bar(at, [each or 0.0 for each in heights], width, label=mechanism, color=_COLOURS[mechanism])
+        for x, height in zip(at, heights, strict=True):
+            if height is None and not rank:
+                middle = x + 0.4 - width / 2
+                panel.text(middle, 0, "none above", rotation=90, fontsize="x-small", va="bottom", ha="center")
+    panel.set_xticks(range(len(places)), [f"{query} {level}" for query, level in places], rotation=30, ha="right")
+    panel.grid(visible=False, axis="x")
+    panel.set_ylabel(NAMES[measure])
+
+
+def draw_varied(folder: Path, name: str, results: Sequence[Result], varied: str, label: str) -> None:
+    """Draw all four measures of Q3 low over what was varied (5.8, and A.2 for the progressive ones)."""
+    with drawing(folder, name, rows=2, columns=2) as sheet:
+        for panel, (measure, title) in zip(sheet.panels, NAMES.items(), strict=True):
+            for mechanism in dict.fromkeys(r.setting.mechanism for r in results):
+                line = [r for r in results if r.setting.mechanism == mechanism]
+                panel.plot(
+                    [float(getattr(r.setting, varied)) for r in line],
+                    [getattr(r, measure) for r in line],
+                    label=mechanism,
+                    color=_COLOURS[mechanism],
+                )
+            panel.set(xlabel=label, title=title)
+            if varied == "epsilon_first":
+                panel.set_xscale("log")
+            if varied == "alpha" and measure == "ex_post":
+                panel.set_yscale("log")
+            if measure == "fnr":
+                _promise(panel, results, varied)
+        sheet.legend()
+
+
+def _promise(panel: Axes, results: Sequence[Result], varied: str) -> None:
+    """Draw β."""
+    points = sorted({(float(getattr(r.setting, varied)), float(r.setting.beta)) for r in results})
+    panel.plot(*zip(*points, strict=True), color=INK, linestyle=":", marker="", label="β")
+
+
+def draw_by_predicate(folder: Path, epsilons: Mapping[Mechanism, Sequence[float]]) -> None:
+    """Draw how many predicates were decided within an ε (A.3)."""
+    with drawing(folder, "epsilon-by-predicate") as sheet:
+        (panel,) = sheet.panels
+        for mechanism, found in epsilons.items():
+            ranks = range(1, len(found) + 1)
+            panel.step(found, ranks, where="post", marker="", label=mechanism, color=_COLOURS[mechanism])
+        panel.set(xscale="log", xlabel="ε", ylabel="predicates decided within it", title="Q3 medium")
+        sheet.legend()
