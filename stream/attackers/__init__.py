@@ -1,0 +1,1 @@
+"""What somebody learns of where people are, from counts and from what was known before: attacks, measured."""

@@ -1,0 +1,125 @@
+"""An attacker who follows one person from tick to tick, knowing how people move and the law of the noise.
+
+    symbol     here            meaning
+    x_t        state           where the person is at tick t: 0 outside, else a zone
+    P[a, b]    forward         Pr(x_t = b | x_{t-1} = a), rows sum to 1
+    π          initial         Pr(x_0)
+    L_t(x)     log_likelihood  ln Pr(all counts of tick t | x_t = x), up to a constant a tick
+    BPL(t)     bounds          backward temporal leakage (Cao et al. 2017) of the ticks up to t
+
+The forward filter is Bayes' rule: Pr(x_t | y_1 … y_t) ∝ L_t(x_t) Σ_a Pr(a | y_1 … y_{t-1}) P[a, x_t]. Two attackers use
+it. One knows of the others only where people are on average; one knows where each of them is, which is whom
+differential privacy protects against. The second is the one of whom the account's temporal bound speaks: what it
+believes of x_t has odds of at most e^BPL(t) times those before any count. Here BPL counts 2ε a tick, as being elsewhere
+changes two counts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stream.accounting.leakage.mobility import reversed_in_time
+from stream.accounting.leakage.temporal import loss
+from stream.attackers.laws import NoiseLaw
+from stream.attackers.posteriors import CHANGED, log_shifted
+from stream.attackers.priors import Floats, Ints
+from stream.errors import UsageError
+
+OUTSIDE = 0
+"""The state of who is in no zone."""
+_SAME = 1e-12
+
+
+class Mobility(NamedTuple):
+    """How people move, as an attacker knows it; learnt from people's paths it is personal data."""
+
+    initial: Floats
+    """π, shape [states]."""
+    forward: Floats
+    """P, shape [states, states]."""
+
+
+def followed(known: Mobility, log_likelihood: Floats) -> Floats:
+    """Return Pr(x_t | counts up to t), shape [..., ticks, states].
+
+    Args:
+        known: of as many states.
+        log_likelihood: ln L_t(x), shape [..., ticks, states], finite, up to a constant a tick.
+
+    Raises:
+        UsageError: numbers of states differ.
+    """
+    states = len(known.initial)
+    if log_likelihood.shape[-1] != states or known.forward.shape != (states, states):
+        raise UsageError(f"states must be {states} in all of a model, got {log_likelihood.shape[-1]} in the likelihood")
+    beliefs = np.empty(log_likelihood.shape)
+    ahead = np.broadcast_to(known.initial, beliefs[..., 0, :].shape)
+    for tick in range(log_likelihood.shape[-2]):
+        now = log_likelihood[..., tick, :]
+        joint = ahead * np.exp(now - now.max(axis=-1, keepdims=True))
+        beliefs[..., tick, :] = joint / joint.sum(axis=-1, keepdims=True)
+        ahead = beliefs[..., tick, :] @ known.forward
+    return beliefs
+
+
+def unobserved(known: Mobility, ticks: int) -> Floats:
+    """Return Pr(x_t) before any count, shape [ticks, states]."""
+    return followed(known, np.zeros((ticks, len(known.initial))))
+
+
+def on_average(law: NoiseLaw, values: Ints, people: int, elsewhere: Floats) -> Floats:
+    """Return ln L_t(x) for who knows of the others only where people are on average, shape [ticks, states].
+
+    Counts are taken to be independent given x, as in (4.4): each of the others is in zone l with ``elsewhere``.
+
+    Args:
+        law: of the noise in each count.
+        values: counts with noise, shape [ticks, zones].
+        people: m, at least 1, the victim among them.
+        elsewhere: of each tick and zone, shape [ticks, zones].
+    """
+    there, away = log_shifted(law.log_likelihood(values, people), elsewhere)
+    return _with_outside(there - away)
+
+
+def knowing_others(law: NoiseLaw, values: Ints, others: Ints) -> Floats:
+    """Return ln L_t(x) for who knows where all others are, shape [..., ticks, states].
+
+    Args:
+        law: of the noise in each count.
+        values: counts with noise, shape [ticks, zones].
+        others: true counts without the victim, shape [..., ticks, zones].
+    """
+    rest = values - others
+    return _with_outside(law.log(rest - 1) - law.log(rest))
+
+
+def _with_outside(log_ratio: Floats) -> Floats:
+    return np.concatenate([np.zeros((*log_ratio.shape[:-1], 1)), log_ratio], axis=-1)
+
+
+def bounds(known: Mobility, epsilon: float, ticks: int) -> Floats:
+    """Return BPL(t) in nats at an epsilon a tick for one person more or less in one count, shape [ticks].
+
+    The chain is turned around at each tick by the distribution it then has.
+    """
+    before, spend = unobserved(known, ticks), CHANGED["all"] * epsilon
+    found, at = [spend], None
+    for marginal in before[:-1]:
+        if at is None or np.abs(marginal - at).max() > _SAME:  # a stationary chain is turned around once
+            carry, at = loss(reversed_in_time(known.forward, marginal)), marginal
+        found.append(carry(found[-1]) + spend)
+    return np.array(found)
+
+
+def most_believed(prior: Floats, leakage: Floats) -> Floats:
+    """Return the largest belief that odds of e^leakage allow: 1 / (1 + e^-leakage (1-p)/p).
+
+    Args:
+        prior: p, shape [ticks, …].
+        leakage: nats, shape [ticks].
+    """
+    shrunk = np.exp(-leakage).reshape(-1, *[1] * (prior.ndim - 1))
+    return np.asarray(prior / np.where(prior > 0, prior + shrunk * (1 - prior), 1.0))

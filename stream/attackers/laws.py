@@ -1,0 +1,148 @@
+"""Laws of noise as an attacker uses them: ln f(y|z), exact, from what a record says of its noise.
+
+kind       f(d), d = y - z                                       scale
+laplace    tanh(ε/2) e^(-ε|d|)                                   1/ε
+gaussian   e^(-d²/2σ²) / Σ_k e^(-k²/2σ²)                         σ
+several    of the sum of n draws: negative binomial less negative binomial, or n σ² for σ² (a factor near 1)
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+
+from stream.attackers.priors import Floats, Ints
+from stream.errors import UsageError
+from stream.records import NoiseKind
+
+_FURTHEST = 60.0
+"""Laplace scales that the law of a sum is laid out for; beyond them it falls on by e^-ε a step."""
+_LONGEST = 1 << 15
+"""Points that are laid out at most."""
+
+
+class NoiseLaw(NamedTuple):
+    """The law of the noise in one published count."""
+
+    kind: NoiseKind
+    scale: float
+    """As records name it: 1/ε of Laplace noise, σ of Gaussian noise; positive."""
+    draws: int = 1
+    """How many independent draws are summed."""
+
+    def log(self, difference: Ints) -> Floats:
+        """Return ln f(d) for whole numbers d, any shape; always finite."""
+        if self.kind == "gaussian":
+            variance = self.draws * self.scale**2
+            return np.asarray(-(difference.astype(np.float64) ** 2) / (2 * variance) - _log_total(variance))
+        distance, epsilon = np.abs(difference), 1 / self.scale
+        if self.draws == 1:
+            return np.asarray(math.log(math.tanh(epsilon / 2)) - epsilon * distance)
+        table = _log_sum(epsilon, self.draws)
+        last = len(table) - 1
+        return np.asarray(table[np.minimum(distance, last)] - epsilon * np.maximum(distance - last, 0))
+
+    def log_likelihood(self, values: Ints, people: int, known: Ints | int = 0) -> Floats:
+        """Return ln f(y | known + z) for z = 0 … people, a new last axis.
+
+        Args:
+            values: published counts y, any shape.
+            people: m, who may be there beside those who are known.
+            known: people of whom the attacker knows that they are there, the shape of ``values`` or a number.
+        """
+        return self.log((values - known)[..., None] - np.arange(people + 1))
+
+
+@lru_cache(maxsize=64)
+def _log_total(variance: float) -> float:
+    """Return ln Σ_k e^(-k²/2σ²)."""
+    reach = math.ceil(40 * math.sqrt(variance)) + 1
+    return math.log(2 * float(np.exp(-(np.arange(1, reach) ** 2) / (2 * variance)).sum()) + 1)
+
+
+@lru_cache(maxsize=64)
+def _log_sum(epsilon: float, draws: int) -> Floats:
+    """Return ln Pr[sum of ``draws`` discrete Laplace draws = k] for k = 0, 1, …
+
+    The sum is N - N' of negative binomials with ``draws`` successes; Σ_j Pr[N = j + k] Pr[N' = j] has positive terms
+    only, so that tails keep their digits.
+
+    Raises:
+        UsageError: so little epsilon that the law would not be laid out.
+    """
+    reach = _FURTHEST + 4 * draws
+    size = math.ceil(reach / epsilon)
+    if size > _LONGEST:
+        raise UsageError(f"sums of {draws} draws must have an epsilon of at least {reach / _LONGEST:.2g}")
+    j = np.arange(2 * size)
+    ways = gammaln(draws + j) - gammaln(draws) - gammaln(j + 1)
+    mass = np.exp(ways - epsilon * j + draws * math.log(-math.expm1(-epsilon)))
+    return np.array([math.log(float((mass[k:] * mass[: len(mass) - k]).sum())) for k in range(size)])
+
+
+class LearntLaw(NamedTuple):
+    """A law learnt from pairs of true count and published value: a density a count, of Gaussian kernels.
+
+    Ghayyur (2022), section 4.5.2: one kernel density estimate for each true count, of a width in parts of the standard
+    deviation of what was published for it (SciPy's ``gaussian_kde`` to the digit). Where all was the same, or was seen
+    once, the width is in parts of the standard deviation of y - z over all counts, at least half a person's; a count
+    never seen is taken to have the noise of the nearest that was.
+    """
+
+    table: Floats
+    """ln density by value and count, shape [values, counts 0 …]."""
+    first: int
+    """The value of the first row."""
+
+    def log_likelihood(self, values: Ints, people: int, known: Ints | int = 0) -> Floats:
+        """Return ln f(y | known + z) for z = 0 … people, a new last axis; values beyond the table are its ends'."""
+        row = np.clip(values - self.first, 0, len(self.table) - 1)
+        columns = (np.zeros_like(values) + known)[..., None] + np.arange(people + 1)
+        return np.asarray(self.table[row[..., None], np.minimum(columns, self.table.shape[1] - 1)])
+
+
+def scott(pairs: int) -> float:
+    """Return SciPy's own width in one dimension, n^(-1/5)."""
+    return float(pairs ** (-1 / 5))
+
+
+def learn(counts: Ints, values: Ints, width: float | None, values_from: int, values_to: int, most: int) -> LearntLaw:
+    """Return the law that pairs of training show.
+
+    Args:
+        counts: true counts, at least one, shape [pairs].
+        values: what was published for them, shape [pairs].
+        width: of a kernel, in standard deviations; None: n^(-1/5) for n pairs of a count.
+        values_from: least value that will be asked about.
+        values_to: largest.
+        most: largest count that will be asked about.
+
+    Raises:
+        UsageError: there is no pair.
+    """
+    if len(counts) == 0:
+        raise UsageError("pairs to learn from must be at least one")
+    overall = max(0.5, float(np.std(values - counts)))
+    seen = np.unique(counts)
+    asked = np.arange(values_from, values_to + 1)
+    columns: list[Floats] = []
+    for count in range(most + 1):
+        nearest = int(seen[np.argmin(np.abs(seen - count))])
+        columns.append(_density(asked - (count - nearest), values[counts == nearest], width, overall))
+    return LearntLaw(np.stack(columns, axis=1), values_from)
+
+
+def _density(asked: Ints, values: Ints, width: float | None, overall: float) -> Floats:
+    """Return ln of one count's density at the values asked about."""
+    pairs = len(values)
+    spread = float(np.std(values, ddof=1)) if pairs > 1 else 0.0
+    kernel = (scott(pairs) if width is None else width) * (spread or overall)
+    points, times = np.unique(values, return_counts=True)
+    exponents = -(((asked[:, None] - points) / kernel) ** 2) / 2 + np.log(times / pairs)
+    largest = exponents.max(axis=1)
+    total = np.exp(exponents - largest[:, None]).sum(axis=1)
+    return np.asarray(largest + np.log(total) - math.log(kernel * math.sqrt(2 * math.pi)))

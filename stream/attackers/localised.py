@@ -1,0 +1,127 @@
+"""Who was found: guesses set against the truth, in classes of how sure the attacker was.
+
+Ghayyur (2022), sections 4.5 and 4.6. An attacker guesses one zone for its victim; as it tells nobody from anybody else,
+it is one guess a span, that of the largest belief among closed zones. A guess is right for those who are in that zone
+and counts for nobody else. Whom the attacker finds from the prior alone, as surely or more, is left out: the counts
+have added nothing. Beside it stands what is plotted in the thesis: for each person the belief in the zone where that
+person is, guessed or not.
+
+Success is a share of guesses, with Wilson's interval; beside the attack stand the same guesses about people who were
+left out of what was released (*control*: what would be known of anybody), and a draw among the zones (*baseline*).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from stream.attackers.priors import Flags, Floats, Ints
+from stream.errors import UsageError
+
+CLASSES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Upper ends of the classes of confidence; the first begins above 0."""
+_SLACK = 1e-12
+"""What rounding may add to a belief that lies on the end of its class."""
+
+
+def class_of(confidence: Floats) -> Ints:
+    """Return the class of each belief, 0 … 5, and -1 for a belief of 0."""
+    found = np.searchsorted(np.array(CLASSES) + _SLACK, confidence)
+    return np.where(confidence > 0, np.minimum(found, len(CLASSES) - 1), -1)
+
+
+class Guesses(NamedTuple):
+    """One guess a span."""
+
+    zone: Ints
+    """Guessed, shape [spans]; -1 where nothing is believed, so that nothing is guessed."""
+    confidence: Floats
+    """Belief in it."""
+
+
+def guesses(beliefs: Floats, is_open: Flags) -> Guesses:
+    """Return the closed zone of the largest belief at each span, of equals the first.
+
+    Args:
+        beliefs: Pr[in the zone], shape [spans, zones]; of one region at a time, so that rows need not sum to 1.
+        is_open: zones in which nobody is looked for, shape [zones].
+    """
+    closed = np.where(is_open, -1.0, beliefs)
+    zone = closed.argmax(axis=1)
+    confidence = closed[np.arange(len(closed)), zone]
+    return Guesses(np.where(confidence > 0, zone, -1), np.maximum(confidence, 0.0))
+
+
+def found_by_guess(beliefs: Floats, prior: Floats, counts: Ints, is_open: Flags) -> Ints:
+    """Return people whom a right guess finds, and the prior does not as surely, by span and class.
+
+    Args:
+        beliefs: after the counts, shape [spans, zones].
+        prior: before them, same shape.
+        counts: who truly is there, same shape.
+        is_open: zones in which nobody is looked for.
+
+    Returns:
+        People, shape [spans, classes]; each at the class of the guess that finds them.
+    """
+    made, before = guesses(beliefs, is_open), guesses(prior, is_open)
+    gained = (made.zone != before.zone) | (class_of(made.confidence) > class_of(before.confidence))
+    found = np.zeros((len(counts), len(CLASSES)), dtype=np.int64)
+    spans = np.flatnonzero((made.zone >= 0) & gained)
+    found[spans, class_of(made.confidence)[spans]] = counts[spans, made.zone[spans]]
+    return found
+
+
+def found_by_confidence(beliefs: Floats, prior: Floats | None, counts: Ints, is_open: Flags) -> Ints:
+    """Return people by span and class of the belief in the zone where they are, where that is above the prior's class.
+
+    The attacker is not asked to guess: this is what the thesis plots. With ``prior`` None nobody is left out.
+    """
+    classes = class_of(beliefs)
+    counted = ~is_open & (classes >= 0)
+    if prior is not None:
+        counted &= classes > class_of(prior)
+    found = np.zeros((len(counts), len(CLASSES)), dtype=np.int64)
+    spans, zones = np.nonzero(counted)
+    np.add.at(found, (spans, classes[spans, zones]), counts[spans, zones])
+    return found
+
+
+class Success(NamedTuple):
+    """How often guesses were right."""
+
+    right: int
+    tried: int
+    low: float
+    """Of Wilson's 95 % interval; 0 where nothing was tried."""
+    high: float
+
+    @property
+    def share(self) -> float:
+        """Right of tried; 0 where nothing was tried."""
+        return self.right / self.tried if self.tried else 0.0
+
+
+def success(beliefs: Floats, counts: Ints, is_open: Flags) -> Success:
+    """Return how many of the people in closed zones are guessed right, over all spans."""
+    made = guesses(beliefs, is_open)
+    spans = np.flatnonzero(made.zone >= 0)
+    return wilson(int(counts[spans, made.zone[spans]].sum()), int(counts[:, ~is_open].sum()))
+
+
+def wilson(right: int, tried: int, z: float = 1.959963984540054) -> Success:
+    """Return Wilson's score interval (1927) of a share; at z = 1.96 of 95 %.
+
+    Raises:
+        UsageError: more right than tried, or fewer than none.
+    """
+    if not 0 <= right <= tried:
+        raise UsageError(f"right guesses must be 0 to the {tried} tried, got {right}")
+    if tried == 0:
+        return Success(0, 0, 0.0, 1.0)
+    share, spread = right / tried, z * z / tried
+    middle = (share + spread / 2) / (1 + spread)
+    reach = math.sqrt(share * (1 - share) * spread + spread * spread / 4) / (1 + spread)
+    return Success(right, tried, max(0.0, middle - reach), min(1.0, middle + reach))
