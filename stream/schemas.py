@@ -107,6 +107,10 @@ class CountRecord(_Record):
     levels_noisy: Levels | None = None
     levels_draws: Levels | None = None
     """How many of the names' draws are summed in ``levels_noisy``; of levels with noise of their own there is one."""
+    usual: dict[str, float] | None = None
+    """With ``usual_deviation``: of heat maps, the mean and the deviation of released values of earlier days by which
+    ``values`` are colours, 1 to 10; others do not have these fields."""
+    usual_deviation: dict[str, float] | None = None
     revises: str = ""
     lag: int = 0
     """Of revised values whose record said them first, and how many windows ago; others do not have these fields."""

@@ -22,13 +22,10 @@ from stream.policy.fields import (
     refuse_repeats,
 )
 from stream.policy.mechanisms import ALIASES, MECHANISMS, SMALLEST_PART, Mechanism, names_where
+from stream.policy.queries import LARGEST_COUNT, LONGEST_W, Query
 from stream.policy.selection import Selection
 from stream.records import DAY, NoiseKind
 
-LARGEST_COUNT = 1_000_000_000
-"""No threshold is larger."""
-LONGEST_W = 2016
-"""Most windows in a row that one epsilon or one sliding budget may pay for: a week of 5 min."""
 LONGEST_REFRESH = 366 * DAY
 """The ledger remembers no more."""
 
@@ -63,28 +60,6 @@ class Pruning(Frozen):
     """Part of epsilon that the tests may spend, between 0 and 1."""
     below: int = Field(ge=1, le=LARGEST_COUNT, strict=True)
     """A node whose noisy count is below this stands for everything under it."""
-
-
-class Query(Frozen):
-    """A question answered from what a count release gives anyway: it costs nothing more."""
-
-    name: Name
-    """Of its own private topic."""
-    kind: Literal["window-sum", "jump", "low"]
-    windows: int = Field(ge=1, le=LONGEST_W, strict=True)
-    """How many windows it looks at, the present one included."""
-    threshold: Annotated[int, Field(ge=0, le=LARGEST_COUNT, strict=True)] | None = None
-    """Size at which a change is a jump or drop, or up to which a sum is low."""
-
-    @model_validator(mode="after")
-    def _threshold_fits(self) -> Query:
-        if (self.threshold is None) != (self.kind == "window-sum"):
-            msg = "threshold must be given with jump and low, and only with them"
-            raise ValueError(msg)
-        if self.kind == "jump" and (self.windows < 2 or self.threshold == 0):
-            msg = "jump must look at 2 windows or more, with a threshold of at least 1"
-            raise ValueError(msg)
-        return self
 
 
 class CountRelease(Frozen):

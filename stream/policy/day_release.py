@@ -39,7 +39,8 @@ def _rules_of_day(release: CountRelease) -> Iterator[tuple[bool, str]]:
     yield release.declared.by_day, f"unit = 'device_day' must go with {proven}, got {release.mechanism}"
     yield release.prune is None, "prune must not go with unit = 'device_day': its tests have no proof for a day"
     yield not release.states, "states must not go with unit = 'device_day': one device may be in several of them"
-    yield not release.queries, "queries must not go with unit = 'device_day'"
+    asked = [query.kind for query in release.queries]
+    yield set(asked) <= {"heatmap"}, "queries other than heatmap must not go with unit = 'device_day'"
     for key in ("daily_budget", "w_budget", "refresh"):
         unused = getattr(release, key) == CountRelease.model_fields[key].default
         yield unused, f"{key} must not go with unit = 'device_day': each day is paid for before it begins"

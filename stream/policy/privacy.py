@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, FiniteFloat, field_validator
 
-from stream.policy.count_release import LONGEST_W
 from stream.policy.fields import Delta, Frozen
+from stream.policy.queries import LONGEST_W
 
 
 class Mobility(Frozen):

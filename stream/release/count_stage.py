@@ -32,7 +32,7 @@ from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.carried import Owner
 from stream.release.count_plan import CountPlan
 from stream.release.issuer import Issuer
-from stream.release.query_plan import QueryPlan
+from stream.release.questions import Question, questions_of
 from stream.release.revision_plan import RevisionPlan
 from stream.release.state import ReleaseState
 from stream.release.verdicts import Judge, Verdict, Verdicts
@@ -51,7 +51,7 @@ class CountReleases:
         self._revisable = {
             name: mechanism for name, mechanism in self._mechanisms().items() if isinstance(mechanism, Revisable)
         }
-        self._queries = {plan.release.name: [QueryPlan(plan, q) for q in plan.release.queries] for plan in plans}
+        self._queries = {plan.release.name: questions_of(plan, self._site) for plan in plans}
         self._revisions = {
             plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
             for plan in plans
@@ -162,14 +162,14 @@ class CountReleases:
         return made
 
     def _answers(
-        self, state: ReleaseState, query: QueryPlan, window: OccupancyWindow, made: dict[Fraction, Values],
+        self, state: ReleaseState, query: Question, window: OccupancyWindow, made: dict[Fraction, Values],
         verdicts: Verdicts,
     ) -> Iterator[Published]:  # fmt: skip
         """Answer a query from the values just made: free, and so without a ledger entry."""
         end, answers = window.window_end, {}
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
-            state.smoothing[name], answers[epsilon] = query.step(state.smoothing.get(name), made.get(epsilon))
+            state.smoothing[name], answers[epsilon] = query.step(state.smoothing.get(name), made.get(epsilon), end)
         head = self._issuer.head(end - self._issuer.tick_length, end)
         for audience, (reason, _) in verdicts.items():
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None

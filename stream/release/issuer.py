@@ -12,8 +12,8 @@ from typing import NamedTuple
 from stream.accounting.ledger import Ledger, Posting
 from stream.keys import Keys, subkey
 from stream.mechanisms.labels import label
-from stream.policy.count_release import LONGEST_W
 from stream.policy.document import Policy
+from stream.policy.queries import LONGEST_W
 from stream.records import HOUR, Micros, Published
 from stream.release.budgets import nano
 from stream.release.state import ReleaseState

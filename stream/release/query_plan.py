@@ -1,4 +1,4 @@
-"""Questions answered from what a count release gives anyway: window sums, jumps and drops, low signals.
+"""Questions about the latest windows of a count release: window sums, jumps and drops, low signals.
 
 Each has its own private topic and costs nothing: it reads released values, or the noisy values of PeGaSus'
 groups, and never a count. After a window that was denied a question begins anew.
@@ -34,9 +34,9 @@ from stream.mechanisms.queries import (
     rounded,
 )
 from stream.mechanisms.smoothers import Ratio
-from stream.policy.count_release import Query
 from stream.policy.document import decimal_string
-from stream.records import OccupancyWindow, ReleaseId
+from stream.policy.queries import Query
+from stream.records import Micros, OccupancyWindow, ReleaseId
 from stream.release.count_plan import CountPlan, rounded_coverage
 from stream.release.issuer import Head
 from stream.schemas import CountRecord
@@ -80,8 +80,12 @@ class QueryPlan:
         """Return the name under which an epsilon's history is kept."""
         return f"{self.query.name}/{decimal_string(epsilon)}"
 
-    def step(self, state: Any, values: Values | None) -> tuple[Any, Answer | None]:
-        """Take a window's values (None: denied); return the next state and the answer, None while too early."""
+    def step(self, state: Any, values: Values | None, end: Micros) -> tuple[Any, Answer | None]:
+        """Take a window's values (None: denied); return the next state and the answer, None while too early.
+
+        No answer depends on the window's ``end``.
+        """
+        del end
         item = None if values is None else self._item(values)
         after, [numbers] = self.stage.step(self.stage.initial() if state is None else state, item)
         return after, None if values is None or numbers is None else Answer(numbers, values, after)

@@ -15,7 +15,7 @@ import orjson
 from stream.accounting.charged import ChargedWindows, encode_charged
 from stream.envelope import join_parts, split_parts
 from stream.mechanisms.wevent import is_publication
-from stream.policy.count_release import LONGEST_W
+from stream.policy.queries import LONGEST_W
 from stream.records import HOUR
 from stream.release.asked import all_zones_asked, encode_asked
 

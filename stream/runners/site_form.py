@@ -16,7 +16,7 @@ from stream.accounting.ledger import GENESIS
 from stream.envelope import Kind, clear_of, is_encrypted, join_parts, seal, split_parts, unseal, version_of
 from stream.errors import DataError, GoneKeyError
 from stream.pipeline import AWAY, RADIOS
-from stream.policy.count_release import LONGEST_W
+from stream.policy.queries import LONGEST_W
 from stream.records import DAY, HOUR
 from stream.release.paid_days import ELSEWHERE
 from stream.sensing.sense_state import Standing, standing

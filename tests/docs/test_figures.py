@@ -47,12 +47,15 @@ from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
 from stream.decisions.min_entropy import EXACT_UP_TO, min_entropy
 from stream.decisions.plan import Form, Mechanism, Terms, plan_of
 from stream.local_time import MONTH_DAYS
+from stream.mechanisms.colours import COLOURS
+from stream.mechanisms.heatmap import MOST as MOST_IN_HALF_HOUR
 from stream.mechanisms.nightly import BEFORE
 from stream.mechanisms.nightly import PARTS as PARTS_OF_ZONES
 from stream.policy.count_release import LONGEST_REFRESH
 from stream.policy.mechanisms import CHAIN_AND_GROUPER
 from stream.policy.privacy import Privacy
 from stream.policy.privacy_day import EARLY
+from stream.policy.queries import MOST_KNOWN
 from stream.policy.sites import Site
 from stream.records import DAY, HOUR, MINUTE, SECOND
 from stream.schemas import OBSERVATIONS, QUARANTINE, SNAPSHOT
@@ -126,6 +129,12 @@ MADE = [
     ("docs/sources.md", f"never by more than {CLOCKS_APART // SECOND} s, nor than"),
     ("docs/sources.md", f"begins again by itself after {WRAP // TICKS * SECOND // DAY} days"),
     ("docs/reference/policy.md", f"{snmp.PORT} or {https.PORT} unless given"),
+    ("docs/reference/policy.md", f"gives each place one of {WORDS[COLOURS]} colours"),
+    (
+        "docs/reference/policy.md",
+        f"(2 to {MOST_KNOWN}; {3 * 30 * MINUTE // TICK} are three days of {WORDS[TICK // MINUTE]} minutes)",
+    ),
+    ("docs/reference/policy.md", f"Above {MOST_IN_HALF_HOUR} windows their sums are halved"),
     ("docs/reference/policy.md", f"the certificate's SHA-256, {2 * hashlib.sha256().digest_size} hexadecimal digits"),
     ("docs/architecture.md", f"operators | {kept(QUARANTINE, DAY)} d |"),
     ("docs/architecture.md", f"heartbeats, every {GRID // SECOND} s whether"),
@@ -204,6 +213,7 @@ HOOKS_SERVED = "tests/unit/hooks/test_hooks_service.py::"
 RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
+COLOURED = "tests/unit/mechanisms/test_colours.py::test_colours_are_those_of_the_formula"
 LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
 REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
@@ -283,6 +293,13 @@ TESTED = [
     ("docs/reference/commands.md", "ends within ten seconds with 1", IN_TIME),
     ("docs/reference/policy.md", "| 10 × capacity + 20 |", LARGEST_COUNT),
     ("docs/reference/policy.md", "(12 to 23 windows of 5 min later)", REVISED),
+    (
+        "docs/reference/policy.md",
+        "Colour 1 is below μ − 2σ, 10 above μ + 2σ; between them each colour from 2 to 9 is σ/2 wide and holds its "
+        "lower end. Where σ is 0 the colour is 5 at μ, else 1 or 10.",
+        COLOURED,
+    ),
+    ("docs/reference/records.md", "by which ` are colours, 1 to 10; null", COLOURED),
     (
         "docs/reference/policy.md",
         "six windows with each window behind the first 48 of 5 min of the next day",

@@ -76,7 +76,7 @@ def last_record(counted: CountPlan, query: QueryPlan, key: bytes, length: int) -
     for number in range(1, length + 1):
         window = OccupancyWindow("dbh", number * TICK, COUNTS, Fraction(1))
         state, [values] = mechanism.step(state, naming.input_of(mechanism, window.window_end, counted.counts(window)))
-        asked, answer = query.step(asked, values)
+        asked, answer = query.step(asked, values, window.window_end)
     head = Head("dbh", "", "", "", laboratory=True, attempt=1)
     return query.record(head, window, "a", answer, None).model_dump()
 

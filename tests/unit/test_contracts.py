@@ -41,6 +41,7 @@ from tests.core_ground import (
     people,
     policy_text,
 )
+from tests.unit import test_heat_release as heat
 from tests.unit import test_noisy_release as noisy
 from tests.unit import test_revised_release as revised
 from tests.unit.test_policy_show import MODELLED, PRIVACY
@@ -73,6 +74,8 @@ def records() -> dict[str, list[dict[str, Any]]]:
     private = bodies(outputs, "private")
     counts = [body for body in private if "attribute" not in body][-50:]
     counts += [body for release in RELEASES.values() for body in noisy.bodies(release)]
+    coloured = heat.released(heat.PLAIN, 3)
+    counts += [body for each in "ab" for body in heat.of(coloured, each, "heat")[:: heat.DAY // 2]]
     counts += noisy.bodies(DAY, site='day_starts = "04:00"\ncontribution = "8h"\n')
     made = revised.made_by(
         revised.policy(revised.HOURLY + revised.TREE),

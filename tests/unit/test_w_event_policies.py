@@ -14,8 +14,8 @@ from stream.envelope import join_parts, split_parts
 from stream.errors import DataError
 from stream.operators import scan
 from stream.pipeline import Pipeline
-from stream.policy.count_release import LONGEST_W
 from stream.policy.document import CountRelease, Policy, load_policy
+from stream.policy.queries import LONGEST_W
 from stream.records import DAY, MINUTE, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, rebuild_account
 from stream.release.late import LateReleases
