@@ -124,7 +124,7 @@ class Probing(NamedTuple):
 
     asked: Mapping[Pair, Asking]
     told: Callable[..., None]
-    """Takes a source and by keyword ``alive``, and ``at`` which point of the clock's grid it was asked."""
+    """Takes site and source, and by keyword ``alive``, and ``at`` which point of the clock's grid it was asked."""
     provoked: Mapping[Pair, tuple[str, int]]
     """Host and port of those whose traps are proven by a wrong community."""
 
@@ -133,7 +133,7 @@ class Probing(NamedTuple):
 
         def tell(pair: Pair, at: Micros, *, answered: bool) -> None:
             made.state.vouching.note(pair, at, answered=answered)
-            self.told(pair[1], alive=answered, at=at)
+            self.told(pair, alive=answered, at=at)
 
         ways = {
             pair: Way(partial(provoke, *where), partial(made.refused, pair[1])) for pair, where in self.provoked.items()

@@ -6,8 +6,10 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import click
 import structlog
@@ -20,13 +22,14 @@ from connectors.intake.clock import wall_clock
 from connectors.intake.ingest import OUTAGE
 from connectors.intake.receiver import Receiver
 from connectors.kafka.connection import SYSTEM
-from connectors.monitoring.catalogue import Verb
+from connectors.monitoring.catalogue import TOGETHER, Verb
 from connectors.monitoring.engine import EngineFigures, access_points
 from connectors.monitoring.figures import Labels
 from connectors.monitoring.monitor import Monitor
 from connectors.monitoring.traffic import Part, Parts, Series
 from stream.errors import KeyFileError
 from stream.policy.document import Policy
+from stream.policy.sites import Site
 from stream.records import DAY, SECOND, Micros
 from stream.runners.embedded import Embedded
 from stream.runners.partition import Partition
@@ -65,11 +68,20 @@ def watch_receiver(monitor: Monitor, made: Receiver, policy: Policy, *, simulate
 
     def look() -> None:
         monitor.figures.set("tacet_clock_offset_seconds", made.clock.wall_ahead() / SECOND)
+        for name, site in policy.site.items():
+            monitor.figures.set("tacet_working_time", float(is_working_time(site, wall_clock())), name)
 
     monitor.health.require("feed", is_served)
     monitor.health.require("intake", lambda: not made.state.shut)
     monitor.often(look)
-    monitor.traffic.count(lambda: _datagrams(made, everywhere))
+    if everywhere >= TOGETHER:  # else nothing of it will ever be told, and a 0 would say that nobody comes
+        monitor.traffic.count(lambda: _datagrams(made, everywhere))
+
+
+def is_working_time(site: Site, now: Micros) -> bool:
+    """Whether it is now within a site's working hours, of whatever day."""
+    begin, end = site.working_hours
+    return begin <= datetime.fromtimestamp(now / SECOND, ZoneInfo(site.timezone)).strftime("%H:%M") < end
 
 
 def _datagrams(made: Receiver, everywhere: int) -> Parts:

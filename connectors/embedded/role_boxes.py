@@ -73,7 +73,8 @@ class AccountBox:
 
 
 class OperatorBox:
-    """How each site stands: figures of the engine itself, and of people only how many observations came late.
+    """How each site stands: figures of the engine itself, and of people only how many observations came late or were
+    put aside.
 
     What else is known of traffic is told by metrics alone (``connectors.monitoring``), never to who is served.
     """
@@ -97,6 +98,7 @@ class OperatorBox:
     def _figures(self, partition: Partition, site: str) -> dict[str, Any]:
         state, place = partition.sites.sensing()[site], partition.policy.site.get(site)
         enough = place is not None and _access_points(place) >= TOGETHER
+        everywhere = sum(map(_access_points, partition.policy.site.values()))
         tick = 0 if place is None else place.tick
         key_day = partition.sites.oldest_key_day_needed()
         return {
@@ -107,7 +109,7 @@ class OperatorBox:
             "closed": state.shut,
             "ledger_entries": partition.sites.chains()[site][0],
             "late": state.counters["late"] if enough else None,
-            "rejected_messages": partition.counters.rejected,
+            "rejected_messages": partition.counters.rejected if everywhere >= TOGETHER else None,
             "oldest_key_day": None if key_day is None else rfc3339(key_day * DAY),
             "policy_version": partition.policy.version,
         }

@@ -96,10 +96,12 @@ class EngineFigures:
 
     def _accounted(self, record: dict[str, Any]) -> None:
         """Take the account behind a window of counts; a day's attributes tell of outcomes, and are not told here."""
-        if record["kind"] != "counts":
-            return
-        site, end = record["site"], parse_time(record["window_end"])
-        self._closed(site, end)
+        if record["kind"] == "counts":
+            self._closed(record["site"], parse_time(record["window_end"]))
+            self._stands(record)
+
+    def _stands(self, record: dict[str, Any]) -> None:
+        site = record["site"]
         for reader, units in (*record["audiences"].items(), (EVERYBODY, record["coalition"])):
             for unit, delta, epsilon in _spent(units or {}):
                 self._figures.set("tacet_privacy_spent_epsilon", epsilon, site, reader, unit, delta)
@@ -117,6 +119,13 @@ class EngineFigures:
             delay = (self._clock() - end - place.lateness) / SECOND
             self._figures.observe("tacet_window_release_delay_seconds", delay, site)
 
+    def _taken_up(self, record: dict[str, Any] | None) -> None:
+        """Tell how a site stood before this process began; what it released then is no release of this one's."""
+        if record is not None:
+            self._ends[record["site"]] = parse_time(record["window_end"])
+            self._figures.set("tacet_window_end_timestamp_seconds", self._ends[record["site"]] / SECOND, record["site"])
+            self._stands(record)
+
     def _left(self, site: str, name: str, windows: int) -> None:
         release, audience = name.split("/", 1)
         found = self._budgets.get((release, audience))
@@ -128,7 +137,7 @@ class EngineFigures:
             self._figures.set("tacet_budget_epsilon", float(declared.daily_budget[audience]), *labels)
 
     def look(self) -> None:
-        """Set what no commit tells: how far the sites have come."""
+        """Set what no commit tells: how far the sites have come, and how those stand of which none has been seen."""
         marks: dict[Labels, Micros] = {}
         shut: dict[Labels, float] = {}
         entries: dict[Labels, float] = {}
@@ -137,6 +146,8 @@ class EngineFigures:
                 shut[name,] = state.shut
                 if (engine := partition.sites.held(name)) is not None:
                     entries[name,] = engine.chain[0]
+                if name not in self._ends and name in self._policy.site:
+                    self._taken_up(partition.sites.standing(name))
                 if self._clock is not None and state.clock.watermark is not None:
                     marks[name,] = state.clock.watermark
         self._figures.only_since("tacet_lag_seconds", marks)

@@ -80,10 +80,10 @@ class Monitor:
         look()
         self._looks.append((look, beats))
 
-    def probed(self, source: str, *, alive: bool, at: Micros) -> None:
-        """Tell whether a source answered when it was asked, on the clock's grid: nothing else says that it is there."""
-        self.figures.set("tacet_source_up", float(alive), source)
-        self.figures.set("tacet_source_probe_timestamp_seconds", at / SECOND, source)
+    def probed(self, pair: tuple[str, str], *, alive: bool, at: Micros) -> None:
+        """Tell whether a site's source answered when it was asked, on the clock's grid: nothing else says so."""
+        self.figures.set("tacet_source_up", float(alive), *pair)
+        self.figures.set("tacet_source_probe_timestamp_seconds", at / SECOND, *pair)
 
     async def during(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work in a loop that is looked at; where nobody is told, do the work."""

@@ -238,7 +238,10 @@ class OperatorSite(BaseModel):
     late: int | None = Field(
         description="Observations that came after their window had closed; of enough access points only."
     )
-    rejected_messages: int
+    rejected_messages: int | None = Field(
+        description="Messages and rows that were put aside, of all sites; of enough access points only, and on Kafka "
+        "as of a point of the clock's grid of five minutes."
+    )
     oldest_key_day: str | None
     policy_version: str | None
     silent_sources: int | None = Field(description="Of how many sources the ingest gives no sign of life; Kafka only.")

@@ -171,7 +171,7 @@ def topic_feeds(wanted: Wanted, kafka: str, service: Service, intake: feed.Intak
     if wanted.account:
         service.coalition = partial(topics.together, wanted.policy, kafka)
     if wanted.operator:
-        service.operator = cluster = ClusterBook(service.account)
+        service.operator = cluster = ClusterBook(service.account, wanted.policy, service.clock)
         found += [topics.follow_quarantine(kafka, cluster), topics.follow_control(kafka, cluster, service.clock)]
     return found
 

@@ -86,7 +86,7 @@ def taking_in() -> tuple[Series, ...]:
         .with_target(query("increase(tacet_observations_dropped_total[5m]) > 0", "{{instance}} {{reason}}", "B")),
         told("Put aside in an hour", "By reason.", "increase(tacet_quarantined_total[1h]) > 0",
              "{{instance}} {{reason}}"),
-        told("Sources", "1 where a source answered its last probe.", "tacet_source_up", "{{source}}"),
+        told("Sources", "1 where a source answered its last probe.", "tacet_source_up", "{{site}} {{source}}"),
         told("Clock", "How far the wall clock has left the one that stamps arrivals.", "tacet_clock_offset_seconds",
              "{{instance}}", "s"),
     )  # fmt: skip

@@ -144,6 +144,16 @@ class Account:
         identity = f"{self.site}/{body['window_end']}/{body['kind']}"
         return state, [Published(LEAKAGE, self.site, orjson.dumps(body), item.window_end, identity)]
 
+    def standing(self, state: AccountState, end: Micros) -> dict[str, dict[str, Any]]:
+        """Return reader -> unit -> what it has cost, as the record of the latest window, which ended then, told it.
+
+        Which runs paid for that window is not remembered: those that paid for any of its day's count as if they had, so
+        that the units of one tick are never told too low.
+        """
+        days = self._days(end)
+        paid = frozenset(of for of, run in state.runs.items() if days.keys() & run.days.keys())
+        return {reader: self._units(state, reader, end, paid, days) for reader in self.readers}
+
     def _add_window(
         self, state: AccountState, end: Micros, charges: list[CountCharge], days: Mapping[int, Cells]
     ) -> frozenset[RunOf]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from stream.accounting.account import AccountState
 from stream.errors import UsageError
@@ -10,6 +11,7 @@ from stream.keys import Keys, key_day_of
 from stream.pipeline import AWAY, Options, Output, Pipeline, SiteState
 from stream.policy.document import Policy
 from stream.records import Message, Micros
+from stream.release.standing import standing
 from stream.release.state import ReleaseState
 from stream.runners.site_form import Stages, open_site, seal_site
 from stream.runners.snapshot import chain_of
@@ -78,6 +80,10 @@ class Site:
         """Return the end of the latest released window; None when nothing has been released."""
         through = self._state.release.through
         return None if through < 0 else through
+
+    def standing(self, policy: Policy) -> dict[str, Any] | None:
+        """Return its account as it stands; see ``stream.release.standing``."""
+        return standing(policy, self._pipeline.table.account, self._state.account, self._state.release)
 
     def books(self) -> ReleaseState:
         """Return its books, to be changed by what is released besides the log."""
@@ -148,6 +154,10 @@ class Sites:
     def held(self, name: str) -> Site | None:
         """Return the engine of a site; None where nothing of it has been read."""
         return self._held.get(name)
+
+    def standing(self, name: str) -> dict[str, Any] | None:
+        """Return a site's account as it stands; None where nothing of it has been released."""
+        return self._held[name].standing(self.policy) if name in self._held else None
 
     def shut(self) -> list[str]:
         """Return the sites that have shut at ``max_devices``: they take and release nothing until reopened."""

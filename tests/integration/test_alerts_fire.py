@@ -79,7 +79,7 @@ def hastened_rules() -> str:
     """Return the rules with every interval divided by sixty, and working time all the time."""
     rules = yaml.safe_load((FOLDER / "tacet.rules.yml").read_text())
     for rule in rules["groups"][0]["rules"]:
-        expression = re.sub(r" and on \(\) \(.*\)$", "", rule["expr"])
+        expression = re.sub(r" and on \(instance\) .*$", "", rule["expr"])
         expression = re.sub(r"\[(\d+)([mhd])\]", lambda m: f"[{int(m[1]) * UNITS[m[2]]}s]", expression)
         for slow, quick in LOWER:
             expression = expression.replace(slow, quick)

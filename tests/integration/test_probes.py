@@ -354,8 +354,8 @@ class TestDeclared:
         asked = {(SITE, HOST): Played(*[answer] * 999)}
         log, told = Log(), list[bool]()
 
-        def probed(source: str, *, alive: bool, at: int) -> None:
-            assert (source, at % 1_000_000) == (HOST, 0)
+        def probed(pair: tuple[str, str], *, alive: bool, at: int) -> None:
+            assert (pair, at % 1_000_000) == ((SITE, HOST), 0)
             told.append(alive)
 
         given, probing = [UdpSource((HOST, 0), (COMMUNITY,))], Probing(asked, probed, {})

@@ -64,6 +64,7 @@ def test_sums_that_depend_on_people_are_told_of_enough_access_points_only(
     monkeypatch.setattr("connectors.embedded.role_boxes.TOGETHER", 1 if enough else here + 1)
     last = parse_record(read_outbox(ran(tmp_path), OPERATOR_BOX, 0)[-1][1])
     assert last["late"] == (0 if enough else None)
+    assert last["rejected_messages"] == (0 if enough else None)
 
 
 def test_of_traffic_no_more_is_told_than_how_much_of_it_came_late(tmp_path: Path) -> None:

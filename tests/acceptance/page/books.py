@@ -132,7 +132,7 @@ def figures(scene: Scene) -> dict[str, Any]:
     return {
         "v": 1, "site": "dbh", "window_end": "2018-02-01T22:35:00Z", "lag_seconds": 120.0,
         "reached": "2018-02-01T22:35:59Z",
-        "closed": scene.closed, "ledger_entries": 1234, "rejected_messages": 2,
+        "closed": scene.closed, "ledger_entries": 1234, "rejected_messages": None if scene.few else 2,
         "oldest_key_day": "2018-01-31T00:00:00Z", "policy_version": "0123456789abcdef",
         "late": None if scene.few else 12, "silent_sources": 1 if scene.cluster else None,
         "denied": denied(scene) if scene.denied else [],

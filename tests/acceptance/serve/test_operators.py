@@ -14,11 +14,12 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from connectors.commands.options import read_policy
+from connectors.intake.clock import wall_clock
 from connectors.kafka.client import partition_of
 from connectors.kafka.control import decide, found_cluster
 from connectors.kafka.topics import create_topics
-from connectors.serve.cluster import UNTOLD
-from stream.records import HOUR, Rejected
+from connectors.serve.cluster import APART, UNTOLD
+from stream.records import HOUR, Micros, Rejected
 from stream.runners.agreement import admit, claim
 from stream.runners.emitted import quarantined
 from stream.schemas import CONTROL, LEAKAGE, OBSERVATIONS, QUARANTINE, parse_record, private_topic
@@ -111,13 +112,24 @@ def cluster(kafka: Broker, poor: Path) -> Iterator[str]:
 
 @pytest.mark.kafka
 def test_a_cluster_tells_operators_and_coalitions_what_the_store_of_the_same_run_tells(
-    cluster: str, poor: Path
+    cluster: str, poor: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What was put aside is told as of points of a grid, so the clock of the second service is moved on."""
+    monkeypatch.setattr("connectors.serve.cluster.TOGETHER", 1)
+    ahead = [0]
+
+    def later() -> Micros:
+        return wall_clock() + ahead[0]
+
+    def all_put_aside() -> bool:
+        ahead[0] += APART
+        return all(row["rejected_messages"] == 2 for row in rows_of(client).values())
+
     with served(wanted(poor, **ROLES)) as running, running.browser() as client:
         of_store = told(client, poor)
-    with served(wanted(poor, store=None, kafka=cluster, **ROLES)) as running, running.browser() as client:
+    with served(wanted(poor, store=None, kafka=cluster, **ROLES), later) as running, running.browser() as client:
         eventually(lambda: all(row["policy_version"] for row in rows_of(client).values()))
-        eventually(lambda: all(row["rejected_messages"] == 2 for row in rows_of(client).values()))
+        eventually(all_put_aside)
         of_topics = told(client, poor)
     assert of_topics["coalitions"] == of_store["coalitions"]
     assert of_topics["account"] == of_store["account"]

@@ -102,10 +102,12 @@ def test_clients_that_hang_on_keep_nobody_out_for_good(watched: Monitor) -> None
 
 def test_a_source_is_up_as_its_probe_says(watched: Monitor) -> None:
     assert values(watched, "tacet_source_up") == []
-    watched.probed("10.2.0.5", alive=True, at=NOW)
-    watched.probed("10.2.0.5", alive=False, at=NOW + 60 * SECOND)
-    assert values(watched, "tacet_source_up") == [({"source": "10.2.0.5"}, 0.0)]
-    assert values(watched, "tacet_source_probe_timestamp_seconds") == [({"source": "10.2.0.5"}, 1_700_000_060.0)]
+    watched.probed(("dbh", "10.2.0.5"), alive=True, at=NOW)
+    watched.probed(("dbh", "10.2.0.5"), alive=False, at=NOW + 60 * SECOND)
+    assert values(watched, "tacet_source_up") == [({"site": "dbh", "source": "10.2.0.5"}, 0.0)]
+    assert values(watched, "tacet_source_probe_timestamp_seconds") == [
+        ({"site": "dbh", "source": "10.2.0.5"}, 1_700_000_060.0)
+    ]
 
 
 def test_without_an_address_nobody_listens_and_all_else_works() -> None:

@@ -158,3 +158,29 @@ def test_what_an_ingest_has_heard_is_told_by_its_traffic_alone_and_not_before_th
     one, other = heard(500, 3), heard(501, 4)
     assert one == other
     assert one["tacet_datagrams_total"][0] == {(): 0}
+
+
+STANDING = (
+    "tacet_privacy_spent_epsilon", "tacet_budget_epsilon", "tacet_budget_left_epsilon",
+    "tacet_window_end_timestamp_seconds", "tacet_ledger_entries",
+)  # fmt: skip
+
+
+def test_what_was_spent_and_is_left_is_told_again_after_a_restart_before_any_window_closes(
+    tmp_path: Path, key: Path
+) -> None:
+    *_, (now, before) = run(tmp_path / "store", key, MANY, OTHERS)
+    monitor = Monitor("run", MANY, None, lambda: now)
+    with opened(MANY, key, tmp_path / "store") as (runner, _):
+        watch_embedded(monitor, runner, MANY, live=False)
+        after = shown(monitor.figures)
+    assert {name: after[name] for name in STANDING} == {name: before[name] for name in STANDING}
+    assert all(before[name][0] for name in STANDING)
+    assert sum(after["tacet_releases_total"][0].values()) == 0, "they were another process's"
+
+
+def test_a_store_in_which_nothing_was_released_tells_of_no_spending(tmp_path: Path, key: Path) -> None:
+    monitor = Monitor("run", MANY, None, lambda: EVENING)
+    with opened(MANY, key, tmp_path / "store") as (runner, _):
+        watch_embedded(monitor, runner, MANY, live=False)
+        assert not any(shown(monitor.figures)[name][0] for name in STANDING)

@@ -14,14 +14,18 @@ from cryptography.x509.oid import NameOID
 
 from connectors import keyfile
 from connectors.commands import watching, watching_kafka
-from connectors.commands.watching import watch_certificates, watch_key, watch_store
+from connectors.commands.watching import is_working_time, watch_certificates, watch_key, watch_receiver, watch_store
 from connectors.commands.watching_kafka import BrokerWatch
+from connectors.intake.admission import Counters
+from connectors.intake.clock import AnchoredClock
+from connectors.intake.ingest import Ingest
 from connectors.kafka.connection import SYSTEM
 from connectors.monitoring.catalogue import SIZE_STEP
 from connectors.monitoring.monitor import Monitor
 from stream.errors import UsageError
 from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
+from stream.schemas import parse_time
 from tests.core_ground import building
 from tests.unit.monitoring.test_figures import shown
 
@@ -128,3 +132,31 @@ def test_a_stores_room_is_that_of_all_its_files(tmp_path: Path) -> None:
     assert shown(made.figures, "tacet_store_size_bytes") == {(): 2 * SIZE_STEP}
     (free,), (size,) = (shown(made.figures, f"tacet_disk_{what}_bytes").values() for what in ("free", "size"))
     assert 0 < free < size
+
+
+BERLIN = "Europe/Berlin"
+
+
+@pytest.mark.parametrize(
+    ("utc", "working"), [("06:59", False), ("07:00", True), ("16:59", True), ("17:00", False), ("23:30", False)]
+)
+def test_working_time_is_told_by_the_sites_own_clock(utc: str, working: bool) -> None:
+    site = next(iter(building().site.values())).model_copy(
+        update={"timezone": BERLIN, "working_hours": ("08:00", "18:00")}
+    )
+    assert is_working_time(site, parse_time(f"2026-01-15T{utc}:00Z")) is working, "Berlin is an hour ahead in winter"
+
+
+class Heard:
+    """What is watched of a receiver that has heard two datagrams."""
+
+    counters = Counters(datagrams=2, accepted=2)
+    clock = AnchoredClock(lambda: NOW, lambda: 0)
+    state = Ingest.of_policy(building(), b"k" * 32).initial(NOW)
+
+
+def test_of_too_few_access_points_there_is_no_figure_that_could_say_that_nobody_comes() -> None:
+    made = Monitor("ingest", building(), None, lambda: NOW)
+    watch_receiver(made, Heard(), building())  # type: ignore[arg-type]
+    assert shown(made.figures, "tacet_datagrams_accepted_total") == {}
+    assert {site for (site,) in shown(made.figures, "tacet_working_time")} == set(building().site)

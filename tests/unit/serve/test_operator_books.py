@@ -7,12 +7,17 @@ from typing import Any
 import orjson
 
 from connectors.serve.books import AccountBook
-from connectors.serve.cluster import ClusterBook
+from connectors.serve.cluster import APART, ClusterBook
 from connectors.serve.denials import SPAN
+from stream.policy.document import load_policy
 from stream.records import DAY, MINUTE, Micros
 from stream.schemas import rfc3339
+from tests.core_ground import building, policy_text
 
 TICK = 5 * MINUTE
+ROOM = 'access_points = ["02:00:00:00:00:01"'
+EIGHT = load_policy(policy_text().replace(f"{ROOM}]", f'{ROOM}, "02:00:00:00:01:01", "02:00:00:00:01:02"]'))
+"""A building of eight access points."""
 NINE = 20_000 * DAY + 9 * 60 * MINUTE
 
 
@@ -65,13 +70,36 @@ def figures(of: ClusterBook) -> dict[str, Any]:
 
 
 def test_a_cluster_says_what_its_topics_say_and_nothing_else() -> None:
-    cluster = ClusterBook(book(account(NINE), account(NINE + TICK)))
+    now = [NINE]
+    cluster = ClusterBook(book(account(NINE), account(NINE + TICK)), EIGHT, lambda: now[0])
     cluster.take_refused([b"{}", b"{}"])
     cluster.take_refused([b"{}"])
+    now[0] += APART
     cluster.take_agreed("0123", {"dbh": 1})
     known = {name: value for name, value in figures(cluster).items() if value is not None}
     assert known == {
         "v": 1, "site": "dbh", "window_end": rfc3339(NINE + TICK), "rejected_messages": 3, "policy_version": "0123",
         "silent_sources": 1,
     }  # fmt: skip
-    assert ClusterBook(AccountBook()).newest() == {}
+    assert ClusterBook(AccountBook(), EIGHT, lambda: NINE).newest() == {}
+
+
+def test_what_a_cluster_put_aside_is_told_as_of_points_of_the_grid_alone() -> None:
+    now = [NINE + MINUTE]
+    cluster = ClusterBook(book(account(NINE)), EIGHT, lambda: now[0])
+    cluster.take_refused([b"{}"])
+    assert figures(cluster)["rejected_messages"] is None, "no point has passed"
+    now[0] = NINE + APART
+    cluster.take_refused([b"{}"] * 4)
+    now[0] += APART - 1
+    assert figures(cluster)["rejected_messages"] == 1, "the four came behind the last point"
+    now[0] += 1
+    assert figures(cluster)["rejected_messages"] == 5
+
+
+def test_of_six_access_points_it_is_not_told_how_much_a_cluster_put_aside() -> None:
+    now = [NINE]
+    cluster = ClusterBook(book(account(NINE)), building(), lambda: now[0])
+    cluster.take_refused([b"{}"])
+    now[0] += 2 * APART
+    assert figures(cluster)["rejected_messages"] is None

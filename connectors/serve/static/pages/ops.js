@@ -35,7 +35,7 @@ function card(figures, freeMib, { sites }) {
   if (figures.reached) row(words.reached, time(figures.reached), figures.window_end ? words.lag(age((Date.parse(figures.reached) - Date.parse(figures.window_end)) / 1000)) : null);
   row(words.late, lateText(figures));
   row(words.denied, figures.denied.length ? figures.denied.map(words.deniedText) : words.deniedNone);
-  row(words.rejected, figures.rejected_messages.toLocaleString("en"));
+  if (figures.rejected_messages !== null) row(words.rejected, figures.rejected_messages.toLocaleString("en"));
   if (figures.silent_sources !== null) row(words.silent, figures.silent_sources.toLocaleString("en"));
   if (figures.oldest_key_day) row(words.key, figures.oldest_key_day.slice(0, 10), keyAge(figures));
   if (freeMib !== null) row(words.disk, words.free(freeMib.toLocaleString("en")));
