@@ -17,7 +17,7 @@ from rich.console import Console
 from connectors import keyfile
 from connectors.commands.account import summary
 from connectors.commands.day_promises import signed
-from connectors.commands.options import FOLDER, json_option, print_json, progress, read_policy, run_async
+from connectors.commands.options import FOLDER, Address, json_option, print_json, progress, read_policy, run_async
 from connectors.commands.poor import marked_poor
 from connectors.commands.serving import serve_here
 from connectors.commands.tables import table
@@ -79,8 +79,13 @@ class Demo:
 @click.option(
     "--serve/--no-serve", "served", default=None, help="Show the day as a page afterwards.  [default: on a terminal]"
 )
+@click.option(
+    "--listen", type=Address(), help="Where the page is.  [default: a free port of loopback, 8050 if it can be]"
+)
 @json_option
-def demo(folder: Path | None, seed: int, speed: float, *, served: bool | None, as_json: bool) -> None:
+def demo(
+    folder: Path | None, seed: int, speed: float, *, served: bool | None, listen: tuple[str, int] | None, as_json: bool
+) -> None:
     """Run one simulated day from SNMP traps to private releases, and say how it went.
 
     A building of 64 access points is simulated; its controller sends real traps over UDP on loopback; the
@@ -92,7 +97,7 @@ def demo(folder: Path | None, seed: int, speed: float, *, served: bool | None, a
     print_json(report) if as_json else _print(report, made)
     if is_served(served, terminal=sys.stdin.isatty() and sys.stdout.isatty(), as_json=as_json):
         click.echo("\nThe day as a page, played again 60 times as fast as it was; Ctrl-C ends it.")
-        serve_here(shown(made.folder, made.policy))
+        serve_here(shown(made.folder, made.policy, listen))
 
 
 def is_served(asked: bool | None, *, terminal: bool, as_json: bool) -> bool:
@@ -100,12 +105,12 @@ def is_served(asked: bool | None, *, terminal: bool, as_json: bool) -> bool:
     return terminal and not as_json if asked is None else asked
 
 
-def shown(folder: Path, policy: Policy) -> Wanted:
+def shown(folder: Path, policy: Policy, listen: tuple[str, int] | None = None) -> Wanted:
     """Return what is served of a demo: everything there is, at the usual port where that is free."""
     audiences = tuple(audience.name for audience in policy.audience)
     return Wanted(
-        policy, audiences, folder / "store", account=True, operator=True, listen=("127.0.0.1", free_port(PORT)),
-        play=PLAYED,
+        policy, audiences, folder / "store", account=True, operator=True,
+        listen=listen or ("127.0.0.1", free_port(PORT)), play=PLAYED, simulated=True,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ class Wanted:
     """By which the service may be asked, besides those of loopback."""
     tls: Tls | None = None
     behind_proxy: bool = False
+    simulated: bool = False
+    """Nobody was ever there: others may see it, by the link alone and in the clear."""
 
     @property
     def roles(self) -> frozenset[str]:
@@ -85,7 +88,7 @@ def check(wanted: Wanted) -> None:
         raise UsageError(msg)
     _check_open(wanted)
     host, _ = wanted.listen
-    outside = not is_loopback(host)
+    outside = not is_loopback(host) and not wanted.simulated
     rules = (
         (outside and wanted.tokens is None, f"--tokens: must be given with --listen {host}, which others reach"),
         (
@@ -238,7 +241,7 @@ async def serve(
 def _invite(wanted: Wanted, service: Service, bound: socket.socket, say: Callable[[str], None]) -> None:
     """Say where the service is, and where nobody has a token, by which link one comes in; each link is good once."""
     host, port = bound.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
+    shown = "localhost" if ip_address(host).is_unspecified else f"[{host}]" if ":" in host else host
     address = f"{'http' if wanted.tls is None else 'https'}://{shown}:{port}/"
     if wanted.tokens is not None:
         say(f"Serving at {address}")

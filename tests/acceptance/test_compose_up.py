@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,9 @@ def test_compose_comes_up_healthy_takes_traps_at_port_162_and_gives_counts_to_a_
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "with ten devices" in done.stdout
+    assert "the page shows a count of ten" in done.stdout
+    assert re.search(r"^four services, \d\d rules$", done.stdout, re.MULTILINE)
+    assert "the demo shows its page" in done.stdout
     assert "all JSON of listed fields" in done.stdout
     left = subprocess.run(
         ["docker", "ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project=tacet-try"],

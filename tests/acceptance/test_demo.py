@@ -163,6 +163,7 @@ def test_the_day_of_a_demo_plays_into_its_page(demo: Shown) -> None:
     asked = replace(shown(demo.folder, read_policy(demo.folder / "policy.toml")), listen=("127.0.0.1", 0))
     with served(asked) as running, running.browser() as client:
         assert client.get("/").status_code == 200
+        eventually(lambda: client.get("/api/v1/session").json()["laboratory"])  # known from the first record on
         told = client.get("/api/v1/session").json()
         assert told["roles"] == ["account", "audience:facilities", "audience:public", "operator"]
         assert (told["playback"], told["laboratory"]) == (True, True)

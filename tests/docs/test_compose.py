@@ -19,12 +19,29 @@ from tests.verb_tree import subcommands
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = ["topics", "ingest", "worker"]
+OURS = ["topics", "ingest", "worker", "page"]
+PROFILES = {
+    "core": {"kafka", "topics", "ingest", "worker"},
+    "page": {"page"},
+    "demo": {"demo"},
+    "observability": {"prometheus", "grafana"},
+}
 every_service = pytest.mark.parametrize("name", SERVICES)
 
 
-def test_there_are_a_broker_an_ingest_and_workers() -> None:
-    assert {"kafka", "topics", "ingest", "worker"} <= set(SERVICES)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_has_its_services(profile: str) -> None:
+    assert {name for name, service in SERVICES.items() if service["profiles"] == [profile]} >= PROFILES[profile]
+
+
+def test_without_a_profile_the_core_is_meant() -> None:
+    assert "COMPOSE_PROFILES=core" in (ROOT / ".env").read_text().splitlines()
+
+
+@every_service
+def test_what_a_service_waits_for_is_of_its_profile_or_of_the_core(name: str) -> None:
+    profiles = {SERVICES[other]["profiles"][0] for other in SERVICES[name].get("depends_on", {})}
+    assert profiles <= {"core", *SERVICES[name]["profiles"]}
 
 
 @every_service
@@ -56,14 +73,17 @@ def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: st
         "kafka": ["kafka-data:/var/lib/kafka/data"],
         "ingest": ["./deploy/secrets/ingest:/run/tacet"],
         "worker": ["./deploy/secrets/worker:/var/lib/tacet"],
+        "page": ["page-index:/var/lib/tacet"],
+        "prometheus": ["prometheus-data:/prometheus"],
+        "grafana": ["grafana-data:/var/lib/grafana"],
     }
     assert writable == allowed.get(name, [])
 
 
-def test_only_ingest_publishes_a_port_and_it_is_the_trap_port() -> None:
-    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-        "ingest": ["162:1162/udp"]
-    }
+def test_others_reach_the_trap_port_alone() -> None:
+    published = {(name, port) for name, service in SERVICES.items() for port in service.get("ports", [])}
+    reached = {(name, port) for name, port in published if not port.startswith("127.0.0.1:")}
+    assert {each for each in reached if each[0] != "hooks"} == {("ingest", "162:1162/udp")}
 
 
 def test_the_broker_is_on_a_network_that_leads_nowhere() -> None:
@@ -75,7 +95,7 @@ def test_the_broker_is_on_a_network_that_leads_nowhere() -> None:
 @every_service
 def test_a_service_says_whether_it_is_well_or_ends(name: str) -> None:
     service = SERVICES[name]
-    assert ("healthcheck" in service) != (service["restart"] == "on-failure")
+    assert ("healthcheck" in service) != (service["restart"] in ("on-failure", "no"))
 
 
 @every_service
@@ -90,7 +110,7 @@ def test_no_secret_stands_in_the_environment_or_on_a_command_line(name: str) -> 
 
 @every_service
 def test_images_are_pinned_to_a_version(name: str) -> None:
-    assert re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+", SERVICES[name]["image"])
+    assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+", SERVICES[name]["image"])
 
 
 def test_the_broker_may_map_the_library_that_it_unpacks() -> None:
@@ -122,18 +142,18 @@ def test_the_image_holds_what_its_own_lock_names_each_by_its_hash_and_nothing_of
 
 def test_everything_waits_for_what_it_needs() -> None:
     assert SERVICES["topics"]["depends_on"]["kafka"]["condition"] == "service_healthy"
-    for name in ("ingest", "worker"):
+    for name in ("ingest", "worker", "page"):
         assert SERVICES[name]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
 
 
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("name", [*OURS, "demo"])
 def test_a_command_and_its_options_exist(name: str) -> None:
     command: click.Command = tacet
     words = list(SERVICES[name]["command"])
     while isinstance(command, click.Group):
         command = subcommands(command)[words.pop(0)]
     known = {option for parameter in command.params for option in parameter.opts}
-    given = {word for word in words if word.startswith("--")}
+    given = {word.partition("=")[0] for word in words if word.startswith("--")}
     assert given <= known
     required = {parameter.opts[-1] for parameter in command.params if parameter.required}
     assert required <= given
@@ -146,12 +166,35 @@ def test_an_environment_variable_is_a_setting(name: str) -> None:
     assert "TACET_KAFKA" in SERVICES[name]["environment"]
 
 
+def test_prometheus_asks_every_service_that_shows_metrics_by_rules_that_are_there() -> None:
+    asked = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    (scraped,) = asked["scrape_configs"]
+    (names,) = scraped["dns_sd_configs"]
+    shown = {name: word for name in OURS for word in SERVICES[name]["command"] if word.startswith("--metrics=")}
+    assert set(names["names"]) == set(shown)
+    assert set(shown.values()) == {f"--metrics=0.0.0.0:{names['port']}"}
+    mounted = {volume.split(":")[1] for volume in SERVICES["prometheus"]["volumes"]}
+    assert {f"/etc/prometheus/{file}" for file in asked["rule_files"]} <= mounted
+    assert scraped["job_name"].startswith("tacet")
+
+
+def test_grafana_finds_prometheus_and_the_operators_dashboard() -> None:
+    folder = ROOT / "deploy" / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert set(SERVICES["grafana"]["networks"]) & set(SERVICES["prometheus"]["networks"])
+    (provider,) = yaml.safe_load((folder / "dashboards" / "tacet.yml").read_text())["providers"]
+    mounted = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
+    assert f"{provider['options']['path']}/operations.json" in mounted
+
+
 def test_a_worker_gets_the_time_it_needs_to_stop() -> None:
     assert int(SERVICES["worker"]["stop_grace_period"].removesuffix("s")) > 10
 
 
 def test_the_health_check_of_ingest_looks_for_its_own_port() -> None:
-    port = SERVICES["ingest"]["command"][-1].split(":")[1]
+    (udp,) = [word for word in SERVICES["ingest"]["command"] if word.startswith("--udp=")]
+    port = udp.rpartition(":")[2]
     assert f":{int(port):04X} " in SERVICES["ingest"]["healthcheck"]["test"]
     assert SERVICES["ingest"]["ports"] == [f"162:{port}/udp"]
 
@@ -172,7 +215,7 @@ def test_the_image_runs_without_root_and_holds_no_secret() -> None:
 def test_the_paths_of_mounted_files_are_those_the_commands_read() -> None:
     for name in OURS:
         targets = [volume.split(":")[1] for volume in SERVICES[name]["volumes"]]
-        paths = [word for word in SERVICES[name]["command"] if word.startswith("/")]
+        paths = [path for word in SERVICES[name]["command"] if (path := word.partition("=")[2]).startswith("/")]
         paths += [value for value in SERVICES[name]["environment"].values() if str(value).startswith("/")]
         assert paths
         assert all(any(path.startswith(target) for target in targets) for path in paths)

@@ -335,6 +335,15 @@ def test_an_address_that_others_reach_needs_tokens_and_tls_or_a_proxy(folder: Pa
     check(wanted(folder, **outside, behind_proxy=True, names=("rooms.example",)))
 
 
+def test_a_simulated_building_may_be_seen_from_outside_by_its_link_alone(folder: Path) -> None:
+    with served(wanted(folder, listen=("0.0.0.0", 0), simulated=True)) as running:
+        assert running.address.startswith("http://localhost:"), "what a browser of the same machine can open"
+        with running.client() as stranger, running.browser() as guest:
+            assert status(stranger, LATEST, audience="public", site="east") == 401
+            assert status(guest, LATEST, audience="public", site="east") == 200
+            assert stranger.get("/", headers={"host": "elsewhere.example"}).status_code >= 400
+
+
 # --- other users of the machine ---------------------------------------------------------------------------------
 
 
