@@ -13,6 +13,7 @@ from rich.table import Table as Printed
 
 from connectors import keyfile
 from connectors.commands.options import FILE, json_option, key_option, print_json
+from connectors.files.measures import Aggregate, Measure
 from connectors.files.predicates import DECIMAL
 from connectors.files.query_tree import Source, question
 from stream.decisions.compound import Split, betas_of, decide_tree, price_of_tree, truth_of
@@ -51,6 +52,9 @@ NUMBER = Decimal()
 @click.option("--steps", type=int, default=4, show_default=True, help="Of ppwlm and dppwlm.")
 @click.option("--fine-steps", type=int, default=3, show_default=True, help="Parts of a step, of dppwlm.")
 @click.option("--sensitivity", type=int, default=1, show_default=True, help="What one person changes in all counts.")
+@click.option("--aggregate", type=click.Choice(get_args(Aggregate)), default="count", show_default=True)
+@click.option("--bounds", type=NUMBER, nargs=2, help="Within which each value of a sum or mean is held.")
+@click.option("--resolution", type=NUMBER, help="The step to which values are rounded.")
 @click.option("--as-printed", is_flag=True, help="Epsilons and shares of beta as the thesis has them: more misses.")
 @click.option(
     "--query", type=FILE, help="Several tables: a JSON file of and, or, not over counts, thresholds, alpha, operator."
@@ -65,7 +69,8 @@ NUMBER = Decimal()
 @json_option
 def decide(
     counts: Path | None, thresholds: Path | None, *, mechanism: Mechanism, alpha: Fraction | None, beta: Fraction,
-    epsilon_max: Fraction, epsilon_first: Fraction, steps: int, fine_steps: int, sensitivity: int, as_printed: bool,
+    epsilon_max: Fraction, epsilon_first: Fraction, steps: int, fine_steps: int, sensitivity: int,
+    aggregate: Aggregate, bounds: tuple[Fraction, Fraction] | None, resolution: Fraction | None, as_printed: bool,
     query: Path | None, split: Split, runs: int, evaluate: bool, restricted: bool, key_file: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha).
@@ -84,7 +89,8 @@ def decide(
         raise click.UsageError("--runs goes with --evaluate: only one run's decisions are given")
     form: Form = "thesis" if as_printed else "safe"
     terms = Terms(mechanism, beta, epsilon_first, steps, fine_steps, sensitivity, form)
-    asked = question(Source(counts, thresholds, alpha), query)
+    measure = Measure(aggregate, bounds, resolution)
+    asked = question(Source(counts, thresholds, alpha, measure=measure), query)
     betas = betas_of(asked.tree, terms, split)
     price = price_of_tree(asked.tree, terms, betas)
     if price > epsilon_max:

@@ -1,4 +1,4 @@
-"""Tables by predicate: ``predicate, count`` and ``predicate, threshold`` (and ``alpha``), read whole or not at all.
+"""Tables by predicate: ``predicate, count`` or ``value``; ``predicate, threshold`` (and ``alpha``), read whole.
 
 A decision on a table with a hole in it would decide on 0, so one bad row refuses the file: by line and field, never by
 what is in it.
@@ -43,6 +43,20 @@ def read_counts(path: Path) -> dict[str, int]:
         DataError: a row is bad.
     """
     return _by_predicate(path, ("count",), lambda row: _count(row[0]))
+
+
+def read_values(path: Path) -> Iterator[tuple[str, Fraction]]:
+    """Yield predicate and value of each row; a predicate may have many, or none. Restricted.
+
+    Raises:
+        UsageError: the file cannot be read or has other columns.
+        DataError: a row is bad.
+    """
+    for number, predicate, row in _rows(path, ("value",)):
+        try:
+            yield predicate, _decimal("value", row[0])
+        except ValueError as error:
+            raise _bad(path, number, str(error)) from None
 
 
 def read_thresholds(path: Path) -> Thresholds:

@@ -1,30 +1,33 @@
 """Compound questions: a JSON file of ``and``, ``or`` and ``not`` over tables, made into a tree and its tables.
 
-A table has ``counts`` and ``thresholds`` (files, beside this one), ``alpha`` and ``operator``; what it leaves out is
-what the command was given. Every operator becomes ``>`` among whole numbers: g >= c is g > c - 1, and g < c is -g > -c.
+A table has ``counts`` and ``thresholds`` (files, beside this one), ``alpha``, ``operator``, and for sums and means
+``aggregate``, ``bounds`` and ``resolution``; what it leaves out is what the command was given. Every operator becomes
+``>`` among whole numbers: g >= c is g > c - 1, and g < c is -g > -c.
 What is negated goes to its dual: not (g < c) is g >= c, and not (A and B) is (not A) or (not B).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, cast
+from typing import Any, Literal, NamedTuple, NoReturn, cast, get_args
 
 import numpy as np
 
-from connectors.files.predicates import DECIMAL, Thresholds, read_counts, read_thresholds
+from connectors.files.measures import Aggregate, Measure
+from connectors.files.predicates import DECIMAL, Thresholds, read_thresholds
 from stream.decisions.compound import Join, Leaf, Tree
 from stream.decisions.deciding import Table
 from stream.errors import DataError, UsageError
 
+COUNTS = Measure()
 Operator = Literal[">", ">=", "<", "<="]
 DUALS: dict[Operator, Operator] = {">": "<=", "<=": ">", "<": ">=", ">=": "<"}
-_FIELDS = ("counts", "thresholds", "alpha", "operator")
+_FIELDS = ("counts", "thresholds", "alpha", "operator", "aggregate", "bounds", "resolution")
 _DEEPEST = 50
 
 
@@ -36,6 +39,7 @@ class Source:
     thresholds: Path | None
     alpha: Fraction | None
     operator: Operator = ">"
+    measure: Measure = COUNTS
 
 
 class Question(NamedTuple):
@@ -50,6 +54,8 @@ class _Asked(NamedTuple):
     source: Source
     limits: Thresholds
     alphas: tuple[Fraction, ...]
+    """In steps of what is compared, and so are the next."""
+    compared: Mapping[str, Fraction]
 
 
 def question(source: Source, path: Path | None = None) -> Question:
@@ -103,12 +109,13 @@ class _Reader:
         if not limits.alphas and source.alpha is None:
             self.refuse(place, "alpha must be given, by --alpha or as a column of the thresholds")
         alphas = tuple(limits.alphas.values()) or (cast(Fraction, source.alpha),) * len(limits.thresholds)
-        order = dict(zip(limits.thresholds, alphas, strict=True))
+        order = {name: alpha / source.measure.step for name, alpha in zip(limits.thresholds, alphas, strict=True)}
         first = next(iter(self.asked.values())).limits.thresholds if self.asked else limits.thresholds
         _same(first.keys(), order.keys())
         inorder = tuple(order[name] for name in first)
-        self.asked[place] = _Asked(source, limits, inorder)
-        return Leaf(place, inorder)
+        compared = source.measure.limits(limits.thresholds)
+        self.asked[place] = _Asked(source, limits, inorder, compared)
+        return Leaf(place, inorder, source.measure.sensitivity(limits.thresholds.values()))
 
     def named(self, node: dict[str, Any], place: str) -> Source:
         source = self.source
@@ -118,14 +125,33 @@ class _Reader:
                     self.refuse(place, f'"{name}" must be the name of a file')
                 source = replace(source, **{name: cast(Path, self.path).parent / node[name]})
         if "alpha" in node:
-            if isinstance(node["alpha"], bool) or not isinstance(node["alpha"], int | Fraction):
+            if not _number(node["alpha"]):
                 self.refuse(place, '"alpha" must be a number')
             source = replace(source, alpha=Fraction(node["alpha"]))
         if "operator" in node:
             if node["operator"] not in DUALS:
                 self.refuse(place, f'"operator" must be one of {", ".join(DUALS)}')
             source = replace(source, operator=node["operator"])
+        if {"aggregate", "bounds", "resolution"} & node.keys():
+            source = replace(source, measure=self.measure(node, place))
         return source
+
+    def measure(self, node: dict[str, Any], place: str) -> Measure:
+        aggregate, bounds, resolution = (node.get(name) for name in ("aggregate", "bounds", "resolution"))
+        if aggregate not in get_args(Aggregate):
+            self.refuse(place, f'"aggregate" must be one of {", ".join(get_args(Aggregate))}')
+        if bounds is not None and not (isinstance(bounds, list) and len(bounds) == 2 and all(map(_number, bounds))):
+            self.refuse(place, '"bounds" must be a list of two numbers')
+        if resolution is not None and not _number(resolution):
+            self.refuse(place, '"resolution" must be a number')
+        try:
+            return Measure(
+                cast(Aggregate, aggregate),
+                None if bounds is None else (Fraction(bounds[0]), Fraction(bounds[1])),
+                None if resolution is None else Fraction(resolution),
+            )
+        except UsageError as error:
+            self.refuse(place, str(error))
 
     def only(self, node: dict[str, Any], known: tuple[str, ...], place: str) -> None:
         for name in node:
@@ -152,6 +178,10 @@ def _decimal(text: str) -> Fraction:
     return Fraction(text)
 
 
+def _number(value: object) -> bool:
+    return isinstance(value, int | Fraction) and not isinstance(value, bool)
+
+
 def _same(names: Any, others: Any) -> None:
     if names != others:
         raise DataError("counts and thresholds must be of the same predicates; nothing is decided")
@@ -159,9 +189,9 @@ def _same(names: Any, others: Any) -> None:
 
 def _table(names: tuple[str, ...], asked: _Asked) -> Table:
     """Read a table's counts; as ``>`` among whole numbers."""
-    counts = read_counts(cast(Path, asked.source.counts))
+    counts = asked.source.measure.read(cast(Path, asked.source.counts), asked.limits.thresholds)
     _same(counts.keys(), asked.limits.thresholds.keys())
     sign = 1 if asked.source.operator in (">", ">=") else -1
-    limits = [sign * asked.limits.thresholds[name] for name in names]
+    limits = [sign * asked.compared[name] for name in names]
     whole = [floor(each) if asked.source.operator in (">", "<") else ceil(each) - 1 for each in limits]
     return Table(names, sign * np.array([counts[name] for name in names]), np.array(whole), asked.alphas)

@@ -10,16 +10,17 @@ their ε add up, unless they are declared to be about different ones: then the d
 | naive | β/n each (Algorithm 6), and so for "any" (Algorithm 7) | the same |
 | thesis | in proportion to W (6.21), and so for "any" | the same |
 
-u is how far a table's shift lets the noise go: ε is about ln(1/β)/u, and -Σ W ln β is least where β goes with W.
+u is how far a table's shift lets the noise go beside what one person changes: ε is about ln(1/β)/u, and -Σ W ln β is
+least where β goes with W.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from typing import Literal
 
 import numpy as np
@@ -43,6 +44,13 @@ class Leaf:
     place: str
     """Where in the tree; no two have the same."""
     alphas: tuple[Fraction, ...]
+    """In the whole numbers that are compared."""
+    sensitivity: int = 1
+    """What one contribution changes of these at most; how many one person has, the terms say."""
+
+    def terms(self, terms: Terms, beta: Fraction) -> Terms:
+        """Return the terms of this table alone."""
+        return replace(terms, beta=beta, sensitivity=terms.sensitivity * self.sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ def _shares(join: Join, terms: Terms, beta: Fraction, split: Split) -> list[Frac
     if join.kind == "or" and split == "optimal":
         return [beta] * len(join.parts)
     if join.disjoint and split == "optimal":
-        return _equally_dear([reach(leaf, terms) for leaf in _leaves(join)], terms, beta)
+        return _equally_dear(list(_leaves(join)), terms, beta)
     weights = [sum(1 / reach(leaf, terms) for leaf in _leaves(part)) for part in join.parts]
     return [beta * weight / sum(weights) for weight in weights]
 
@@ -99,43 +107,39 @@ def _leaves(tree: Tree) -> Iterator[Leaf]:
 def reach(leaf: Leaf, terms: Terms) -> Fraction:
     """Return u of a table: by what its ε goes down."""
     least = min(leaf.alphas)
-    return Fraction(int(least) + 1) if terms.form == "safe" else least
+    return (Fraction(int(least) + 1) if terms.form == "safe" else least) / leaf.sensitivity
 
 
-def _equally_dear(reaches: list[Fraction], terms: Terms, beta: Fraction) -> list[Fraction]:
+def _equally_dear(leaves: list[Leaf], terms: Terms, beta: Fraction) -> list[Fraction]:
     """Return each part's β at the least common ε with which they add up to β at most."""
     enough = GRID
-    while sum(_missed(reaches, terms, enough)) > beta:
+    while sum(_missed(leaves, terms, enough)) > beta:
         enough *= 2
     too_little = 0
     while enough - too_little > 1:
         middle = (enough + too_little) // 2
-        if sum(_missed(reaches, terms, middle)) <= beta:
+        if sum(_missed(leaves, terms, middle)) <= beta:
             enough = middle
         else:
             too_little = middle
-    return _missed(reaches, terms, enough)
+    return _missed(leaves, terms, enough)
 
 
-def _missed(reaches: list[Fraction], terms: Terms, epsilon: int) -> list[Fraction]:
+def _missed(leaves: list[Leaf], terms: Terms, epsilon: int) -> list[Fraction]:
     """Return what each part needs of β at an ε in units of the grid, rounded up."""
     at = Fraction(epsilon, GRID)
 
-    def missed(u: Fraction) -> Decimal:
-        below = 1 + exp_minus(at) if terms.form == "safe" else Decimal(2)
-        return exp_minus(at * u) * terms.shares / below
+    def missed(leaf: Leaf) -> Decimal:
+        below = 1 + exp_minus(at / leaf.sensitivity) if terms.form == "safe" else Decimal(2)
+        return exp_minus(at * reach(leaf, terms)) * terms.shares / below
 
-    return [Fraction(floor_scaled(_of(missed, u), 80) + 1, 1 << 80) for u in reaches]
-
-
-def _of(function: Callable[[Fraction], Decimal], u: Fraction) -> Callable[[], Decimal]:
-    return lambda: function(u)
+    return [Fraction(floor_scaled(partial(missed, leaf), 80) + 1, 1 << 80) for leaf in leaves]
 
 
 def price_of_tree(tree: Tree, terms: Terms, betas: Betas) -> Fraction:
     """Return what the whole costs."""
     if isinstance(tree, Leaf):
-        return price_of(tree.alphas, replace(terms, beta=betas[tree.place]))
+        return price_of(tree.alphas, tree.terms(terms, betas[tree.place]))
     prices = [price_of_tree(part, terms, betas) for part in tree.parts]
     return max(prices) if tree.disjoint else sum(prices, Fraction(0))
 
@@ -152,7 +156,7 @@ def decide_tree(tree: Tree, tables: Mapping[str, Table], terms: Terms, betas: Be
         attempt: 1, 2, … of the same question.
     """
     if isinstance(tree, Leaf):
-        return decide(tables[tree.place], replace(terms, beta=betas[tree.place]), key, attempt, tree.place)
+        return decide(tables[tree.place], tree.terms(terms, betas[tree.place]), key, attempt, tree.place)
     runs = [decide_tree(part, tables, terms, betas, key, attempt) for part in tree.parts]
     above = _joined(tree, [each.above for each in runs])
     together = max if tree.disjoint else sum
