@@ -116,10 +116,15 @@ def retire(path: Path, follower: str) -> None:
 
 def is_retired(path: Path) -> bool:
     """Whether the keys of a file were destroyed, and another ledger goes on."""
+    return follower(path) is not None
+
+
+def follower(path: Path) -> str | None:
+    """Return the ledger that goes on since the keys of a file were destroyed; None where they were not."""
     try:
-        return "retired" in json.loads(path.read_text())
-    except (OSError, ValueError, TypeError, RecursionError):
-        return False
+        return str(json.loads(path.read_text())["retired"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def serve(path: Path, cluster: str) -> None:
@@ -265,6 +270,8 @@ class IngestKeys:
         self.path = path
         self.pseudonym = pseudonym_key(path)
         document = read_keys(path)
+        self.ledger = str(part_of(path, document, "ledger"))
+        """Public id of the ledger for which it sends."""
         self.vault = data_keys(path, document)
         self._steps = "noise" not in document and not document["laboratory"]
         """Whether the file is the ingest's own; one that a worker uses as well is stepped forward by that."""

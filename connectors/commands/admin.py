@@ -15,7 +15,7 @@ from connectors.commands.inventory import init
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, read_policy, working
 from connectors.commands.planning import plan
 from connectors.commands.promises import print_promises
-from connectors.embedded.succession import retire
+from connectors.commands.retiring import retire
 from connectors.reports.contracts import contract_files
 from connectors.reports.quality import Qualities, qualities
 from stream.accounting.attribute_model import asked_attributes, day_model
@@ -75,35 +75,7 @@ def upgrade(file: Path, source: Path | None) -> None:
     click.echo(f"{file}: data key added")
 
 
-@key.command("retire")
-@click.option("--store", type=FOLDER, required=True, help="Folder of the store whose ledger ends; not in use.")
-@click.option("--key-file", type=FILE, help="Its key, which is destroyed.")
-@click.option("--lost", is_flag=True, help="There is no key file any more.")
-@click.option("--new-store", type=FOLDER, required=True, help="Folder to be made.")
-@click.option("--new-key", type=FILE, required=True, help="A new key made by 'tacet key create'.")
-@json_option
-def retire_command(
-    store: Path, *, key_file: Path | None, lost: bool, new_store: Path, new_key: Path, as_json: bool
-) -> None:
-    """End the ledger of a key that is lost or stolen, and begin another with what it spent.
-
-    \b
-    tacet key create new.key
-    tacet key retire --store store --key-file key --new-store new-store --new-key new.key
-    tacet key retire --store store --lost --new-store new-store --new-key new.key
-
-    The old key is destroyed, the old store keeps its account and releases nothing more. Budgets and the account go on;
-    the new store begins with the next window and with nobody in it. 'audit verify' the old store before.
-    """
-    if lost == (key_file is not None):
-        raise click.UsageError("give either --key-file or --lost")
-    retired = retire(store, new_store, new_key, key_file)
-    if as_json:
-        print_json({"ledger": retired.ledger, "entries": retired.entries})
-        return
-    click.echo(f"{new_store}: ledger {retired.ledger} begins with {retired.entries:,} entries of the old one")
-    if lost:
-        click.echo("without the mark nobody can tell whether the old store was set back before", err=True)
+key.add_command(retire)
 
 
 @click.group()

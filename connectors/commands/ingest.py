@@ -44,6 +44,7 @@ from stream.keys import key_day_of
 from stream.messages import encode_message
 from stream.policy.document import Policy
 from stream.records import MINUTE, Micros
+from stream.runners.retirement import refuse_retired
 from stream.settings import Settings
 
 FORGET_AFTER = 10 * MINUTE
@@ -125,6 +126,7 @@ class _Pouring:
         """Connect, and claim the sources; leaves nothing open where that fails."""
         try:
             control = await checked(self._kafka)
+            refuse_retired(control, self._keys.ledger)
             await self._sink.start()
             recorded = None if self.file is None else self.file.begin()
             if self.file is None or recorded is not None:

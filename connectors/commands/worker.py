@@ -40,6 +40,7 @@ from stream.records import Micros
 from stream.release.stage import MECHANISMS
 from stream.runners.agreement import refuse_superseded
 from stream.runners.partition import Partition, ShutSites
+from stream.runners.retirement import refuse_other_key, refuse_retired
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
 
@@ -118,8 +119,10 @@ def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, 
     refuse_missing(existing, policy)
     run_async(refuse_producers_time(servers))
     _ = keys.vault  # a key file without a data key is refused before anything is agreed to
+    cluster = run_async(checked(servers))
+    refuse_retired(cluster, keys.ledger)
     if not keys.laboratory:
-        keyfile.serve(home.key_file, str(run_async(checked(servers)).id))
+        keyfile.serve(home.key_file, str(cluster.id))
     control = run_async(
         join(servers, policy, fingerprint(keys), MECHANISMS, accept_policy=consent.accept_policy, again=consent.again)
     )
@@ -142,6 +145,7 @@ def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, 
             msg = f"topic {OBSERVATIONS}: must have {partitions} partitions like the whole cluster, has more"
             raise UsageError(msg)
         present = await read(servers)
+        refuse_other_key(present, fingerprint(keys), keys.ledger)
         refuse_superseded(present, policy, MECHANISMS)
         made = Partition(
             policy, keys, options, accept_policy=consent.accept_policy, accepted=present.accepted(),

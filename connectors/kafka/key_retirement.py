@@ -33,7 +33,7 @@ def oldest_key_day_needed(snapshots: Iterable[bytes], policy: Policy, keys: File
     for snapshot in snapshots:
         head, sites = open_snapshot(snapshot, keys.vault)
         ours = sites.keys() & policy.site.keys()
-        if ours and head["policy"] != policy.version:
+        if ours and (head["policy"] != policy.version or head.get("adopt", False)):  # not begun with yet
             return None
         for site in ours:
             pipeline = Pipeline(policy, site, keys)

@@ -35,8 +35,9 @@ from connectors.kafka.client import BROKER_PATIENCE, MAX_RECORD, connect, partit
 from connectors.kafka.cloud_events import headers_of
 from connectors.kafka.patience import patiently
 from stream.errors import UsageError
+from stream.runners.agreement import Records
 from stream.runners.contract import FencedError, InterruptedWriteError, Output
-from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE, SNAPSHOT
+from stream.schemas import AUDIT, CONTROL, OBSERVATIONS, QUARANTINE, SNAPSHOT
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ Longer than any commit takes; as long may a writer that hangs, and that nobody h
 COMMIT_TIMEOUT = 30.0
 """Seconds after which a transaction that the broker has not ended is given up, to be looked for anew."""
 CLOSE_TIMEOUT = 5.0
+NOTHING_AGREED: Records = {}
 _FENCED = (
     IllegalOperation,  # aiokafka's word for one more send after it was fenced
     ProducerFenced,
@@ -195,8 +197,10 @@ class KafkaWriter:
         """Return a topic of results that holds, or has held, a record of this partition; None if none does."""
         return await first_used(self._bootstrap, self._topics.results, self._partition)
 
-    async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
+    async def commit(self, outputs: Sequence[Output], snapshot: bytes, agreed: Records = NOTHING_AGREED) -> int | None:
         """Write records in order and the snapshot, all or none; return the offset after the last audit record.
+
+        ``agreed`` are records of the control topic, of names that nobody else writes.
 
         Raises:
             UsageError: the snapshot is larger than a record may be.
@@ -211,6 +215,8 @@ class KafkaWriter:
             raise UsageError(msg)
         async with transaction(self._producer):
             audit_end = await self._write(outputs, snapshot)
+            for name, value in agreed.items():
+                await self._producer.send_and_wait(CONTROL, value, key=name.encode(), partition=0)
         for observer in self._observers:
             observer(outputs)
         return audit_end

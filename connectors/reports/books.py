@@ -21,8 +21,10 @@ from connectors.embedded.readings import (
 from connectors.embedded.rollback_mark import read_mark
 from connectors.reports.commitments import compare_commitments
 from stream.accounting.audit import Audit, Link, compare_records
+from stream.accounting.beginnings import Beginning, unreleased
 from stream.accounting.signed_heads import SignedHead
 from stream.errors import AuditError
+from stream.keys import Keys
 from stream.policy.document import Policy
 from stream.schemas import OCCUPANCY, parse_record
 from stream.vault import Vault
@@ -50,14 +52,17 @@ class Books:
     """Gives the records of true counts, where they are published, still kept and not without their key (restricted)."""
     earlier: list[dict[str, Any]] = field(default_factory=list)
     """Entries of ledgers that have ended, and whose budgets and account this one goes on with."""
+    beginnings: list[Beginning] = field(default_factory=list)
+    """Where ledgers begin that go on in the chains of one whose key was retired."""
     states_read: bool = True
     """Whether the reader could see the states: without them nobody misses entries that are gone from the end."""
 
     def audit(
-        self, mark: Heads | None = None, audit_key: bytes | None = None, signed: Sequence[SignedHead] = ()
-    ) -> Audit:
-        """Return what the audit chains must fit."""
-        return audit_of(self.states, mark, audit_key, signed)
+        self, mark: Heads | None = None, keys: Keys | None = None, signed: Sequence[SignedHead] = ()
+    ) -> Audit:  # fmt: skip
+        """Return what the audit chains must fit; AuditError where the beginning of the keys' ledger is forged."""
+        audit_key, ledger = (None, "") if keys is None else (keys.audit, keys.ledger)
+        return audit_of(self.states, mark, audit_key, signed, self.beginnings, ledger)
 
 
 def store_books(folder: Path, *, records: bool = False) -> Books:
@@ -114,14 +119,16 @@ def verify(
             keys = keyfile.FileKeys(key_file)
             if store is not None:
                 mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
-        heads = books.audit(mark, None if keys is None else keys.audit, signed).chains(books.entries)
+        heads = books.audit(mark, keys, signed).chains(books.entries)
         counted = [] if keys is None else [parse_record(value) for value in books.counted(keys.data)]
         report["unchecked"] = _unchecked(books, keys is not None, mark is not None, bool(counted))
         report["sites"] = {site: link._asdict() for site, link in sorted(heads.items())}
-        report["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept)
+        never = unreleased(books.beginnings, books.entries)
+        report["records"] = compare_records(books.entries, books.records, all_kept=books.all_kept, unreleased=never)
         if keys is not None:
             known = with_kept(books.policies, ())
-            report["commitments"] = compare_commitments(books.entries, counted, known, keys)
+            own = [entry for entry in books.entries if entry["ledger"] == keys.ledger]
+            report["commitments"] = compare_commitments(own, counted, known, keys)
         if signed:
             report["signed"] = _covered(heads, signed[-1])
     except AuditError as problem:

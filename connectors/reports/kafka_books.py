@@ -37,6 +37,7 @@ async def _kafka_books(servers: str, *, records: bool) -> Books:
         published,
         all_kept=False,
         policies=documents,
+        beginnings=list(control.beginnings.values()),
         states_read=states is not None,
     )
 

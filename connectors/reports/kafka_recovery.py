@@ -11,6 +11,7 @@ from connectors.kafka.bounded import begin_offsets, end_offsets, first_used, las
 from connectors.kafka.control import engine_counts, read
 from connectors.kafka.topics import refuse_producers_time, result_topics
 from connectors.reports.kafka_books import kafka_books
+from connectors.reports.kafka_ledgers import ACCEPT_LOSS, RETIRE, of_ended, of_key, ways_after_loss
 from connectors.reports.ways import Finding, Way
 from stream.errors import AuditError, DataError, UsageError
 from stream.keys import fingerprint
@@ -46,10 +47,6 @@ BROKERS_TIME = Way(
     f"'kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {OBSERVATIONS} --add-config "
     "message.timestamp.type=LogAppendTime', while neither workers nor ingests run",
     "none",
-)
-ACCEPT_LOSS = Way(
-    "'tacet worker --accept-loss' goes on from the first message that is there",
-    "what was not read is lost for good: the windows up to the next heartbeat have coverage 0, and are charged",
 )
 
 
@@ -97,7 +94,9 @@ def _grown(topic: str, count: int, wanted: int | None) -> Finding:
             + ACCEPT_LOSS.do,
             "no message is lost; the windows up to the next heartbeat have coverage 0",
         )
-        return Finding(what, (unread, Way(f"the same without the copy: {ACCEPT_LOSS.do}", ACCEPT_LOSS.price)))
+        lossy = Way(f"the same without the copy: {ACCEPT_LOSS.do}", ACCEPT_LOSS.price)
+        ending = Way(f"where these stop since an entry would now differ, {RETIRE.do}", RETIRE.price)
+        return Finding(what, (unread, lossy, ending))
     copied = Way(
         f"stop the workers, copy partitions 0 to {(wanted or 1) - 1} elsewhere, delete the topic, "
         "'tacet topics create', and copy them back in order",
@@ -132,8 +131,7 @@ def _of_binding(control: Control, cluster: str | None) -> Iterator[Finding]:
 
 
 def _of_control(control: Control, keys: keyfile.FileKeys | None, policy: Policy | None) -> Iterator[Finding]:
-    if keys is not None and control.key not in (None, fingerprint(keys)):
-        yield Finding("the key is not the one this cluster was begun with", (Way("give that key", "none"), NEW_LEDGER))
+    yield from of_key(control, keys)
     if control.announced is not None:
         yield Finding(
             f"mechanism version {control.announced} was announced and has not begun; until then no partition is taken",
@@ -184,15 +182,17 @@ async def _of_partition(
     found = [_closed(site) for site in shut]
     if head["audit"] and not entries:
         found.append(Finding(f"{name}: the audit records that its state knows of are gone", (COPY, NEW_LEDGER)))
+    found += list(of_ended(name, head, given[2]))
     known = {site for policy in given[2].accepted() for site in policy.site}
+    lost = ways_after_loss(entries_beyond(entries, chains(snapshot), known))
     found += list(of_version(name, snapshot, entries, known)) or made_by_version_before(name, snapshot)
     end = (await end_offsets(servers, OBSERVATIONS))[partition]  # after the state: workers may be at work
     if head["next"] > end:
         what = f"{name}: offset {head['next']} of the observations is next, but they end at {end}; they were made anew"
-        found.append(Finding(what, (ACCEPT_LOSS,)))
+        found.append(Finding(what, lost))
     elif not await _same_log(servers, partition, snapshot, given):
         what = f"{name}: the observations hold another message than the one that was read last; they were made anew"
-        found.append(Finding(what, (ACCEPT_LOSS,)))
+        found.append(Finding(what, lost))
     return found
 
 

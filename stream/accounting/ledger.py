@@ -157,7 +157,10 @@ def chain_hash(body: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(covered, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-REPEATED = "the options and observations that made it make it again, otherwise only a new ledger can go on"
+REPEATED = (
+    "the options and observations that made it make it again, otherwise only a new ledger can go on; "
+    "'tacet key retire' begins one"
+)
 """What can be done where a state goes on to other entries than were published."""
 
 

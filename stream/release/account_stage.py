@@ -117,8 +117,34 @@ def rebuild_account(
         UsageError: an entry was made under a policy that is not given, or is of a release that its policy
             does not have.
     """
+    begun = Begun(AccountState(), LedgerState(), {})
+    return go_on(begun, policies, site, audit, outcomes, readers, exact=exact)
+
+
+class Begun(NamedTuple):
+    """An account as far as it goes."""
+
+    account: AccountState
+    ledger: LedgerState
+    """What was charged so far, as budgets look at it."""
+    radios: dict[str, tuple[str, ...]]
+    """Of the zones that the account is about."""
+
+
+def go_on(
+    begun: Begun,
+    policies: Iterable[Policy],
+    site: str,
+    audit: Iterable[Entry],
+    outcomes: Mapping[str, Any],
+    readers: Readers | None = None,
+    *,
+    exact: bool = False,
+) -> tuple[AccountState, list[Published]]:
+    """Account for entries behind those that an account knows; see :func:`rebuild_account`."""
     entries = [entry for entry in audit if entry["site"] == site]
-    laboratory, ledger = any(entry["laboratory"] for entry in entries), LedgerState()
+    laboratory = any(entry["laboratory"] for entry in entries)
+    state, ledger, radios = begun
     books = {
         version: _Books(policy, site, outcomes, ledger) for version, policy in by_version(policies, entries).items()
     }
@@ -127,10 +153,9 @@ def rebuild_account(
         for version, held in books.items()
     }
     models = {version: stage.attributes.models for version, stage in stages.items()}
-    radios: dict[str, tuple[str, ...]] = {}
     placed = sorted(_placed(entries, books), key=lambda one: (one[0].end, one[0].counts))
     exact_from = placed[-1][0].end if placed and exact else None
-    state, report = AccountState(), []
+    report: list[Published] = []
     for version, group in groupby(placed, key=lambda one: one[0].version):
         stage, present = stages[version], books[version].policy.site[site]
         now = zones_now(radios, present.zones)

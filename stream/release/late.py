@@ -12,19 +12,16 @@ from fractions import Fraction
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from stream.accounting.charged import ChargedWindows, Line, attempt_of, line_name, release_of
-from stream.accounting.ledger import account_of
+from stream.accounting.charged import ChargedWindows, Line, attempt_of, release_of
 from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
 from stream.local_time import span_of_day
 from stream.mechanisms.labels import counts_digest
-from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
+from stream.policy.document import Attribute, AttributeRelease, Policy, audiences_of
 from stream.policy.mechanisms import names_where
-from stream.policy.sites import zones_now
 from stream.records import (
     Charge,
     DayClosed,
-    Micros,
     OccupancyWindow,
     PrivacyDay,
     Published,
@@ -36,9 +33,8 @@ from stream.release.attribute_plan import attribute_plans, read_digest
 from stream.release.attribute_stage import AttributeReleases
 from stream.release.count_plan import CountPlan, count_plans
 from stream.release.count_stage import CountReleases
+from stream.release.earlier import EarlierPolicy
 from stream.release.issuer import Issuer
-from stream.release.paid_by_day import PaidByDay
-from stream.release.promises import log_largest_factor
 from stream.release.state import ReleaseState
 from stream.schemas import parse_time, rfc3339
 
@@ -102,7 +98,9 @@ class LateReleases:
         """
         state.ledger.spent, state.ledger.recent, state.ledger.zones = {}, {}, {}
         state.asked, state.charged = AskedDays(), ChargedWindows()
-        known = {version: _Earlier(policy, self._policy, self._issuer.site) for version, policy in policies.items()}
+        known = {
+            version: EarlierPolicy(policy, self._policy, self._issuer.site) for version, policy in policies.items()
+        }
         for entry in entries:
             if entry["outcome"] == "released":
                 known[entry["policy_version"]].note(state, entry, parse_time(entry["window_end"]))
@@ -203,57 +201,6 @@ class LateReleases:
                 for record, audience in attributes.records(item):
                     which = ZoneDayAttribute(record.day, record.zone, record.attribute)
                     yield str(ReleaseId(self._issuer.site, name, audience, str(which))), name, read_digest(record)
-
-
-class _Earlier:
-    """A policy under which entries were made, as the present one sees it."""
-
-    def __init__(self, policy: Policy, present: Policy, site: str) -> None:
-        self._version = policy.version
-        self._timezone = ZoneInfo(policy.site[site].timezone)
-        self._tick_length = policy.site[site].tick
-        self._now = zones_now(policy.site[site].radios, present.site[site].zones)
-        self._lines: dict[str, Line] = {}
-        """Count release -> what was charged under its name."""
-        self._days: dict[str, PaidByDay] = {}
-        """Count release that is paid by the day -> what its days cost."""
-        self._privacy_days = policy.site[site].privacy_days
-        self._alone: dict[str, float] = {}
-        """Attribute release -> ln of the largest factor that it reaches by itself."""
-        for release in policy.release:
-            if isinstance(release, CountRelease):
-                zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
-                self._lines[release.name] = Line(release.mechanism, release.windows_paid, tuple(sorted(zones)))
-                if release.by_day:
-                    self._days[release.name] = PaidByDay.of(policy, release, site)
-            else:
-                self._alone[release.name] = log_largest_factor(release)
-
-    def note(self, state: ReleaseState, entry: Mapping[str, Any], end: Micros) -> None:
-        """Take one charge into what has been charged and asked."""
-        release = entry["release"]
-        if release in self._lines:
-            line = self._lines[release]
-            account = account_of(release, entry["audience"], line.zones)
-            if entry["nano"]:
-                key_day = key_day_of(end - self._tick_length)
-                state.ledger.remember(account, key_day, end, entry["nano"], line.zones)
-            self._note_count(state, entry, end, line)
-        elif release in self._alone:
-            local_day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
-            local = LocalDay(local_day, *span_of_day(local_day, self._timezone))
-            for now in self._now[zone]:
-                state.asked.note(local, now, attribute, self._alone[release])
-
-    def _note_count(self, state: ReleaseState, entry: Mapping[str, Any], end: Micros, line: Line) -> None:
-        """Take what a window was charged, or what the price of its day bought, into the charged windows."""
-        release, audience, cost = entry["release"], entry["audience"], Fraction(entry["epsilon"])
-        number = None
-        if release in self._days and self._privacy_days is not None:
-            number = self._privacy_days.at(end).number
-            line, cost = line._replace(day=number), self._days[release].prices[audience].changed
-        name = line_name(release, self._version, entry["attempt"], number)
-        state.charged.note(end, name, line, {audience: cost})
 
 
 def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:

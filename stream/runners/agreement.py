@@ -2,7 +2,9 @@
 
     cluster                   {id, partitions}          written once, before anything else
     engine                    {key, mechanisms,         by the first worker: whose ledger, which released bytes;
-                               versions, announced}     all versions so far, and one that is about to begin
+                               versions, announced,     all versions so far, and one that is about to begin;
+                               retired}                 ledgers of this cluster whose keys were retired
+    ledger/LEDGER/PARTITION   {sites, mac}              where a ledger goes on that follows a retired one
     policy/VERSION            {order, document}         every accepted policy; the highest order is the present one
     source/SITE/SOURCE        {ingest, session}         which ingest sends for a source
     ingest/ID                 {}                        that it lives: the time is the record's own
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from stream.accounting.beginnings import Beginning
 from stream.errors import DataError, UsageError
 from stream.policy.document import Policy
 from stream.records import SECOND, Micros
@@ -32,8 +35,9 @@ Records = Mapping[str, bytes | None]
 """What is to be written, by key; None takes a record away."""
 Pair = tuple[str, str]
 """(site, source)."""
-KINDS = ("cluster", "engine", "policy", "source", "ingest")
+KINDS = ("cluster", "engine", "ledger", "policy", "source", "ingest")
 """The kinds of records; any other is none of ours."""
+OTHER_KEY = "key: must be the one this cluster was begun with; another key would break its promises"
 
 
 class Claim(NamedTuple):
@@ -64,6 +68,10 @@ class Control:
     """All mechanism versions under which it has worked, the present one last."""
     announced: str | None = None
     """The mechanism version that is about to begin: meanwhile no partition is taken to work under another."""
+    retired: tuple[str, ...] = ()
+    """Ids of the ledgers whose keys were retired."""
+    beginnings: dict[tuple[str, int], Beginning] = field(default_factory=dict)
+    """By ledger and partition: where one that follows another begins."""
     policies: dict[str, Accepted] = field(default_factory=dict)
     claims: dict[Pair, Claim] = field(default_factory=dict)
     beats: dict[str, Micros] = field(default_factory=dict)
@@ -88,6 +96,11 @@ class Control:
                 self.key, self.mechanisms = (None, None) if body is None else (body["key"], body["mechanisms"])
                 self.versions = () if body is None else tuple(body.get("versions", (self.mechanisms,)))
                 self.announced = None if body is None else body.get("announced")
+                self.retired = () if body is None else tuple(body.get("retired", ()))
+            case "ledger":
+                ledger, _, number = name.partition("/")
+                begun = None if body is None else Beginning.of_document(ledger, int(number), body)
+                _put(self.beginnings, (ledger, int(number)), begun)
             case "policy":
                 accepted = None if body is None else Accepted(body["order"], orjson.dumps(body["document"]))
                 _put(self.policies, name, accepted)
@@ -129,7 +142,8 @@ def _put(records: dict[Any, Any], name: Any, record: Any) -> None:
         records[name] = record
 
 
-def _record(**fields: Any) -> bytes:
+def record(**fields: Any) -> bytes:
+    """Return what a record holds."""
     return orjson.dumps({"v": 1} | fields)
 
 
@@ -139,7 +153,7 @@ def _record(**fields: Any) -> bytes:
 def found(control: Control, partitions: int, new_id: str) -> Records:
     """Give the cluster its identity, once; UsageError when it has another number of partitions."""
     if control.partitions is None:
-        return {"cluster": _record(id=new_id, partitions=partitions)}
+        return {"cluster": record(id=new_id, partitions=partitions)}
     if control.partitions != partitions:
         msg = f"partitions: must be {control.partitions}, as this cluster was begun with, got {partitions}"
         raise UsageError(msg)
@@ -169,13 +183,13 @@ def admit(
         UsageError: another key or mechanism version, or another policy that was not accepted, or was replaced.
     """
     if control.key not in (None, key):
-        msg = "key: must be the one this cluster was begun with; another key would break its promises"
-        raise UsageError(msg)
+        raise UsageError(OTHER_KEY)
     records: dict[str, bytes | None] = {}
     if control.mechanisms not in (None, mechanisms):
         _refuse_unannounced(control, mechanisms, accept=accept)
     if control.mechanisms != mechanisms or control.announced is not None:
-        records["engine"] = _engine(key, [*(each for each in control.versions if each != mechanisms), mechanisms])
+        versions = [*(each for each in control.versions if each != mechanisms), mechanisms]
+        records["engine"] = engine_record(control, key, versions)
     current = control.current()
     if current is not None and current != policy.version and not accept:
         msg = (
@@ -191,12 +205,14 @@ def admit(
                 f"{policy.version}; --accept-policy --again {order} lets that begin once more"
             )
             raise UsageError(msg)
-        records[f"policy/{policy.version}"] = _record(order=order + 1, document=orjson.loads(policy.document()))
+        records[f"policy/{policy.version}"] = record(order=order + 1, document=orjson.loads(policy.document()))
     return records
 
 
-def _engine(key: str | None, versions: Sequence[str], **announced: str) -> bytes:
-    return _record(key=key, mechanisms=versions[-1], versions=versions, **announced)
+def engine_record(control: Control, key: str | None, versions: Sequence[str], **more: Any) -> bytes:
+    """Return what is to stand of key and mechanism versions; retired ledgers are never forgotten."""
+    retired = {"retired": control.retired} if control.retired else {}
+    return record(key=key, mechanisms=versions[-1], versions=versions, **(retired | more))
 
 
 def _refuse_unannounced(control: Control, mechanisms: str, *, accept: bool) -> None:
@@ -222,12 +238,14 @@ def announce(control: Control, key: str, mechanisms: str) -> Records:
     """
     if control.key != key or control.mechanisms in (None, mechanisms):
         return {}
-    return {"engine": _engine(key, control.versions, announced=mechanisms)}
+    return {"engine": engine_record(control, key, control.versions, announced=mechanisms)}
 
 
 def withdraw(control: Control, mechanisms: str) -> Records:
     """Take an announcement back."""
-    return {"engine": _engine(control.key, control.versions)} if control.announced == mechanisms else {}
+    if control.announced != mechanisms:
+        return {}
+    return {"engine": engine_record(control, control.key, control.versions)}
 
 
 def refuse_superseded(control: Control, policy: Policy, mechanisms: str) -> None:
@@ -268,7 +286,7 @@ def claim(
         msg = "recording: must not begin before what its sources sent last; all of it would be dropped"
         raise UsageError(msg)
     session = session if fixed else max(session, newest + 1)
-    return session, {f"source/{site}/{source}": _record(ingest=ingest, session=session) for site, source in pairs}
+    return session, {f"source/{site}/{source}": record(ingest=ingest, session=session) for site, source in pairs}
 
 
 def displaced(control: Control, ingest: str, pairs: Iterable[Pair]) -> Pair | None:
@@ -278,4 +296,4 @@ def displaced(control: Control, ingest: str, pairs: Iterable[Pair]) -> Pair | No
 
 def sign_of_life(ingest: str, *, alive: bool = True) -> Records:
     """Return what an ingest writes every ``BEAT``, or at its end."""
-    return {f"ingest/{ingest}": _record() if alive else None}
+    return {f"ingest/{ingest}": record() if alive else None}

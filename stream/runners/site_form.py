@@ -118,14 +118,20 @@ def _forgotten(stages: Stages) -> Stages:
 
 
 def books_only(stages: Stages) -> Stages:
-    """Return the states with which another ledger begins: the books, whose chain begins anew, and nobody.
+    """Return the states with which another ledger goes on: the books, and nobody.
 
     No privacy day that was begun is gone on with: it was paid for one run of counters, with one noise.
     """
     clear = {name: data for name, data in stages.items() if name in CLEAR}
     begun = _forgotten(clear | {STANDING: standing_form(stages), AWAY: b""})
     head, _ = split_parts(begun["release"])
-    head["ledger"] |= {"sequence": 0, "head": GENESIS}
     if "paid" in head:
         head["paid"] = {release: [[*day, ELSEWHERE] for *day, _ in days] for release, days in head["paid"].items()}
     return begun | {"release": join_parts(head, {})}
+
+
+def chain_anew(stages: Stages) -> Stages:
+    """Return states whose entries to come begin a hash chain of their own."""
+    head, parts = split_parts(stages["release"])
+    head["ledger"] |= {"sequence": 0, "head": GENESIS}
+    return stages | {"release": join_parts(head, parts)}

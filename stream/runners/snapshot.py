@@ -15,7 +15,7 @@ from stream.keys import Keys, fingerprint
 from stream.policy.document import Policy
 from stream.release.stage import MECHANISMS
 from stream.release.upgrade import upgraded_stages
-from stream.runners.site_form import Stages, books_only, open_site, seal_site
+from stream.runners.site_form import Stages, books_only, chain_anew, open_site, seal_site
 from stream.vault import Vault
 
 BEFORE = ("1", "2")
@@ -148,7 +148,7 @@ def upgraded(snapshot: bytes) -> bytes:
 
 
 def successor(snapshot: bytes, keys: Keys) -> bytes:
-    """Return the state with which a new ledger, of new keys, begins where an old one ends.
+    """Return the state with which a new ledger, of new keys, begins in a store of its own where an old one ends.
 
     Only what is readable without a key goes on: budgets, what was charged and asked, the account, and where clocks
     stand. Nobody is in it, so counts bounded by the privacy day begin when two days are over; and each release waits
@@ -160,6 +160,14 @@ def successor(snapshot: bytes, keys: Keys) -> bytes:
         msg = "state: must be of this version before its ledger can end; 'tacet store upgrade' takes it up"
         raise UsageError(msg)
     head, sites = open_snapshot(snapshot)
-    new = {"next": 0, "audit": 0, "policy": head["policy"], "mechanisms": MECHANISMS, "key": fingerprint(keys)}
-    begun = {site: seal_site(site, books_only(stages)) for site, stages in sites.items()}
-    return seal_snapshot(new | {"last": None, "before": MECHANISMS, "adopt": True}, begun)
+    begun = {site: chain_anew(books_only(stages)) for site, stages in sites.items()}
+    return begun_by(keys, head["policy"], begun)
+
+
+def begun_by(
+    keys: Keys, policy: str, sites: Mapping[str, Stages], *, next_offset: int = 0, audit_offset: int = 0
+) -> bytes:  # fmt: skip
+    """Return the snapshot of a ledger that has only just begun: under this policy the books of these sites end."""
+    head = {"next": next_offset, "audit": audit_offset, "policy": policy, "mechanisms": MECHANISMS}
+    head |= {"key": fingerprint(keys), "last": None, "before": MECHANISMS, "adopt": True}
+    return seal_snapshot(head, {site: seal_site(site, stages) for site, stages in sites.items()})

@@ -196,10 +196,11 @@ def test_a_topic_that_somebody_has_grown_is_refused_by_every_start(ground: Groun
         assert said in tacet(*line, code=2).stderr
     (found,) = findings(ground)
     assert found["what"].startswith(f"topic {OBSERVATIONS}: has 8 partitions, the cluster 4")
-    keeping, losing = found["ways"]
+    keeping, losing, ending = found["ways"]
     assert "copy what is unread of partitions 0 to 3 elsewhere" in keeping["do"]
     assert "no message is lost" in keeping["price"]
     assert "'tacet worker --accept-loss'" in losing["do"]
+    assert "'tacet key retire --kafka'" in ending["do"]
 
 
 def test_a_private_topic_that_somebody_has_grown_is_refused_by_who_subscribes(ground: Ground) -> None:

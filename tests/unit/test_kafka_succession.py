@@ -1,0 +1,222 @@
+"""The end of a cluster's ledger, without a broker: who may end it, what a new one says of itself, what counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import orjson
+import pytest
+
+from connectors.audit_chains import audit_of, heads_of
+from connectors.kafka.key_retirement import oldest_key_day_needed
+from stream.accounting.audit import Link
+from stream.accounting.beginnings import Beginning, Start
+from stream.errors import AuditError, UsageError
+from stream.keys import LaboratoryKeys, fingerprint
+from stream.messages import encode_message
+from stream.policy.document import Policy, load_policy
+from stream.records import DAY, SECOND
+from stream.release.asked import LocalDay
+from stream.release.state import ReleaseState, decode_release_state
+from stream.runners.agreement import SILENT, Control, admit, announce, claim, found, sign_of_life
+from stream.runners.partition import Partition
+from stream.runners.retirement import NOBODY, begins, end_ledger, refuse_other_key, refuse_retired
+from stream.runners.snapshot import chains, open_snapshot
+from stream.runners.succession import Left, taken_over
+from stream.schemas import AUDIT, LEAKAGE
+from tests.core_ground import ATTRIBUTES, COUNTS, SITE, building, laboratory, messages, people, policy_text
+
+NOW = 1_000_000 * SECOND
+PAIR = ("dbh", "10.2.0.5")
+NEW = LaboratoryKeys(b"n" * 32, "new-ledger", b"a" * 32)
+TEXT = policy_text(COUNTS + ATTRIBUTES)
+
+
+def apply(control: Control, records: Mapping[str, bytes | None]) -> Control:
+    for name, value in records.items():
+        control.apply(name, value, NOW)
+    return control
+
+
+def begun() -> Control:
+    control = apply(Control(), found(Control(), 4, "c1"))
+    apply(control, admit(control, building(), "old", "2", accept=False))
+    _, claims = claim(control, "i1", [PAIR], 5, now=NOW, take_over=False)
+    return apply(control, claims)
+
+
+# --- who may end it -----------------------------------------------------------------------------------------
+
+
+def test_from_one_record_on_the_cluster_is_the_new_keys_and_the_old_one_is_refused() -> None:
+    control = begun()
+    apply(control, end_ledger(control, "old", "new", {"ledger-1"}, now=NOW))
+    assert (control.key, control.retired, control.versions) == ("new", ("ledger-1",), ("2",))
+    with pytest.raises(UsageError, match="ledger ledger-1 has ended, its key was retired"):
+        refuse_retired(control, "ledger-1")
+    with pytest.raises(UsageError, match="has ended"):
+        refuse_other_key(control, "old", "ledger-1")
+    with pytest.raises(UsageError, match="key: must be the one"):
+        refuse_other_key(control, "old", "one that left no entries")
+    refuse_other_key(control, "new", "ledger-2")
+    assert admit(control, building(), "new", "2", accept=False) == {}
+    assert end_ledger(control, "old", "new", {"ledger-1"}, now=NOW) == {}, "done again it changes nothing"
+
+
+def test_what_was_retired_is_never_forgotten_whatever_changes_after_it() -> None:
+    control = begun()
+    apply(control, end_ledger(control, None, "new", {"ledger-1"}, now=NOW))
+    apply(control, end_ledger(control, "new", "third", {"ledger-2", "ledger-1"}, now=NOW))
+    assert control.retired == ("ledger-1", "ledger-2")
+    apply(control, announce(control, "third", "3"))
+    apply(control, admit(control, building(), "third", "3", accept=True))
+    assert (control.mechanisms, control.retired) == ("3", ("ledger-1", "ledger-2"))
+
+
+def test_ingests_lose_their_sources_and_one_that_lives_is_waited_for() -> None:
+    control = begun()
+    apply(control, sign_of_life("i1"))
+    with pytest.raises(UsageError, match="ingest: must be stopped before a key is retired, 1 of them"):
+        end_ledger(control, "old", "new", (), now=NOW + SILENT - 1)
+    apply(control, end_ledger(control, "old", "new", (), now=NOW + SILENT))
+    assert control.claims[PAIR].ingest == NOBODY
+    session, _ = claim(control, "i2", [PAIR], 1, now=NOW, take_over=False)
+    assert session == 6, "sessions never go back"
+
+
+@pytest.mark.parametrize(("old", "problem"), [("another", "key: must be the one"), (None, "no worker has begun")])
+def test_only_the_clusters_own_ledger_can_end(old: str | None, problem: str) -> None:
+    control = begun() if old else apply(Control(), found(Control(), 4, "c1"))
+    with pytest.raises(UsageError, match=problem):
+        end_ledger(control, old, "new", (), now=NOW)
+
+
+# --- what a new one says of its beginning ---------------------------------------------------------------------
+
+
+def test_a_beginning_is_read_back_from_its_record_and_cannot_be_forged() -> None:
+    made = Beginning("l2", 3, {"dbh": Start(Link(7, "ab"), 5)}).signed(b"key")
+    control = apply(Control(), begins(made))
+    assert control.beginnings == {("l2", 3): made}
+    made.refuse_forged(b"key")
+    for other in (
+        replace(made, ledger="l3"), replace(made, partition=2), replace(made, sites={"dbh": Start(Link(7, "ab"), 4)}),
+        replace(made, sites={}), replace(made, mac=""),
+    ):  # fmt: skip
+        with pytest.raises(AuditError, match="must be signed with the audit key"):
+            other.refuse_forged(b"key")
+
+
+# --- what counts --------------------------------------------------------------------------------------------------
+
+
+def books(snapshot: bytes) -> ReleaseState:
+    return decode_release_state(open_snapshot(snapshot)[1][SITE]["release"])[0]
+
+
+class Cluster:
+    """A partition whose worker saved its state, and was killed behind entries that were never committed."""
+
+    def __init__(self, policy: Policy, saved_at: int, killed_at: int) -> None:
+        self.policy = policy
+        partition = Partition(policy, laboratory())
+        self.entries: list[dict[str, Any]] = []
+        for offset, message in enumerate(messages(people(hours=30, devices=4), policy)):
+            if offset == saved_at:
+                self.snapshot, self.saved = partition.snapshot(offset, 0), len(self.entries)
+            if offset == killed_at:
+                break
+            made = partition.feed(offset, None, encode_message(message))
+            self.entries += [orjson.loads(out.value) for out in made if out.topic == AUDIT]
+        self.whole = partition.snapshot(killed_at, 0)
+        """What the state would be if all had been released."""
+
+    def taken(self, snapshot: bytes | None = None) -> Any:
+        left = Left(self.snapshot if snapshot is None else snapshot, self.entries, [self.policy])
+        return taken_over(left, NEW, 0, next_offset=99, audit_offset=7)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    """Killed a day later, so that attributes of a day are among what was left."""
+    made = Cluster(load_policy(TEXT), 40, 358)
+    left = made.entries[made.saved :]
+    assert {entry["outcome"] for entry in left} >= {"released", "budget"}
+    assert any("/" in entry["release_id"].split("/", 3)[3] for entry in left), "attributes too"
+    return made
+
+
+def test_what_was_begun_counts_as_if_all_of_it_had_been_released(cluster: Cluster) -> None:
+    """Budgets, charges and days asked are those of a state that has released it all."""
+    taken, finished = cluster.taken(), cluster.taken(cluster.whole)
+    assert taken.unreleased == len(cluster.entries) - cluster.saved > finished.unreleased == 0
+    mine, other = books(taken.snapshot), books(finished.snapshot)
+    assert (mine.ledger.sequence, mine.ledger.head) == (other.ledger.sequence, other.ledger.head)
+    for account in (name for name in other.ledger.spent if "office-day" not in name):  # attributes have no budget
+        assert mine.ledger.spent[account] == other.ledger.spent[account]
+        assert mine.ledger.recent[account] == other.ledger.recent[account]
+    assert (mine.through, mine.closed, mine.charged) == (other.through, other.closed, other.charged)
+    assert mine.asked == other.asked
+    assert chains(taken.snapshot)[SITE] == (len(cluster.entries), cluster.entries[-1]["hash"])
+
+
+def test_the_account_goes_on_with_it(cluster: Cluster) -> None:
+    taken = cluster.taken()
+    told = [orjson.loads(out.value) for out in taken.accounts if out.topic == LEAKAGE]
+    last = [body for body in told if body["kind"] == "counts"][-1]["audiences"]
+    for audience in ("board", "facilities"):
+        charged = [e for e in cluster.entries if e["audience"] == audience and e["outcome"] == "released"]
+        counts = sum(
+            (Fraction(e["epsilon"]) for e in charged if len(e["release_id"].split("/")) == 4), Fraction(0)
+        )  # fmt: skip
+        assert Fraction(last[audience]["device_total"]) == counts > 0, audience
+
+
+def test_a_worker_goes_on_behind_it_under_the_new_key_in_the_same_chain(cluster: Cluster) -> None:
+    taken = cluster.taken()
+    partition = Partition(cluster.policy, NEW)
+    assert partition.restore(taken.snapshot) == 99
+    partition.published([orjson.dumps(entry) for entry in cluster.entries])
+    assert not partition.has_unreplayed_entries()
+    later = [
+        message for message in messages(people(hours=60, devices=4), cluster.policy)
+        if getattr(message, "watermark", 0) > books(taken.snapshot).through or hasattr(message, "rows")
+    ]  # fmt: skip
+    made = [
+        orjson.loads(out.value)
+        for offset, message in enumerate(later)
+        for out in partition.feed(99 + offset, None, encode_message(message))
+        if out.topic == AUDIT
+    ]
+    entries = [*cluster.entries, *made]
+    assert made
+    assert {entry["ledger"] for entry in made} == {NEW.ledger}
+    assert len({entry["release_id"] for entry in entries}) == len(entries), "nothing is charged twice"
+    beginnings = [taken.beginning]
+    audit_of([heads_of(taken.snapshot)], None, NEW.audit, (), beginnings, NEW.ledger).chains(entries)
+    with pytest.raises(AuditError, match="must be signed with the audit key"):
+        audit_of([], None, NEW.audit, (), [], NEW.ledger).chains(entries)
+    with pytest.raises(AuditError, match=f"ledger {NEW.ledger} knows of"):
+        audit_of([], None, None, (), beginnings).chains(cluster.entries[:-1])
+
+
+def test_a_days_key_goes_on_until_the_new_ledger_has_saved_a_state(cluster: Cluster) -> None:
+    assert oldest_key_day_needed([cluster.taken().snapshot], cluster.policy, NEW) is None  # type: ignore[arg-type]
+
+
+def test_an_unknown_policy_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match=r"policy: version .* must be an accepted one"):
+        taken_over(Left(cluster.snapshot, cluster.entries, []), NEW, 0, next_offset=0, audit_offset=0)
+
+
+def test_a_site_of_which_there_are_entries_and_no_state_counts_as_well(cluster: Cluster) -> None:
+    fresh = Partition(cluster.policy, laboratory()).snapshot(0, 0)
+    taken = taken_over(Left(fresh, cluster.entries, [cluster.policy]), NEW, 0, next_offset=0, audit_offset=0)
+    state = books(taken.snapshot)
+    assert state.ledger.sequence == len(cluster.entries)
+    assert fingerprint(NEW) == open_snapshot(taken.snapshot)[0]["key"]
+    assert isinstance(next(iter(state.asked.days)), LocalDay)
+    assert state.through > DAY
