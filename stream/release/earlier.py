@@ -15,8 +15,8 @@ from stream.accounting.charged import Line, line_name
 from stream.accounting.ledger import account_of
 from stream.keys import key_day_of
 from stream.local_time import span_of_day
-from stream.policy.count_release import LONGEST_W
 from stream.policy.document import CountRelease, Policy
+from stream.policy.queries import LONGEST_W
 from stream.policy.sites import zones_now
 from stream.records import HOUR, Micros, ReleaseId
 from stream.release.asked import LocalDay
