@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
+import structlog
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr, ValidationError
 
 from connectors.private_file import read_private
-from stream.errors import KeyFileError
+from stream.errors import KeyFileError, UsageError
+
+log = structlog.get_logger("tacet.secrets")
 
 SHORTEST_SECRET = 16
 """Octets. Whoever has heard one message can try secrets offline, so a secret has to be random, not a word."""
@@ -33,6 +36,7 @@ def _long(secret: SecretStr) -> SecretStr:
 Secret = Annotated[SecretStr, AfterValidator(_long)]
 """One that is used as it stands."""
 File = TypeVar("File", bound=Table)
+Held = TypeVar("Held")
 
 
 def octets_of(secrets: Iterable[SecretStr]) -> tuple[bytes, ...]:
@@ -61,6 +65,46 @@ def read_tables(path: Path, kind: type[File], holds: str) -> File:
         place = re.search(r"\(at (line \d+, column \d+|end of document)\)", str(error))
         msg = f"{path}: must be TOML{', is not at ' + place[1] if place else ''}"
         raise KeyFileError(msg) from None
+
+
+class SecretsNow(Generic[Held]):
+    """What a file of secrets says, as it is now: a new secret counts, and an old one no more, without a restart."""
+
+    def __init__(self, path: Path, holds: str, read: Callable[[Path], Held]) -> None:
+        """Read it by ``read``, whose error tells that it is not as it must be; ``holds`` says what it is a file of."""
+        self.holds, self._path, self._read = holds, path, read
+        self._seen = self._look()
+        self.held = read(path)
+        self.reads = self.refusals = 0
+        """How often it was read anew, and how often it could not be."""
+
+    def renew(self) -> bool:
+        """Read the file if it has changed; return whether it was read.
+
+        While it is not as it must be, what was held counts on.
+        """
+        seen = self._look()
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            self.held = self._read(self._path)
+        except (KeyFileError, UsageError) as problem:
+            self.refusals += 1
+            event = f"{self.holds} as they were count on"
+            log.warning(event, reason=str(problem))
+            return False
+        self.reads += 1
+        event = f"{self.holds} read anew"
+        log.info(event)
+        return True
+
+    def _look(self) -> tuple[int, ...]:
+        try:
+            held = self._path.stat()
+        except OSError:
+            return ()
+        return held.st_ino, held.st_mtime_ns, held.st_size, held.st_mode
 
 
 def _told(problem: Any) -> str:

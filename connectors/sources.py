@@ -31,8 +31,9 @@ from connectors.probes.asking import Asking
 from connectors.probes.rounds import Rounds
 from connectors.probes.snmp import provoke
 from connectors.probes.way import Way
-from connectors.radius.clients import Client, Clients
+from connectors.radius.clients import Client, ClientFile, Clients
 from connectors.radius.entrance import AccountingEntrance
+from connectors.secrets_file import SecretsNow
 from connectors.signals import first_to_end
 from connectors.sink import Sink
 from connectors.snmp.admission import Senders
@@ -40,6 +41,7 @@ from connectors.snmp.communities import CommunityFile
 from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.forwarded import ForwardedEntrance
 from connectors.snmp.usm.listening import V3Files
+from connectors.snmp.usm.users import UserFile
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.policy.fields import is_cloud
@@ -101,7 +103,7 @@ class RadiusSource:
     """Controllers that send RADIUS accounting to an address of this machine."""
 
     address: tuple[str, int]
-    clients: tuple[Client, ...]
+    clients: tuple[Client, ...] | ClientFile
 
     def entrance(self, sources: Sequence[str]) -> Entrance:
         """Return where accounting of the policy's sources comes in."""
@@ -156,6 +158,19 @@ class ForwardedSource:
 LiveSource = UdpSource | RadiusSource | ForwardedSource | HandedSource
 Live = Sequence[LiveSource]
 """All that one receiver listens to."""
+
+
+def secrets_of(live: Live) -> list[SecretsNow[Any]]:
+    """Return the files of secrets that are read anew when they change, by which those are known who are listened to."""
+    found: list[SecretsNow[Any]] = []
+    for source in live:
+        if isinstance(source, UdpSource):
+            found += [source.communities] if isinstance(source.communities, CommunityFile) else []
+            users = None if source.v3 is None else source.v3.users
+            found += [users.file] if isinstance(users, UserFile) else []
+        elif isinstance(source, RadiusSource) and isinstance(source.clients, ClientFile):
+            found.append(source.clients)
+    return found
 
 
 def uptime_start(live: Live) -> Micros | None:

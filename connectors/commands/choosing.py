@@ -13,7 +13,7 @@ from connectors.commands.snmp_files import communities_now, probe_community, v3_
 from connectors.files.dialect import OWN, Dialect, dialect_of
 from connectors.monitoring.monitor import Monitor
 from connectors.probes.declared import declared, provoked
-from connectors.radius.clients import Client, read_clients
+from connectors.radius.clients import ClientFile
 from connectors.sources import ForwardedSource, HandedSource, Live, LiveSource, Probing, RadiusSource, UdpSource
 from stream.errors import UsageError
 from stream.policy.document import Policy
@@ -138,9 +138,9 @@ def probing(settings: Settings, policy: Policy, monitor: Monitor) -> Probing | N
     return Probing(asked, monitor.probed, provoked(policy))
 
 
-def clients(settings: Settings) -> tuple[Client, ...]:
-    """Return the clients of RADIUS; UsageError when no file of them is named."""
+def clients(settings: Settings) -> ClientFile:
+    """Return the clients of RADIUS, as their file will have them; UsageError when no file of them is named."""
     if settings.radius_clients_file is None:
         msg = "TACET_RADIUS_CLIENTS_FILE: must name a file of RADIUS clients and their secrets, mode 0600"
         raise UsageError(msg)
-    return read_clients(settings.radius_clients_file)
+    return ClientFile(settings.radius_clients_file)

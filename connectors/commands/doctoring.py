@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
@@ -30,6 +30,7 @@ from connectors.doctor import asked, hearing, home, keys, machine
 from connectors.doctor.findings import Finding, looked_at, note
 from connectors.intake.clock import wall_clock
 from connectors.probes.declared import declared
+from connectors.snmp.usm.listening import V3Files
 from stream.policy.document import Policy
 from stream.policy.fields import parse_duration
 from stream.records import MINUTE, SECOND, Micros
@@ -73,7 +74,8 @@ def doctor(
     """Say what is wrong with an installation, and what to do.
 
     Looks at the machine's clock, socket buffers, disk and versions, and at what is given: key and mark, store or
-    topics, and what comes in at a port (SNMP v1 and v2c); asks controllers for which the policy declares a probe.
+    topics, and what comes in at a port (SNMPv3 too, where
+    TACET_SNMP_USERS_FILE names its users); asks controllers for which the policy declares a probe.
     Access points that no zone has are named by their address, devices never. Nothing is written or kept, no inform is
     answered, and what runs is not held up. Exit code 1 where something is wrong, 0 where all is fine or only noted.
 
@@ -83,18 +85,25 @@ def doctor(
     """
     policy = read_policy(policy_file)
     servers = None if kafka is None else bootstrap(settings, kafka)
-    secrets = None if udp is None else communities(settings)
+    believed = None if udp is None else _Believed(communities(settings), v3_files(settings))
     found = [*_machine(store), *_keys(key_file, store), *_home(policy, store, servers)]
     found += looked_at(asked.PROBE, lambda: _asked(settings, policy))
-    if udp is not None and secrets is not None:
+    if udp is not None and believed is not None:
         with working(f"listening for {span / SECOND:g} s"):
-            found += looked_at(hearing.HEARD, lambda: _heard(policy, udp, secrets, span, homed=store is not None))
+            found += looked_at(hearing.HEARD, lambda: _heard(policy, udp, believed, span, homed=store is not None))
     states = [finding.state for finding in found]
     if as_json:
         print_json({"wrong": states.count("wrong"), "findings": [asdict(finding) for finding in found]})
     else:
         _print(found)
     sys.exit(WRONG if "wrong" in states else 0)
+
+
+class _Believed(NamedTuple):
+    """Whose traps count."""
+
+    communities: tuple[bytes, ...]
+    v3: V3Files | None
 
 
 def _machine(store: Path | None) -> Iterator[Finding]:
@@ -130,10 +139,11 @@ def _home(policy: Policy, store: Path | None, servers: str | None) -> Iterator[F
 
 
 def _heard(
-    policy: Policy, address: tuple[str, int], secrets: tuple[bytes, ...], span: Micros, *, homed: bool
+    policy: Policy, address: tuple[str, int], believed: _Believed, span: Micros, *, homed: bool
 ) -> Iterator[Finding]:
+    users = None if believed.v3 is None else believed.v3.users
     try:
-        heard = run_async(hearing.listen(policy, address, secrets, span / SECOND))
+        heard = run_async(hearing.listen(policy, address, believed.communities, span / SECOND, users))
     except OSError as error:
         if not homed or not hearing.taken_by_another(error):
             raise

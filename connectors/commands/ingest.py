@@ -25,7 +25,14 @@ from connectors.commands.options import (
     windows_options,
 )
 from connectors.commands.summaries import report_file, report_traps
-from connectors.commands.watching import metrics_option, monitor_of, watch_certificates, watch_key, watch_receiver
+from connectors.commands.watching import (
+    metrics_option,
+    monitor_of,
+    watch_certificates,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+)
 from connectors.commands.watching_kafka import BrokerWatch
 from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
@@ -38,7 +45,7 @@ from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
-from connectors.sources import FileSource, Live, Probing, feed_file, receiver, until_stopped
+from connectors.sources import FileSource, Live, Probing, feed_file, receiver, secrets_of, until_stopped
 from stream.errors import KeyFileError
 from stream.keys import key_day_of
 from stream.messages import encode_message
@@ -155,6 +162,7 @@ class _Pouring:
             ) as made:
                 self._receiver = made
                 watch_receiver(self._monitor, made, self._policy)
+                watch_secrets(self._monitor, secrets_of(self._source))
                 await until_stopped(made, stop)
         elif self.file is not None:
             self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)

@@ -33,6 +33,7 @@ from connectors.commands.watching import (
     watch_embedded,
     watch_key,
     watch_receiver,
+    watch_secrets,
     watch_store,
 )
 from connectors.embedded.runner import (
@@ -63,6 +64,7 @@ from connectors.sources import (
     check_uptime_clock,
     feed_file,
     receiver,
+    secrets_of,
     until_stopped,
     uptime_start,
 )
@@ -200,5 +202,6 @@ async def _listen(live: Live, asking: Probing | None, building: _Building, runne
     async with stop_signals() as stop:
         async with receiver(live, policy, building.key, LiveSink(runner, stop), newest=newest, probing=asking) as made:
             watch_receiver(building.monitor, made, policy, simulated=uptime_start(live) is not None)
+            watch_secrets(building.monitor, secrets_of(live))
             await until_stopped(made, stop)
         return made

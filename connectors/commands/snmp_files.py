@@ -5,7 +5,7 @@ from __future__ import annotations
 from connectors.snmp.admission import read_communities
 from connectors.snmp.communities import CommunityFile
 from connectors.snmp.usm.listening import V3Files
-from connectors.snmp.usm.users import read_users
+from connectors.snmp.usm.users import UserFile
 from stream.errors import UsageError
 from stream.settings import Settings
 
@@ -43,4 +43,4 @@ def v3_files(settings: Settings) -> V3Files | None:
     users = settings.snmp_users_file
     if users is None:
         return None
-    return V3Files(read_users(users), settings.snmp_state_file or users.with_name(f"{users.name}.state"))
+    return V3Files(UserFile(users), settings.snmp_state_file or users.with_name(f"{users.name}.state"))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import click
@@ -27,6 +27,7 @@ from connectors.monitoring.engine import EngineFigures, access_points
 from connectors.monitoring.figures import Labels
 from connectors.monitoring.monitor import Monitor
 from connectors.monitoring.traffic import Part, Parts, Series
+from connectors.secrets_file import SecretsNow
 from stream.errors import KeyFileError
 from stream.policy.document import Policy
 from stream.policy.sites import Site
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 KEY_BEATS, STORE_BEATS = 15, 60
 """Seconds between two looks at the key file, and at the store's files."""
+SECRETS_BEATS = 5
+"""Seconds between two looks at files of secrets."""
 ASK_EVERY, ANSWERED_WITHIN = 15.0, 45.0
 """Seconds between two questions to what may be away, and since its last answer, beyond which it is."""
 log = structlog.get_logger("tacet.monitoring")
@@ -76,6 +79,21 @@ def watch_receiver(monitor: Monitor, made: Receiver, policy: Policy, *, simulate
     monitor.often(look)
     if everywhere >= TOGETHER:  # else nothing of it will ever be told, and a 0 would say that nobody comes
         monitor.traffic.count(lambda: _datagrams(made, everywhere))
+
+
+def watch_secrets(monitor: Monitor, files: Iterable[SecretsNow[Any]]) -> None:
+    """Count how often secrets are read anew: at points of a grid, whether anybody sends or not."""
+    given = list(files)
+    told = dict.fromkeys([(file, outcome) for file in given for outcome in ("taken", "refused")], 0)
+
+    def look() -> None:
+        for file in given:
+            file.renew()
+            for outcome, number in (("taken", file.reads), ("refused", file.refusals)):
+                monitor.figures.add("tacet_secrets_read_total", number - told[file, outcome], file.holds, outcome)
+                told[file, outcome] = number
+
+    monitor.often(look, SECRETS_BEATS)
 
 
 def is_working_time(site: Site, now: Micros) -> bool:

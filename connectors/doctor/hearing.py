@@ -20,11 +20,25 @@ from connectors.intake.clock import CLOCK_STEP, AnchoredClock, ClockStepError, w
 from connectors.intake.ingest import COLLAPSED, UNKNOWN_ACCESS_POINT, Ingest
 from connectors.intake.ingest_state import most_unknown
 from connectors.intake.receiver import Receiver
+from connectors.intake.waiting import WaitingRoom
 from connectors.sink import Message
 from connectors.snmp.admission import Senders
 from connectors.snmp.ber import UNSUPPORTED_VERSION
 from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.reasons import BAD_COMMUNITY
+from connectors.snmp.hearing import Hearing
+from connectors.snmp.reasons import (
+    BAD_COMMUNITY,
+    DISCOVERY,
+    NOT_IN_TIME_WINDOW,
+    SECURITY_LEVEL,
+    UNDECIPHERABLE,
+    UNKNOWN_ENGINE,
+    UNKNOWN_USER,
+    V3_REQUIRED,
+    WRONG_TAG,
+)
+from connectors.snmp.usm.listening import in_passing
+from connectors.snmp.usm.users import Users
 from stream.policy.document import Policy
 from stream.policy.fields import is_cloud
 from stream.records import SECOND, Micros
@@ -39,6 +53,13 @@ ADVICE = {
     "no_access_point": "the trap says who, not where: switch on the one that does",
     QUEUE_FULL: "more traps than one receiver takes: spread controllers over ingests",
     KERNEL: "more traps than the socket holds: raise net.core.rmem_max",
+    V3_REQUIRED: "the file that TACET_SNMP_USERS_FILE names lets its sender in over SNMPv3 only",
+    UNKNOWN_ENGINE: "list it under 'engines' of its source in the file of users, unless it informs another receiver",
+    UNKNOWN_USER: "the user is not in the file that TACET_SNMP_USERS_FILE names",
+    WRONG_TAG: "'auth' or 'auth_password' of the file of users is another one",
+    UNDECIPHERABLE: "'privacy' or 'privacy_password' of the file of users is another one",
+    SECURITY_LEVEL: "less than the user's 'level' in the file of users",
+    NOT_IN_TIME_WINDOW: "its clock was set back without a restart of its agent, or it is an old copy",
 }
 """Reason -> what to do."""
 
@@ -57,7 +78,17 @@ class Heard:
 
 
 class _Listening(TrapEntrance):
-    """A port for traps that never answers."""
+    """A port for traps that never answers, and remembers nothing of SNMPv3 when it has ended."""
+
+    def __init__(self, address: tuple[str, int], senders: Senders, users: Users | None) -> None:
+        super().__init__(address, senders)
+        self._users = users
+
+    async def open(self, room: WaitingRoom) -> None:
+        """Bind the socket and read."""
+        if self._users is not None:
+            self._hearing = Hearing(self._senders, in_passing(self._users, room.clock.now()))
+        await super().open(room)
 
     def send(self, datagram: bytes, address: Any) -> bool:
         """Send nothing: an answer would say that what was heard is kept."""
@@ -90,11 +121,13 @@ class _Nowhere:
 class Ear:
     """Listens, and says at any time what it has heard."""
 
-    def __init__(self, policy: Policy, address: tuple[str, int], communities: Sequence[bytes]) -> None:
+    def __init__(
+        self, policy: Policy, address: tuple[str, int], communities: Sequence[bytes], users: Users | None = None
+    ) -> None:
         self._senders = _Noted(AllowList(sorted(_sources(policy))), communities, or_v3=True)
         self._clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
         ingest = Ingest.of_policy(policy, secrets.token_bytes(32))
-        entrances = [_Listening(address, self._senders)]
+        entrances = [_Listening(address, self._senders, users)]
         self.receiver = Receiver(entrances, ingest=ingest, sink=_Nowhere(), clock=self._clock)
 
     def heard(self) -> Heard:
@@ -103,13 +136,15 @@ class Ear:
         return Heard(self.receiver.counters, frozenset(self._senders.heard), unknown, self._clock.wall_ahead())
 
 
-async def listen(policy: Policy, address: tuple[str, int], communities: Sequence[bytes], seconds: float) -> Heard:
-    """Listen for a while.
+async def listen(
+    policy: Policy, address: tuple[str, int], communities: Sequence[bytes], seconds: float, users: Users | None = None
+) -> Heard:
+    """Listen for a while; without users nothing of SNMPv3 is judged.
 
     Raises:
         OSError: the address cannot be had, as where something that runs has it.
     """
-    ear = Ear(policy, address, communities)
+    ear = Ear(policy, address, communities, users)
     try:
         async with ear.receiver:
             await asyncio.wait({asyncio.ensure_future(ear.receiver.wait())}, timeout=seconds)
@@ -138,7 +173,9 @@ def findings(policy: Policy, heard: Heard) -> Iterator[Finding]:
         yield fine(HEARD, taken) if counters.datagrams else note(HEARD, taken)
     version3 = counters.dropped.get(UNSUPPORTED_VERSION, 0)
     if version3:
-        yield note(DROPPED, f"{version3:,} of SNMPv3 or another version: only what runs can judge these")
+        yield note(DROPPED, f"{version3:,} of SNMPv3 or another version: name its users by TACET_SNMP_USERS_FILE")
+    if asked := counters.dropped.get(DISCOVERY, 0):
+        yield note(DROPPED, f"{asked:,} ask who is here, to send informs over SNMPv3: only what runs can answer these")
     yield from drops({**counters.dropped, UNSUPPORTED_VERSION: 0}, counters.kernel_drops)
     for name, traps in heard.unknown.items():
         yield note(PLACES, f"{name}: in no zone, {traps:,} trap(s)")

@@ -19,6 +19,7 @@ from connectors.snmp.polling import (
     uptime,
     who_are_you,
 )
+from connectors.snmp.usm.protocols import Keys
 from connectors.snmp.usm.users import Users
 
 T = TypeVar("T")
@@ -61,17 +62,21 @@ class ByUser:
         self._host, self._port, self._users, self._user = host, port, users, user.encode()
         self._engine = b""
         self._salt = secrets.randbits(64)
+        self._used: Keys | None = None
 
     async def ask(self) -> Answer | None:
         """Ask who it is, where that is not known, then what time it has, then for its uptime."""
         self._engine = self._engine or await self._introduction()
-        said: int | Agent | None = Agent(self._engine, 0, 0) if self._engine else None
-        for _ in range(TRIES):
-            if not isinstance(said, Agent):
-                break
-            said = await self._question(said)
-        if isinstance(said, int):
-            return Answer(said)
+        valid = self._users.all_keys(self._user, self._engine) if self._engine else ()
+        for keys in sorted(valid, key=lambda keys: keys != self._used):  # first those by which it answered last
+            said: int | Agent | None = Agent(self._engine, 0, 0)
+            for _ in range(TRIES):
+                if not isinstance(said, Agent):
+                    break
+                said = await self._question(said, keys)
+            if isinstance(said, int):
+                self._used = keys
+                return Answer(said)
         self._engine = b""  # it may have been replaced
         return None
 
@@ -80,9 +85,9 @@ class ByUser:
         agent = await _asked(self._host, self._port, who_are_you(number), lambda heard: introduced(heard, number))
         return agent.engine if agent is not None and self._users.may_be(self._host, agent.engine) else b""
 
-    async def _question(self, agent: Agent) -> int | Agent | None:
+    async def _question(self, agent: Agent, keys: Keys) -> int | Agent | None:
         """Return the uptime, or what the agent says of its boots and time where ours were wrong."""
-        number, keys = _number(), self._users.keys(self._user, agent.engine)
+        number = _number()
         self._salt = (self._salt + 1) % 2**64
         asked = secured_question(keys, agent, self._user, number, self._salt.to_bytes(8, "big"))
         return await _asked(self._host, self._port, asked, lambda heard: secured_answer(keys, agent, heard, number))

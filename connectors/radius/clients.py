@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from connectors.intake.admission import AllowList
-from connectors.secrets_file import Secret, Table, octets_of, read_tables
+from connectors.secrets_file import Secret, SecretsNow, Table, octets_of, read_tables
 from stream.errors import UsageError
 
 
@@ -58,21 +58,36 @@ class _File(Table):
 class Clients:
     """The clients of a file, by the addresses that they send from."""
 
-    def __init__(self, clients: Sequence[Client], sources: Collection[str]) -> None:
-        """Take the clients, and the policy's sources.
+    def __init__(self, clients: Sequence[Client] | ClientFile, sources: Collection[str]) -> None:
+        """Take the clients, or the file that has them, and the policy's sources.
 
         Raises ``UsageError`` for two clients at one address, or a proxy for something that is no source of the policy.
         """
+        self._file = clients if isinstance(clients, ClientFile) else None
+        self._allowed, self._sources = AllowList(sources), sources
+        if isinstance(clients, ClientFile):
+            clients.sources = sources
+        self._take(clients.held if isinstance(clients, ClientFile) else clients)
+
+    def renew(self) -> None:
+        """Take up what has changed in their file, if they have one; while it is wrong, those that were held count."""
+        if self._file is not None:
+            self._file.renew()
+            if self._file.held is not self._held:
+                self._take(self._file.held)
+
+    def _take(self, clients: Sequence[Client]) -> None:
+        self._held = clients
         self._clients = {client.address: (client, client.octets) for client in clients}
         if len(self._clients) < len(clients):
             msg = "client.address: must be given once, got one more than once"
             raise UsageError(msg)
         for client in clients:
             for source in (client.sources or {}).values():
-                if source not in sources:
+                if source not in self._sources:
                     msg = f"client {client.address}: sources: must be sources of the policy, got {source!r}"
                     raise UsageError(msg)
-        self._listed, self._allowed = AllowList(self._clients), AllowList(sources)
+        self._listed = AllowList(self._clients)
 
     def find(self, host: str) -> tuple[Client, tuple[bytes, ...]] | None:
         """Return the client at a numeric address and its secrets; None: nobody who may send."""
@@ -84,6 +99,23 @@ class Clients:
         if client.sources is None:
             return self._allowed.listed(host)
         return client.sources.get(nas_identifier.decode("utf-8", "replace"))
+
+
+class ClientFile(SecretsNow[tuple[Client, ...]]):
+    """A file of clients that is read anew when it has changed."""
+
+    sources: Collection[str] | None = None
+    """The policy's, once it is known: a file that does not fit them is not taken up."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it; KeyFileError where it is not as it must be."""
+        super().__init__(path, "clients of RADIUS", self._fitting)
+
+    def _fitting(self, path: Path) -> tuple[Client, ...]:
+        clients = read_clients(path)
+        if self.sources is not None:
+            Clients(clients, self.sources)
+        return clients
 
 
 def read_clients(path: Path) -> tuple[Client, ...]:

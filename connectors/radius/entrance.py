@@ -55,6 +55,7 @@ class AccountingEntrance(UdpEntrance):
         room = self.room
         room.counters.datagrams += 1
         host = sender(address[0])
+        self._clients.renew()
         known = self._clients.find(host)
         if known is None:
             room.drop(UNKNOWN_SOURCE)

@@ -7,47 +7,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import structlog
-
+from connectors.secrets_file import SecretsNow
 from connectors.snmp.admission import is_known, read_communities
-from stream.errors import KeyFileError
-
-log = structlog.get_logger("tacet.snmp")
 
 
-class CommunityFile:
+class CommunityFile(SecretsNow[tuple[bytes, ...]]):
     """A file of communities that is read anew when it has changed."""
 
     def __init__(self, path: Path) -> None:
         """Read it; KeyFileError where it is not as it must be."""
-        self._path = path
-        self._seen = self._look()
-        self._held = read_communities(path)
+        super().__init__(path, "communities", read_communities)
 
     def knows(self, community: bytes) -> bool:
         """Whether a community is one of the file's; who is not known may be new, so the file is looked at first."""
-        return is_known(community, self._held) or (self.renew() and is_known(community, self._held))
-
-    def renew(self) -> bool:
-        """Read the file if it has changed; return whether it was read.
-
-        While it is not as it must be, those that were held count on.
-        """
-        seen = self._look()
-        if seen == self._seen:
-            return False
-        self._seen = seen
-        try:
-            self._held = read_communities(self._path)
-        except KeyFileError as problem:
-            log.warning("communities as they were count on", reason=str(problem))
-            return False
-        log.info("communities read anew")
-        return True
-
-    def _look(self) -> tuple[int, ...]:
-        try:
-            held = self._path.stat()
-        except OSError:
-            return ()
-        return held.st_ino, held.st_mtime_ns, held.st_size, held.st_mode
+        return is_known(community, self.held) or (self.renew() and is_known(community, self.held))

@@ -67,7 +67,7 @@ class TrapEntrance(UdpEntrance):
     def turned(self) -> None:
         """Make durable what is not to be heard again, and look who is heard from now on."""
         self._hearing.keep()
-        self._senders.renew()
+        self._hearing.renew()
 
     def hear(self, now: Micros, datagram: bytes, address: Any) -> None:
         """Check one datagram, and queue what it says."""

@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 from connectors.snmp.admission import Senders
 from connectors.snmp.ber import MalformedTrap
-from connectors.snmp.reasons import BAD_COMMUNITY, V3_REQUIRED
+from connectors.snmp.reasons import (
+    BAD_COMMUNITY,
+    SECURITY_LEVEL,
+    UNKNOWN_ENGINE,
+    UNKNOWN_USER,
+    V3_REQUIRED,
+    WRONG_TAG,
+)
 from connectors.snmp.traps import Trap, decode, envelope, respond
 from connectors.snmp.usm.gate import Heard, Turned
 from connectors.snmp.usm.listening import V3
@@ -66,14 +73,26 @@ class Hearing:
         if self._v3 is not None and said.heard is not None:
             self._v3.gate.forget(said.heard)
 
+    def renew(self) -> None:
+        """Let go of communities and users that their files have no more, and take up those that are new there."""
+        self._senders.renew()
+        if self._v3 is not None:
+            self._v3.gate.users.renew()
+
     def keep(self) -> None:
         """Make durable what is never to be heard again; nothing of what was read may count before."""
         if self._v3 is not None:
             self._v3.keep()
 
 
+MAY_BE_NEW = frozenset({UNKNOWN_ENGINE, UNKNOWN_USER, SECURITY_LEVEL, WRONG_TAG})
+"""Why somebody is turned away whom the file of users may know by now; nothing was remembered of them."""
+
+
 def _secured(v3: V3, datagram: bytes, host: str, now: Micros) -> Said | Turned:
     heard = v3.gate.open(datagram, host, now)
+    if isinstance(heard, Turned) and heard.reason in MAY_BE_NEW and v3.gate.users.renew():
+        heard = v3.gate.open(datagram, host, now)
     if isinstance(heard, Turned):
         return heard
     return Said(decode(heard.plain, heard.around), datagram, heard)

@@ -26,11 +26,13 @@ from connectors.intake.entrance import RECEIVE_BUFFER
 from connectors.kafka.topics import Held, topic_config, topic_names
 from connectors.probes.asking import Answer
 from connectors.snmp.sender import Association, encode_associate
+from connectors.snmp.usm.users import Users
 from connectors.spellings import address_of
 from stream.errors import PolicyError
 from stream.records import DAY, SECOND
 from stream.schemas import OBSERVATIONS, SNAPSHOT
 from tests.core_ground import COUNTS, access_point, building, mac, people, policy_text, write_csv
+from tests.unit.snmp.v3_ground import AUTH, OTHER_ENGINE, PRIVACY, RADIO, Controller, source, user
 
 POLICY = building(releases=COUNTS)
 COMMUNITY = b"public"
@@ -273,6 +275,42 @@ def test_a_port_that_another_program_has_is_wrong_unless_that_is_the_run_whose_s
 @pytest.mark.parametrize("span", ["0s", "2h", "soon"])
 def test_how_long_is_a_duration_of_at_most_an_hour(installed: Path, span: str) -> None:
     assert examined(installed, "--for", span).exit_code == 2
+
+
+async def heard_v3(*datagrams: bytes) -> list[Finding]:
+    """Return what is found of datagrams from a controller of the loopback that speaks SNMPv3."""
+    users = Users([user()], [source(address="127.0.0.1")])
+    ear = hearing.Ear(POLICY, ("127.0.0.1", 0), (), users)
+    async with ear.receiver:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for number, datagram in enumerate(datagrams, start=1):
+                sender.sendto(datagram, ear.receiver.address)
+                until = time.monotonic() + 60
+                while ear.receiver.counters.datagrams < number and time.monotonic() < until:
+                    await asyncio.sleep(0.001)
+    return list(hearing.findings(POLICY, ear.heard()))
+
+
+async def test_of_snmpv3_it_is_told_what_would_be_taken_and_what_is_wrong_with_the_rest(tmp_path: Path) -> None:
+    now, stranger = time.time_ns() // 1000, Users([user(auth_password="another-password")], [])
+    found = await heard_v3(
+        Controller().trap(now), Controller(users=stranger).trap(now), Controller(OTHER_ENGINE).trap(now),
+        Controller(b"", boots=0, started=now).inform(now, keys=None), trap(1, access_point("a")),
+    )  # fmt: skip
+    assert "heard: 127.0.0.1" in text_of(found, "fine")
+    assert "1 wrong tag: 'auth' or 'auth_password'" in text_of(found, "wrong")
+    assert "1 unknown engine: list it under 'engines'" in text_of(found, "wrong")
+    assert "1 v3 required: the file that TACET_SNMP_USERS_FILE names" in text_of(found, "wrong")
+    assert "1 ask who is here" in text_of(found, "note")
+    assert not any(PRIVACY in finding.text or AUTH in finding.text for finding in found)
+
+
+async def test_a_trap_over_snmpv3_is_read_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its access point is in no zone here, which only a trap that was believed and read can tell."""
+    monkeypatch.chdir(tmp_path)
+    found = await heard_v3(Controller().trap(time.time_ns() // 1000))
+    assert f"{RADIO.hex(':')}: in no zone, 1 trap(s)" in text_of(found, "note")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_only_a_receiver_with_users_can_judge_is_noted() -> None:

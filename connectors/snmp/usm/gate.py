@@ -97,6 +97,8 @@ class Heard(NamedTuple):
     head: Secured
     parts: Scoped
     mark: bytes
+    keys: Keys
+    """Under which it is genuine."""
 
     def __repr__(self) -> str:
         """Show nothing."""
@@ -121,28 +123,31 @@ class Gate:
         Raises ``MalformedTrap`` for what is no such message, or holds something else than a trap or an inform.
         """
         head = secured(datagram)
-        reason = self._stranger(head, host) or self._forged(datagram, head) or self._late(head, now)
-        if reason is not None:
-            return Turned(reason, self._report(head, reason, now))
+        reason = self._stranger(head, host)
+        keys = None if reason is not None else self._genuine(datagram, head)
+        if keys is None:
+            return Turned(reason or WRONG_TAG, self._report(head, reason or WRONG_TAG, now, None))
+        if (reason := self._late(head, now)) is not None:
+            return Turned(reason, self._report(head, reason, now, keys))
         mark = datagram[head.tag : head.tag + MARK]
         mine = head.engine == self.own.engine
         repeated = self._seen(head, mark, now) if mine else False
         if not mine and (reason := self.engines.take(Mark(head.engine, head.boots, head.time, mark), now)):
             return Turned(reason, None)
-        plain, parts = self._plain(datagram, head)
+        plain, parts = self._plain(datagram, head, keys)
         if parts is None:
-            return Turned(UNDECIPHERABLE, self._report(head, UNDECIPHERABLE, now))
+            return Turned(UNDECIPHERABLE, self._report(head, UNDECIPHERABLE, now, None))
         if plain[parts.pdu] != (INFORM if mine else TRAP_V2):
             raise MalformedTrap(UNSUPPORTED_PDU)
         around = Envelope(VERSION, b"", plain[parts.pdu], parts.start, parts.stop)
-        return Heard(plain, around, repeated, head, parts, mark)
+        return Heard(plain, around, repeated, head, parts, mark, keys)
 
     def respond(self, heard: Heard, now: Micros) -> bytes:
         """Return the answer to an inform, secured as the inform was."""
         response = answered(heard.plain, heard.parts.pdu, heard.parts.start, heard.parts.stop)
         body = encode_scoped(heard.parts.context, bytes(response[heard.parts.pdu : heard.parts.stop]))
-        keys = self.users.keys(heard.head.user, self.own.engine)
-        return self._sealed(keys if heard.head.flags & PRIVATE else keys._replace(cipher=b""), heard.head, body, now)
+        keys = heard.keys if heard.head.flags & PRIVATE else heard.keys._replace(cipher=b"")
+        return self._sealed(keys, heard.head, body, now)
 
     def forget(self, heard: Heard) -> None:
         """Let an inform that found no room be sent again as it was."""
@@ -158,8 +163,10 @@ class Gate:
         beyond = head.flags & PRIVATE and not self.users.has_privacy(head.user)
         return SECURITY_LEVEL if beyond or head.flags & least != least else None
 
-    def _forged(self, datagram: bytes, head: Secured) -> str | None:
-        return None if is_genuine(self.users.keys(head.user, head.engine), datagram, head) else WRONG_TAG
+    def _genuine(self, datagram: bytes, head: Secured) -> Keys | None:
+        """Return those of its user's keys under which a message is genuine; None: under none."""
+        all_keys = self.users.all_keys(head.user, head.engine)
+        return next((keys for keys in all_keys if is_genuine(keys, datagram, head)), None)
 
     def _late(self, head: Secured, now: Micros) -> str | None:
         """Look at the time of a genuine message to this engine (RFC 3414, section 3.2, 7 a)."""
@@ -181,24 +188,24 @@ class Gate:
         self._informs.setdefault(mark, head.time)
         return repeated
 
-    def _plain(self, datagram: bytes, head: Secured) -> tuple[bytes, Scoped | None]:
+    def _plain(self, datagram: bytes, head: Secured, keys: Keys) -> tuple[bytes, Scoped | None]:
         """Return the plain octets and the parts of their scoped PDU; None where they make no sense under the key."""
         if not head.flags & PRIVATE:
             return datagram, scoped(datagram, head.start, head.stop)
         if not head.salt:
             return b"", None
-        plain = decrypted(self.users.keys(head.user, head.engine), datagram, head)
+        plain = decrypted(keys, datagram, head)
         try:
             return plain, scoped(plain, 0, len(plain))
         except MalformedTrap:
             return b"", None
 
-    def _report(self, head: Secured, reason: str, now: Micros) -> bytes | None:
+    def _report(self, head: Secured, reason: str, now: Micros, keys: Keys | None) -> bytes | None:
         """Tell the sender of a message that asks for it which rule it broke (RFC 3412, section 7.1, 3).
 
         What time it is here is told under the user's key, anything else without: its sender need not know a key yet.
         """
-        genuine = head.engine == self.own.engine and reason in {NOT_IN_TIME_WINDOW, DISCOVERY}
+        genuine = keys is not None and reason in {NOT_IN_TIME_WINDOW, DISCOVERY}
         if not head.flags & REPORTABLE:
             return None
         if reason == DISCOVERY:
@@ -206,8 +213,7 @@ class Gate:
         name = tlv(0x06, encode_oid(f"{_STATISTICS}.{_REPORTS[reason]}.0"))
         varbinds = tlv(SEQUENCE, tlv(SEQUENCE, name + encode_integer(1, _COUNTER_32)))
         body = encode_scoped(encode_context(self.own.engine), tlv(REPORT, encode_integer(0) * 3 + varbinds))
-        keys = self.users.keys(head.user, self.own.engine)._replace(cipher=b"") if genuine else None
-        return self._sealed(keys, head, body, now)
+        return self._sealed(keys._replace(cipher=b"") if keys is not None else None, head, body, now)
 
     def _sealed(self, keys: Keys | None, head: Secured, body: bytes, now: Micros) -> bytes:
         self.salt = (self.salt + 1) % 2**64

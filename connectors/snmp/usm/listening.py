@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from connectors.snmp.usm.engine_file import EngineFile
+from connectors.snmp.usm.engines import Engines
 from connectors.snmp.usm.gate import Gate, Own
 from connectors.snmp.usm.users import Users
 from stream.records import Micros
@@ -25,16 +27,37 @@ class V3Files:
     state: Path
 
 
+class Memory(Protocol):
+    """What keeps what was heard."""
+
+    def keep(self, engines: Engines) -> None:
+        """Make durable what was taken since the last time."""
+
+
+class Passing:
+    """A memory that ends with whoever listens."""
+
+    def keep(self, engines: Engines) -> None:
+        """Note nothing anywhere else."""
+        engines.fresh.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class V3:
     """The gate and its memory."""
 
     gate: Gate
-    file: EngineFile
+    file: Memory
 
     def keep(self) -> None:
         """Make durable what was heard; nothing of it may count before."""
         self.file.keep(self.gate.engines)
+
+
+def in_passing(users: Users, now: Micros) -> V3:
+    """Listen from ``now`` on without a file, for whoever takes nothing: a copy of an older trap is new to it."""
+    own = Own(_PREFIX + secrets.token_bytes(12), 1, now)
+    return V3(Gate(users, own, Engines(), secrets.randbits(64)), Passing())
 
 
 @contextmanager

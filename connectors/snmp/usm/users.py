@@ -1,7 +1,8 @@
 """Who may speak SNMPv3: users with their passwords, and the engines whose traps are taken from each source.
 
 The file is TOML, of its owner alone (mode 0600). A source that it names is heard over SNMPv3 only, so that
-nobody can fall back to a community for it.
+nobody can fall back to a community for it. While passwords are being changed a user may stand there twice, and both
+count.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from connectors.intake.admission import AllowList
-from connectors.secrets_file import Table, read_tables
+from connectors.secrets_file import SecretsNow, Table, read_tables
 from connectors.snmp.usm.messages import AUTHENTICATED, LONGEST_NAME, PRIVATE, SHORTEST_ENGINE
 from connectors.snmp.usm.protocols import CIPHERS, TAGS, Keys, local_key, master_key
 from stream.errors import KeyFileError
 
+MOST_PASSWORDS = 2
+"""So many of one user are valid while they are being changed."""
 SHORTEST_PASSWORD = 8
 """Characters (RFC 3414, section 11.2)."""
 
@@ -74,14 +77,21 @@ class _File(Table):
 
     @model_validator(mode="after")
     def _name_each_once(self) -> _File:
-        for what, names in (
-            ("user.name", [user.name for user in self.user]),
-            ("source.address", [source.address for source in self.source]),
-        ):
-            if repeated := sorted({name for name in names if names.count(name) > 1}):
-                msg = f"{what}: must be given once, got {repeated[0]!r} more than once"
-                raise ValueError(msg)
+        _refuse_repeated("source.address", [source.address for source in self.source], 1)
+        _refuse_repeated("user.name", [user.name for user in self.user], MOST_PASSWORDS)
+        kinds = {(user.name, user.level, user.privacy_password is None) for user in self.user}
+        names = [name for name, *_ in kinds]
+        if differing := sorted({name for name in names if names.count(name) > 1}):
+            rule = "must be the same both times, and privacy_password be given both times or never"
+            msg = f"user.level: {rule}, is not for {differing[0]!r}"
+            raise ValueError(msg)
         return self
+
+
+def _refuse_repeated(what: str, names: list[str], most: int) -> None:
+    if repeated := sorted({name for name in names if names.count(name) > most}):
+        msg = f"{what}: must be given at most {most} time(s), got {repeated[0]!r} more often"
+        raise ValueError(msg)
 
 
 class Users:
@@ -89,22 +99,31 @@ class Users:
 
     def __init__(self, users: Iterable[User], sources: Iterable[Source] = ()) -> None:
         """Raises ``UsageError`` for a source that is no address; deriving the keys takes milliseconds for each user."""
-        self._users = {user.name.encode(): user for user in users}
-        self._masters = {name: _masters(user) for name, user in self._users.items()}
+        self._take(users, sources)
+
+    def _take(self, users: Iterable[User], sources: Iterable[Source]) -> None:
+        held: dict[bytes, list[tuple[User, tuple[bytes, bytes]]]] = {}
+        for user in users:
+            held.setdefault(user.name.encode(), []).append((user, _masters(user)))
+        self._users = held
         self._sources = {source.address: source for source in sources}
         self._listed = AllowList(self._sources) if self._sources else None
-        self.keys = functools.lru_cache(maxsize=4096)(self._keys)
+        self.all_keys = functools.lru_cache(maxsize=4096)(self._all_keys)
+
+    def renew(self) -> bool:
+        """Take up what has changed where they come from; return whether anything was."""
+        return False
 
     def least(self, name: bytes) -> int | None:
         """Return the flags that a user's message must have at least; None: no such user."""
-        user = self._users.get(name)
-        if user is None:
+        if name not in self._users:
             return None
+        user = self._users[name][0][0]
         return AUTHENTICATED | PRIVATE if user.level == "authPriv" else AUTHENTICATED
 
     def has_privacy(self, name: bytes) -> bool:
         """Whether a user has a key to encrypt with."""
-        return self._users[name].privacy_password is not None
+        return self._users[name][0][0].privacy_password is not None
 
     def knows(self, host: str, engine: bytes) -> bool:
         """Whether the traps of an engine are taken from an address."""
@@ -129,8 +148,17 @@ class Users:
         entry = None if self._listed is None else self._listed.listed(host)
         return None if entry is None else self._sources[entry]
 
-    def _keys(self, name: bytes, engine: bytes) -> Keys:
-        user, (tag, cipher) = self._users[name], self._masters[name]
+    def keys(self, name: bytes, engine: bytes) -> Keys:
+        """Return a user's keys at an engine, by the passwords that the file names first."""
+        return self.all_keys(name, engine)[0]
+
+    def _all_keys(self, name: bytes, engine: bytes) -> tuple[Keys, ...]:
+        """Return all of a user's keys that are valid now; none where there is no such user any more."""
+        return tuple(self._keys(user, masters, engine) for user, masters in self._users.get(name, ()))
+
+    @staticmethod
+    def _keys(user: User, masters: tuple[bytes, bytes], engine: bytes) -> Keys:
+        tag, cipher = masters
         kind, size = TAGS[user.auth][:2]
         private = local_key(user.auth, cipher, engine)[: CIPHERS[user.privacy]] if cipher else b""
         return Keys(kind, size, local_key(user.auth, tag, engine), private)
@@ -143,15 +171,34 @@ def _masters(user: User) -> tuple[bytes, bytes]:
     return master_key(user.auth, tag.encode()), cipher
 
 
-def read_users(path: Path) -> Users:
-    """Return the users of a file.
-
-    Raises:
-        KeyFileError: the file is missing, can be read by group or others, or breaks a rule; no password is shown.
-    """
+def _read(path: Path) -> _File:
     file = read_tables(path, _File, "SNMPv3 users")
     try:
-        return Users(file.user, file.source)
+        AllowList([source.address for source in file.source], allow_any=True)
     except ValueError as error:
         msg = f"{path}: {error}"
         raise KeyFileError(msg) from None
+    return file
+
+
+class UserFile(Users):
+    """The users of a file, as it has them now."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it.
+
+        Raises:
+            KeyFileError: the file is missing, can be read by group or others, or breaks a rule; no password is shown.
+        """
+        self.file = SecretsNow(path, "users of SNMPv3", _read)
+        self._held = self.file.held
+        super().__init__(self._held.user, self._held.source)
+
+    def renew(self) -> bool:
+        """Read the file if it has changed; return whether it was. While it is wrong, those that were held count on."""
+        self.file.renew()
+        if self.file.held is self._held:
+            return False
+        self._held = self.file.held
+        self._take(self._held.user, self._held.source)
+        return True

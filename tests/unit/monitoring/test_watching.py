@@ -14,7 +14,14 @@ from cryptography.x509.oid import NameOID
 
 from connectors import keyfile
 from connectors.commands import watching, watching_kafka
-from connectors.commands.watching import is_working_time, watch_certificates, watch_key, watch_receiver, watch_store
+from connectors.commands.watching import (
+    is_working_time,
+    watch_certificates,
+    watch_key,
+    watch_receiver,
+    watch_secrets,
+    watch_store,
+)
 from connectors.commands.watching_kafka import BrokerWatch
 from connectors.intake.admission import Counters
 from connectors.intake.clock import AnchoredClock
@@ -22,6 +29,7 @@ from connectors.intake.ingest import Ingest
 from connectors.kafka.connection import SYSTEM
 from connectors.monitoring.catalogue import SIZE_STEP
 from connectors.monitoring.monitor import Monitor
+from connectors.snmp.communities import CommunityFile
 from stream.errors import UsageError
 from stream.keys import ForwardKeys
 from stream.records import DAY, SECOND
@@ -132,6 +140,30 @@ def test_a_stores_room_is_that_of_all_its_files(tmp_path: Path) -> None:
     assert shown(made.figures, "tacet_store_size_bytes") == {(): 2 * SIZE_STEP}
     (free,), (size,) = (shown(made.figures, f"tacet_disk_{what}_bytes").values() for what in ("free", "size"))
     assert 0 < free < size
+
+
+def test_secrets_are_counted_as_they_are_read_anew_at_points_of_the_grid_alone(tmp_path: Path) -> None:
+    """Whoever sends may let a file be read before: when that was is not told."""
+    path = tmp_path / "communities"
+    path.write_text("one\n")
+    path.chmod(0o600)
+    made, file = monitor(), CommunityFile(path)
+    watch_secrets(made, [file])
+
+    def told() -> dict[str, float]:
+        return {labels[1]: n for labels, n in shown(made.figures, "tacet_secrets_read_total").items()}
+
+    assert told() == {"taken": 0, "refused": 0}
+    path.write_text("one\nsecond\n")
+    assert file.knows(b"second")
+    for _ in range(watching.SECRETS_BEATS):
+        assert told() == {"taken": 0, "refused": 0}
+        made.look()
+    assert told() == {"taken": 1, "refused": 0}
+    path.chmod(0o644)
+    for _ in range(3 * watching.SECRETS_BEATS):
+        made.look()
+    assert told() == {"taken": 1, "refused": 1}
 
 
 BERLIN = "Europe/Berlin"

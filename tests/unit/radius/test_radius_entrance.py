@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from connectors.intake.clock import AnchoredClock
 from connectors.intake.ingest import Ingest
 from connectors.intake.limits import SiteLimits
 from connectors.intake.receiver import Receiver
-from connectors.radius.clients import Client, Clients, read_clients
+from connectors.radius.clients import Client, ClientFile, Clients, read_clients
 from connectors.radius.entrance import MEMORY, AccountingEntrance
 from stream.errors import KeyFileError, UsageError
 from stream.records import MINUTE, SECOND
@@ -71,7 +72,7 @@ async def receiving(
 ) -> AsyncIterator[Receiver]:
     sources = ("127.0.0.1", "127.0.0.2", "10.2.0.5")
     limits = SiteLimits(sources, 10 * MINUTE, 1000, Pseudonyms.daily(bytes(32)), 30 * SECOND)
-    clients = Clients(read_clients(clients_file(folder)), sources)
+    clients = Clients(ClientFile(clients_file(folder)), sources)
     async with Receiver(
         [AccountingEntrance(("127.0.0.1", 0), clients)],
         ingest=Ingest(access_points={RADIO: ("dbh", "lobby")}, sites={"dbh": limits}),
@@ -286,6 +287,45 @@ def test_a_file_that_breaks_a_rule_is_refused_without_a_secret(tmp_path: Path, t
         read_clients(clients_file(tmp_path, text))
     assert "canary" not in str(refused.value)
     assert "testing" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", CLIENTS + CLIENTS, CLIENTS.replace('"10.2.0.5"', '"10.9.9.9"'), CLIENTS.replace("of-16-octets", "16")],
+    ids=["empty", "twice", "foreign source", "short"],
+)
+async def test_while_a_changed_file_breaks_a_rule_the_secrets_before_count(
+    tmp_path: Path, at: Callable[..., Controller], text: str
+) -> None:
+    async with receiving(tmp_path, Log()) as receiver:
+        with capture_logs() as lines:
+            clients_file(tmp_path, text)
+            sender = at()
+            sender.send(receiver, request(1), request(2))
+            await until(lambda: settled(receiver, 2))
+    assert [line["log_level"] for line in lines if "clients" in line["event"]] == ["warning"]
+    assert SECRET.decode() not in str(lines)
+    assert dropped(receiver).get("bad_authenticator", 0) == 0
+
+
+async def test_secrets_change_while_it_listens_and_two_count_meanwhile(
+    tmp_path: Path, at: Callable[..., Controller]
+) -> None:
+    new, other = b"a-secret-that-is-new-now", CLIENTS.replace(', "the-secret-before-that"', "")
+    async with receiving(tmp_path, Log()) as receiver:
+        sender, count = at(), 0
+        for text, taken in (
+            (other, {SECRET}),
+            (other.replace(f'["{SECRET.decode()}"]', f'["{new.decode()}", "{SECRET.decode()}"]'), {SECRET, new}),
+            (other.replace(SECRET.decode(), new.decode()), {new}),
+        ):
+            clients_file(tmp_path, text)
+            for secret in (SECRET, new):
+                before = receiver.counters.dropped["bad_authenticator"]
+                count += 1
+                sender.send(receiver, request(count, secret=secret))
+                await until(partial(settled, receiver, count))
+                assert (receiver.counters.dropped["bad_authenticator"] == before) is (secret in taken)
 
 
 def test_a_proxy_sends_for_sources_of_the_policy_and_the_narrowest_client_counts() -> None:

@@ -4,10 +4,18 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from connectors.intake.admission import AllowList
+from connectors.snmp.admission import Senders
+from connectors.snmp.hearing import Hearing
 from connectors.snmp.usm.engine_file import EngineFile
 from connectors.snmp.usm.engines import LAST_BOOTS, WINDOW
-from connectors.snmp.usm.users import read_users
+from connectors.snmp.usm.gate import Heard, Turned
+from connectors.snmp.usm.listening import V3
+from connectors.snmp.usm.messages import secured
+from connectors.snmp.usm.protocols import is_genuine
+from connectors.snmp.usm.users import UserFile
 from stream.errors import KeyFileError
 from stream.records import SECOND
 from tests.unit.snmp.test_v3_gate import outcome
@@ -24,6 +32,7 @@ from tests.unit.snmp.v3_ground import (
     STRANGER,
     Controller,
     gate,
+    informing,
 )  # fmt: skip
 
 USER = f'[[user]]\nname = "tacet"\nauth_password = "{AUTH}"\nprivacy_password = "{PRIVACY}"\n'
@@ -40,17 +49,17 @@ def file(tmp_path: Path) -> Path:
 
 class TestUsers:
     def test_a_file_gives_users_and_the_engines_of_each_source(self, file: Path) -> None:
-        users = read_users(file)
+        users = UserFile(file)
         assert outcome(gate(users), Controller(users=users).trap(NOON)) == "heard"
         assert users.knows(HOST, ENGINE)
         assert not users.knows(HOST, OTHER_ENGINE)
         assert not users.knows(STRANGER, ENGINE)
 
     def test_a_source_of_the_file_is_heard_over_v3_only_unless_it_is_being_changed_over(self, file: Path) -> None:
-        assert read_users(file).demanded_of(HOST)
-        assert not read_users(file).demanded_of(STRANGER)
+        assert UserFile(file).demanded_of(HOST)
+        assert not UserFile(file).demanded_of(STRANGER)
         file.write_text(USER + SOURCE + "also_v2c = true\n")
-        assert not read_users(file).demanded_of(HOST)
+        assert not UserFile(file).demanded_of(HOST)
 
     @pytest.mark.parametrize(
         ("text", "rule"),
@@ -62,8 +71,9 @@ class TestUsers:
             (USER + 'level = "noAuthNoPriv"\n', "user.1.level: "),
             (USER + 'auth = "SHA-1"\nprivacy = "AES-256"\n', "must be 'AES-128' with auth 'SHA-1'"),
             (USER + 'password = "x"\n', "user.1.password: "),
-            (USER + USER, "user.name: must be given once, got 'tacet' more than once"),
-            (USER + SOURCE + SOURCE, "source.address: must be given once"),
+            (USER * 3, "user.name: must be given at most 2 time(s), got 'tacet' more often"),
+            (USER + USER + 'level = "authNoPriv"\n', "user.level: must be the same both times"),
+            (USER + SOURCE + SOURCE, "source.address: must be given at most 1 time(s)"),
             (USER + SOURCE.replace(ENGINE.hex().upper(), "8000"), "must be an engine ID of 5 to 32 octets"),
             (USER + SOURCE.replace(HOST, "controller"), "must be addresses or CIDR blocks"),
             (SOURCE, "user: "),
@@ -75,16 +85,91 @@ class TestUsers:
     def test_what_breaks_a_rule_is_refused_and_no_password_is_shown(self, file: Path, text: str, rule: str) -> None:
         file.write_text(text)
         with pytest.raises(KeyFileError) as told:
-            read_users(file)
+            UserFile(file)
         assert rule in str(told.value)
         assert str(file) in str(told.value)
         assert not any(secret in str(told.value) for secret in (AUTH, PRIVACY, "seven77", "canary"))
 
 
+OLD = USER.replace(AUTH, "the-one-before").replace(PRIVACY, "the-other-before")
+
+
+def rewritten(path: Path, text: str, mode: int = 0o600) -> None:
+    new = path.with_name("new")
+    new.write_text(text)
+    new.chmod(mode)
+    new.replace(path)
+
+
+class TestWhileItIsChanged:
+    """Of the same user the new passwords and the old ones count while both stand in the file; nothing is restarted."""
+
+    def controllers(self, folder: Path) -> tuple[Controller, Controller]:
+        """Return one that has the new passwords, and one that has the old ones."""
+        made = []
+        for name, text in (("new.toml", USER), ("old.toml", OLD)):
+            rewritten(folder / name, text + SOURCE)
+            made.append(Controller(users=UserFile(folder / name)))
+        return made[0], made[1]
+
+    def test_both_passwords_count_while_both_are_there(self, file: Path) -> None:
+        new, old = self.controllers(file.parent)
+        rewritten(file, USER + OLD + SOURCE)
+        hearing = gate(UserFile(file))
+        assert [outcome(hearing, each.trap(NOON, number)) for number, each in enumerate((new, old), 1)] == ["heard"] * 2
+
+    def test_an_inform_is_answered_under_the_key_that_it_came_by(self, file: Path) -> None:
+        _, old = self.controllers(file.parent)
+        rewritten(file, USER + OLD + SOURCE)
+        hearing, sender = gate(UserFile(file)), informing(users=old.users)
+        heard = hearing.open(sender.inform(NOON), HOST, NOON)
+        assert isinstance(heard, Heard)
+        answer = hearing.respond(heard, NOON)
+        assert is_genuine(sender.keys(), answer, secured(answer))
+
+    async def test_a_new_password_is_heard_at_once_and_an_old_one_until_it_is_gone(self, file: Path) -> None:
+        new, old = self.controllers(file.parent)
+        rewritten(file, OLD + SOURCE)
+        hearing = Hearing(
+            Senders(AllowList([HOST]), (), or_v3=True), V3(gate(UserFile(file)), EngineFile(file.with_name("state")))
+        )
+
+        def heard(sender: Controller) -> str:
+            said = hearing.read(sender.trap(NOON), HOST, NOON)
+            return said.reason if isinstance(said, Turned) else "heard"
+
+        assert [heard(new), heard(old)] == ["wrong_tag", "heard"]
+        rewritten(file, USER + OLD + SOURCE)
+        assert [heard(new), heard(old)] == ["heard", "heard"]
+        rewritten(file, USER + SOURCE)
+        hearing.renew()
+        assert [heard(new), heard(old)] == ["heard", "wrong_tag"]
+
+    @pytest.mark.parametrize(("text", "mode"), [("", 0o600), (USER + SOURCE, 0o644), (USER + "x = ", 0o600)])
+    def test_while_it_is_wrong_those_that_were_there_count(self, file: Path, text: str, mode: int) -> None:
+        users = UserFile(file)
+        rewritten(file, text, mode)
+        with capture_logs() as lines:
+            assert not users.renew()
+            assert not users.renew()
+        assert [line["log_level"] for line in lines] == ["warning"]
+        assert AUTH not in str(lines)
+        assert users.file.refusals == 1
+        assert outcome(gate(users), Controller().trap(NOON)) == "heard"
+
+    def test_a_user_that_is_gone_has_no_keys(self, file: Path) -> None:
+        """Who is asked by such a user is silent, and nothing fails."""
+        users = UserFile(file)
+        rewritten(file, USER.replace("tacet", "other") + SOURCE)
+        assert users.renew()
+        assert users.all_keys(b"tacet", ENGINE) == ()
+        assert users.least(b"tacet") is None
+
+
 def test_a_file_of_users_that_others_can_read_is_refused(file: Path) -> None:
     file.chmod(0o640)
     with pytest.raises(KeyFileError, match="readable by its owner only"):
-        read_users(file)
+        UserFile(file)
 
 
 class TestWhatIsKept:
