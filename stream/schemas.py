@@ -22,6 +22,7 @@ OCCUPANCY = "tacet.occupancy.v1"
 SNAPSHOT = "tacet.snapshot.v1"
 LEAKAGE = "tacet.leakage.v1"
 AUDIT = "tacet.audit.v1"
+HEADS = "tacet.heads.v1"
 RESTRICTED = frozenset({PRESENCE, OCCUPANCY})
 """Topics of true stays and counts, whose records lie in an envelope wherever they are kept."""
 QUARANTINE = "tacet.quarantine.v1"

@@ -10,9 +10,10 @@ import click
 
 from connectors import signing_key
 from connectors.commands.homes import WHERE, one_of, where_options
-from connectors.commands.options import FILE, NEW_FILE, json_option, print_json, working
+from connectors.commands.options import FILE, NEW_FILE, bootstrap, json_option, print_json, working
+from connectors.kafka.heads import TopicOfHeads
 from connectors.reports.books import Books, store_books, verified, verify
-from connectors.reports.heads_files import read_books_file, read_heads, sign_books, write_books_file
+from connectors.reports.heads_files import FileOfHeads, read_books_file, read_heads, sign_books, write_books_file
 from connectors.reports.kafka_books import kafka_books
 from stream.accounting.signed_heads import SignedHead, check_heads, longest
 from stream.errors import AuditError, UsageError
@@ -55,10 +56,12 @@ def sign(
     tacet audit sign --store store --key-file signing.key --heads heads.jsonl --first
     tacet audit sign --store store --key-file signing.key --heads heads.jsonl --heads /mnt/elsewhere/heads.jsonl
 
-    Do it daily, and keep one of the files where nobody who can write the books can write.
+    Do it daily, and keep one of the files where nobody who can write the books can write. On Kafka the topic of heads
+    gets each head as well, so they outlive a file that is lost.
     """
     held, _ = _books_of(settings, store, kafka, books)
-    head = sign_books(held, key_file, files, first=first)
+    topic = [] if store is not None or books is not None else [TopicOfHeads(bootstrap(settings, kafka))]
+    head = sign_books(held, key_file, [*topic, *map(FileOfHeads, files)], first=first)
     if as_json:
         print_json(head.statement())
     else:
@@ -83,7 +86,8 @@ def export(settings: Settings, *, store: Path | None, kafka: str | None, heads: 
     """
     held, _ = _books_of(settings, store, kafka, None)
     verified(held)
-    write_books_file(out, () if heads is None else read_heads(heads), held.entries)
+    copies = [*_in_topic(settings, kafka, beside=store is not None), *([] if heads is None else [read_heads(heads)])]
+    write_books_file(out, longest(copies), held.entries)
     click.echo(f"{out}: {len(held.entries):,} entries")
 
 
@@ -110,7 +114,8 @@ def verify_command(
     key, can make books that fit: signed heads, kept elsewhere, show that.
     """
     books, inside = _books_of(settings, store, kafka, file, records=True)
-    signed = _signed([*map(read_heads, files), inside], public_key)
+    elsewhere = store is not None or file is not None or public_key is None
+    signed = _signed([*map(read_heads, files), inside, *_in_topic(settings, kafka, beside=elsewhere)], public_key)
     with working("reading the books"):
         report = verify(books, store, key_file, signed)
     if as_json:
@@ -136,6 +141,12 @@ def _books_of(
         if store is not None:
             return store_books(store, records=records), []
         return kafka_books(servers or "", records=records), []
+
+
+def _in_topic(settings: Settings, kafka: str | None, *, beside: bool) -> list[list[SignedHead]]:
+    """Return the heads in the cluster's topic where it has one; none where what is asked for lies ``beside`` Kafka."""
+    topic = None if beside else TopicOfHeads(bootstrap(settings, kafka))
+    return [topic.read()] if topic is not None and topic.exists() else []
 
 
 def _signed(copies: list[list[SignedHead]], public: Path | None) -> Sequence[SignedHead]:

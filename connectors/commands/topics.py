@@ -9,9 +9,8 @@ import click
 from connectors.commands.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
 from connectors.kafka.acls import BROKERS, commands, document, users
 from connectors.kafka.control import found_cluster
-from connectors.kafka.topics import Created, create_topics, topic_names
+from connectors.kafka.topics import BESIDES, Created, create_topics, topic_names
 from stream.errors import UsageError
-from stream.schemas import METADATA
 from stream.settings import Settings
 
 
@@ -35,7 +34,7 @@ def create_all(
     The number of partitions is the cluster's from then on: the control topic keeps it.
     """
     servers = bootstrap(settings, kafka)
-    names = [*topic_names(read_policy(policy_file)), METADATA]
+    names = [*topic_names(read_policy(policy_file)), *BESIDES]
     made = run_async(_create(servers, names, partitions, replication))
     if as_json:
         print_json(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from connectors.doctor.findings import Finding, fine, wrong
-from connectors.kafka.topics import Held, held_topics, topic_config, topic_names
+from connectors.kafka.topics import BESIDES, Held, held_topics, topic_config, topic_names
 from stream.policy.document import Policy
-from stream.schemas import CONTROL, METADATA
+from stream.schemas import CONTROL
 
 TOPICS = "topics"
 WEIGHTY = ("cleanup.policy", "message.timestamp.type", "max.message.bytes", "retention.ms", "segment.ms",
@@ -17,7 +17,7 @@ WEIGHTY = ("cleanup.policy", "message.timestamp.type", "max.message.bytes", "ret
 
 async def cluster(bootstrap: str, policy: Policy) -> list[Finding]:
     """Return how a policy's topics are; nothing is written, and no group is joined."""
-    names = [*topic_names(policy), METADATA]
+    names = [*topic_names(policy), *BESIDES]
     return list(topics(names, await held_topics(bootstrap, names)))
 
 

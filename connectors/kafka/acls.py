@@ -13,13 +13,15 @@ from itertools import groupby
 from typing import Any, Literal
 
 from connectors.kafka.control import FENCE as CONTROL_FENCE
+from connectors.kafka.heads import FENCE as HEADS_FENCE
 from connectors.kafka.joining import FENCE as ENGINE_FENCE
 from connectors.kafka.joining import GROUP
-from connectors.kafka.topics import topic_names
+from connectors.kafka.topics import BESIDES, topic_names
 from stream.policy.document import Policy
 from stream.schemas import (
     AUDIT,
     CONTROL,
+    HEADS,
     LEAKAGE,
     METADATA,
     OBSERVATIONS,
@@ -81,7 +83,8 @@ def users(
         *(_audience(name, private[name]) for name in audiences),
         _reader("tacet-serve", "serve", [*shown, *_shown_besides(account=account, operator=operator)]),
         _reader("tacet-account", "account", [LEAKAGE, AUDIT, CONTROL, *every]),
-        _reader("tacet-auditor", "auditor", [AUDIT, CONTROL, *every]),
+        _reader("tacet-auditor", "auditor", [AUDIT, HEADS, CONTROL, *every]),
+        User("tacet-signer", "signer", None, tuple(_signer()), {"consumer_byte_rate": 20 * MEBIBYTE}),
         User("tacet-operator", "operator", None, tuple(_operator(policy))),
     ]
 
@@ -132,9 +135,16 @@ def _reader(name: str, role: str, topics: list[str]) -> User:
     return User(name, role, None, rules, {"consumer_byte_rate": 20 * MEBIBYTE} | _READER)
 
 
+def _signer() -> Iterator[Rule]:
+    """Signs where the books stand: nobody else writes heads, and it writes nothing else."""
+    yield from _topics("Read", AUDIT, CONTROL)
+    yield from _topics("Read Write", HEADS)
+    yield Rule("transactional-id", False, ("Write", "Describe"), HEADS_FENCE)
+
+
 def _operator(policy: Policy) -> Iterator[Rule]:
     """Makes topics and looks at their settings; what is in them it may read of quarantine and control only."""
-    yield from _topics("Create Describe DescribeConfigs AlterConfigs", *topic_names(policy), METADATA)
+    yield from _topics("Create Describe DescribeConfigs AlterConfigs", *topic_names(policy), *BESIDES)
     yield from _topics("Read", QUARANTINE, METADATA)
     yield from _changes_control()
     yield Rule("group", False, ("Describe",), GROUP)

@@ -18,6 +18,7 @@ from stream.policy.document import CountRelease, Policy, Release, audiences_of
 from stream.schemas import (
     AUDIT,
     CONTROL,
+    HEADS,
     LEAKAGE,
     METADATA,
     OBSERVATIONS,
@@ -28,6 +29,8 @@ from stream.schemas import (
     private_topic,
 )
 
+BESIDES = (METADATA, HEADS)
+"""Topics of every policy that workers can do without."""
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 FOR_EVER = -1
@@ -65,17 +68,18 @@ def topic_config(name: str, *, private_retention_ms: int = FOR_EVER) -> dict[str
         },
         METADATA: {"cleanup.policy": "compact"},
         AUDIT: {"retention.ms": str(FOR_EVER)},
+        HEADS: {"retention.ms": str(FOR_EVER)},
         LEAKAGE: {"retention.ms": str(private_retention_ms)},
         QUARANTINE: {"retention.ms": str(7 * DAY_MS)},
     }
     config = {"cleanup.policy": "delete"} | engine.get(name, {"retention.ms": str(private_retention_ms)})
-    return config if name in (OBSERVATIONS, SNAPSHOT, CONTROL, METADATA) else config | _ANY_TIME
+    return config if name in (OBSERVATIONS, SNAPSHOT, CONTROL, METADATA, HEADS) else config | _ANY_TIME
 
 
 def topic_names(policy: Policy) -> list[str]:
     """Return every topic that a policy's sites, releases, queries and revisions need.
 
-    ``METADATA`` is made along with them, but nothing stops where it is missing.
+    ``BESIDES`` are made along with them, but no worker stops where they are missing.
     """
     private = [
         private_topic(reader, name) for r in policy.release for name in _published(r) for reader in audiences_of(r)

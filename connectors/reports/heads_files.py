@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -50,50 +51,80 @@ def write_books_file(file: Path, heads: Iterable[SignedHead], entries: Iterable[
         os.fsync(written.fileno())
 
 
-def sign_books(books: Books, key_file: Path, files: Sequence[Path], *, first: bool) -> SignedHead:
-    """Compare the books with every head signed so far, sign where they stand now, and add that to every file.
+class CopyOfHeads(Protocol):
+    """One of several places in which the same signed heads are kept."""
+
+    @property
+    def name(self) -> str:
+        """What an error calls it."""
+
+    def read(self) -> list[SignedHead]:
+        """Return the heads that it holds."""
+
+    def add(self, known: int, heads: Sequence[SignedHead]) -> None:
+        """Add heads behind those that were read, of which there were so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOfHeads:
+    """A file of heads; one that is not there holds none."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What an error calls it."""
+        return str(self.path)
+
+    def read(self) -> list[SignedHead]:
+        """Return the heads that it holds; AuditError where a line is none."""
+        return read_heads(self.path) if self.path.exists() else []
+
+    def add(self, known: int, heads: Sequence[SignedHead]) -> None:
+        """Add lines in one write, so that a file that can only grow (``chattr +a``) will do."""
+        del known
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        with os.fdopen(handle, "wb") as written:
+            written.write(b"".join(head.to_bytes() + b"\n" for head in heads))
+            written.flush()
+            os.fsync(written.fileno())
+
+
+def sign_books(books: Books, key_file: Path, copies: Sequence[CopyOfHeads], *, first: bool) -> SignedHead:
+    """Compare the books with every head signed so far, sign where they stand now, and add that to every copy.
 
     Args:
         books: what is signed.
         key_file: the signer's private key.
-        files: copies of the signed heads; what one lacks of the longest is added to it.
-        first: whether this is the first head of all; a file that is gone is missed otherwise.
+        copies: of the signed heads; what one lacks of the longest is added to it.
+        first: whether this is the first head of all; heads that are gone are missed otherwise.
 
     Raises:
         AuditError: the books do not hold what was signed, or the copies contradict one another.
         UsageError: there are heads, and this should be the first; or there are none, and it should not.
     """
     key = private_key(key_file)
-    copies = [read_heads(file) if file.exists() else [] for file in files]
-    heads = longest(copies)
-    _refuse_lost(files[0], heads, first=first)
+    held = [copy.read() for copy in copies]
+    heads = longest(held)
+    _refuse_lost(copies[0].name, heads, first=first)
     check_heads(heads, key.public_key())
     links = books.audit(signed=heads).chains(books.entries)
     if not links:
         raise UsageError("audit: there must be an entry before a head can be signed")
     now = rfc3339(wall_clock() // SECOND * SECOND)
     head = sign_head(heads[-1] if heads else None, links, now, key)
-    for file, copy in zip(files, copies, strict=True):
-        _append(file, [*heads[len(copy) :], head])
+    for copy, known in zip(copies, held, strict=True):
+        copy.add(len(known), [*heads[len(known) :], head])
     return head
 
 
-def _refuse_lost(file: Path, heads: Sequence[SignedHead], *, first: bool) -> None:
+def _refuse_lost(name: str, heads: Sequence[SignedHead], *, first: bool) -> None:
     if first and heads:
-        msg = f"--first: must not be given, since {file} or a copy of it holds {len(heads)} signed heads"
+        msg = f"--first: must not be given, since {name} or a copy of it holds {len(heads)} signed heads"
         raise UsageError(msg)
     if not first and not heads:
-        msg = f"{file}: must hold the heads signed so far; only the first of all is signed with --first"
+        msg = f"{name}: must hold the heads signed so far; only the first of all is signed with --first"
         raise UsageError(msg)
-
-
-def _append(file: Path, heads: Iterable[SignedHead]) -> None:
-    """Add lines in one write, so that a file that can only grow (``chattr +a``) will do."""
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    with os.fdopen(handle, "wb") as written:
-        written.write(b"".join(head.to_bytes() + b"\n" for head in heads))
-        written.flush()
-        os.fsync(written.fileno())
 
 
 def _lines(file: Path) -> Iterator[bytes]:

@@ -25,13 +25,14 @@ from aiokafka.errors import TransactionalIdAuthorizationFailed
 from connectors import keyfile
 from connectors.kafka.acls import commands, users
 from connectors.kafka.client import partitions_of, reader_of
-from connectors.kafka.topics import held_topics, topic_names
+from connectors.kafka.topics import BESIDES, held_topics, topic_names
 from connectors.snmp.sender import Association, encode_associate, send
 from stream.errors import UsageError
 from stream.policy.document import load_policy
 from stream.schemas import (
     AUDIT,
     CONTROL,
+    HEADS,
     LEAKAGE,
     METADATA,
     OBSERVATIONS,
@@ -41,7 +42,7 @@ from stream.schemas import (
     SNAPSHOT,
     private_topic,
 )
-from tests.acceptance.command_line import command
+from tests.acceptance.command_line import command, run
 from tests.acceptance.test_kafka_end_to_end import until_answered
 from tests.integration.programs_ground import free_port
 from tests.integration.secured_ground import (
@@ -57,7 +58,7 @@ from tests.integration.secured_ground import (
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 DEAN, DEANERY = (private_topic(name, "occupancy") for name in ("dean", "deanery"))
-TOPICS = (*topic_names(load_policy(POLICY)), METADATA)
+TOPICS = (*topic_names(load_policy(POLICY)), *BESIDES)
 READS = {
     "tacet-ingest": {CONTROL},
     "tacet-engine": {OBSERVATIONS, SNAPSHOT, AUDIT, CONTROL, METADATA},
@@ -65,7 +66,8 @@ READS = {
     "tacet-audience-deanery": {DEANERY, METADATA},
     "tacet-serve": {DEAN, DEANERY, METADATA, LEAKAGE, QUARANTINE, CONTROL},
     "tacet-account": {LEAKAGE, AUDIT, CONTROL, DEAN, DEANERY, METADATA},
-    "tacet-auditor": {AUDIT, CONTROL, DEAN, DEANERY, METADATA},
+    "tacet-auditor": {AUDIT, HEADS, CONTROL, DEAN, DEANERY, METADATA},
+    "tacet-signer": {AUDIT, HEADS, CONTROL},
     "tacet-operator": {QUARANTINE, CONTROL, METADATA},
 }
 WRITES = {
@@ -73,6 +75,7 @@ WRITES = {
     "tacet-engine": {
         SNAPSHOT, AUDIT, CONTROL, METADATA, PRESENCE, OCCUPANCY, QUARANTINE, LEAKAGE, DEAN, DEANERY,
     },
+    "tacet-signer": {HEADS},
     "tacet-operator": {CONTROL},
 }  # fmt: skip
 REFUSED = ("Topic authorization failed", "Group authorization failed")
@@ -369,6 +372,7 @@ def test_traps_come_to_subscribers_the_account_auditors_and_the_service_each_as_
         assert audit["ok"]
         assert audit["entries"] == audit["records"] > 0
         assert "head against the state" in audit["unchecked"], "an auditor sees no state, and says so"
+        sign_and_verify(secured_kafka, tmp_path)
         status = orjson.loads(secured_kafka.tacet("tacet-engine", "status", *policy, "--json").stdout)
         assert [part["partition"] for part in status["partitions"]] == [0]
         headers = {"Authorization": f"Bearer {bearer}"}
@@ -378,3 +382,36 @@ def test_traps_come_to_subscribers_the_account_auditors_and_the_service_each_as_
             assert shown.json()
             assert "hall" in client.get("/account").json()["sites"]
             assert client.get("/operator").status_code == 200
+    another_key_goes_on(secured_kafka, tmp_path)
+
+
+def sign_and_verify(kafka: SecuredKafka, folder: Path) -> None:
+    """Sign as the signer, in the cluster's topic and elsewhere; a third party verifies with one file and no cluster."""
+    key, heads = folder / "signing.key", folder / "heads"
+    assert run("audit", "keygen", key).code == 0
+    signing = ("audit", "sign", "--key-file", str(key), "--heads", str(heads))
+    assert "only the first of all is signed with --first" in kafka.tacet("tacet-signer", *signing, code=2).stderr
+    kafka.tacet("tacet-signer", *signing, "--first")
+    heads.unlink()
+    kafka.tacet("tacet-signer", *signing)
+    assert len(heads.read_bytes().splitlines()) == 2, "what a file has lost the topic has"
+    by_key = ("--public-key", f"{key}.pub")
+    report = orjson.loads(kafka.tacet("tacet-auditor", "audit", "verify", *by_key, "--json").stdout)
+    assert (report["ok"], report["signed"]["heads"]) == (True, 2)
+    kafka.tacet("tacet-auditor", "audit", "export", "--out", str(folder / "books"))
+    alone = run("audit", "verify", "--books", folder / "books", *by_key, "--json").answer
+    assert (alone["ok"], alone["signed"]["heads"]) == (True, 2)
+    for name in ("tacet-engine", "tacet-auditor"):
+        assert "not open" in kafka.tacet(name, *signing, code=2).stderr, "heads are written by nobody else"
+
+
+def another_key_goes_on(kafka: SecuredKafka, folder: Path) -> None:
+    """Retire the key as the engine's user, whose rules are enough for that; signed heads stay good."""
+    keyfile.create(folder / "new.key", laboratory=False)
+    retiring = ("key", "retire", "--key-file", str(folder / "key"), "--new-key", str(folder / "new.key"), "--json")
+    made = orjson.loads(kafka.tacet("tacet-engine", *retiring).stdout)
+    assert made["entries"] > 0
+    by_key = ("--public-key", str(folder / "signing.key.pub"))
+    assert orjson.loads(kafka.tacet("tacet-auditor", "audit", "verify", *by_key, "--json").stdout)["ok"]
+    signing = ("--key-file", str(folder / "signing.key"), "--heads", str(folder / "heads"))
+    kafka.tacet("tacet-signer", "audit", "sign", *signing)

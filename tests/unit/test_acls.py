@@ -12,11 +12,12 @@ import orjson
 import pytest
 
 from connectors.kafka.acls import User, commands, document, users
-from connectors.kafka.topics import topic_names
+from connectors.kafka.topics import BESIDES, topic_names
 from stream.policy.document import Policy, load_policy
 from stream.schemas import (
     AUDIT,
     CONTROL,
+    HEADS,
     LEAKAGE,
     METADATA,
     OBSERVATIONS,
@@ -76,7 +77,7 @@ def who_may(people: Iterable[User], operation: str, kind: str, name: str) -> set
 def test_there_is_one_user_for_each_role_and_audience(by_name: dict[str, User]) -> None:
     assert sorted(by_name) == [
         "tacet-account", "tacet-audience-dean", "tacet-audience-deanery", "tacet-auditor", "tacet-engine",
-        "tacet-ingest", "tacet-operator", "tacet-serve",
+        "tacet-ingest", "tacet-operator", "tacet-serve", "tacet-signer",
     ]  # fmt: skip
 
 
@@ -128,7 +129,12 @@ def test_ingest_writes_observations_and_its_claim(policy: Policy, by_name: dict[
 
 def test_the_account_is_read_by_its_readers_and_quarantine_by_operators(by_name: dict[str, User]) -> None:
     assert who_may(by_name.values(), "Read", "topic", LEAKAGE) == {"tacet-account"}
-    assert who_may(by_name.values(), "Read", "topic", AUDIT) == {"tacet-account", "tacet-auditor", ENGINE}
+    assert who_may(by_name.values(), "Read", "topic", AUDIT) == {
+        "tacet-account",
+        "tacet-auditor",
+        "tacet-signer",
+        ENGINE,
+    }
     assert who_may(by_name.values(), "Read", "topic", QUARANTINE) == {"tacet-operator"}
 
 
@@ -143,6 +149,14 @@ def test_the_service_reads_the_audiences_that_it_is_given_and_the_account_when_i
     assert shown(("dean",)) == {dean, METADATA}
     assert shown(("dean",), account=True) == {dean, METADATA, LEAKAGE}
     assert shown(("dean",), operator=True) == {dean, METADATA, LEAKAGE, QUARANTINE, CONTROL}
+
+
+def test_heads_are_signed_by_one_user_that_writes_nothing_else(policy: Policy, by_name: dict[str, User]) -> None:
+    everything = (*topic_names(policy), *BESIDES)
+    assert who_may(by_name.values(), "Write", "topic", HEADS) == {"tacet-signer"}
+    assert who_may(by_name.values(), "Write", "transactional-id", "tacet-heads") == {"tacet-signer"}
+    assert {name for name in everything if may(by_name["tacet-signer"], "Write", "topic", name)} == {HEADS}
+    assert who_may(by_name.values(), "Read", "topic", HEADS) == {"tacet-signer", "tacet-auditor"}
 
 
 def test_every_prefix_ends_where_a_name_does(by_name: dict[str, User]) -> None:
