@@ -41,6 +41,7 @@ VERBS = {
     "release": "connectors.commands.data",
     "decide": "connectors.commands.deciding",
     "evaluate": "connectors.commands.evaluating",
+    "attack": "connectors.commands.attacking",
     "store": "connectors.commands.storing",
     "recover": "connectors.commands.recover",
     "topics": "connectors.commands.topics",

@@ -26,4 +26,9 @@ def all_commands(group: click.Group, *path: str) -> dict[tuple[str, ...], click.
 
 def all_verbs(group: click.Group) -> dict[str, click.Command]:
     """Return every command that does something, by its words joined with spaces."""
-    return {" ".join(path): each for path, each in all_commands(group).items() if not isinstance(each, click.Group)}
+    found = all_commands(group).items()
+    return {" ".join(path): each for path, each in found if _does_something(each)}
+
+
+def _does_something(command: click.Command) -> bool:
+    return not isinstance(command, click.Group) or command.invoke_without_command

@@ -7,11 +7,12 @@
     L_t(x)     log_likelihood  ln Pr(all counts of tick t | x_t = x), up to a constant a tick
     BPL(t)     bounds          backward temporal leakage (Cao et al. 2017) of the ticks up to t
 
-The forward filter is Bayes' rule: Pr(x_t | y_1 … y_t) ∝ L_t(x_t) Σ_a Pr(a | y_1 … y_{t-1}) P[a, x_t]. Two attackers use
-it. One knows of the others only where people are on average; one knows where each of them is, which is whom
-differential privacy protects against. The second is the one of whom the account's temporal bound speaks: what it
-believes of x_t has odds of at most e^BPL(t) times those before any count. Here BPL counts 2ε a tick, as being elsewhere
-changes two counts.
+The forward filter is Bayes' rule: Pr(x_t | y_1 … y_t) ∝ L_t(x_t) Σ_a Pr(a | y_1 … y_{t-1}) P[a, x_t].
+
+Two attackers have such knowledge. One takes all people to be alike and believes of one what it believes of all; the
+other knows where each of the others is, and is whom differential privacy protects against. The second is the one of
+whom the account's temporal bound speaks: what it believes of x_t has odds of at most e^BPL(t) times those before any
+count. Here BPL counts 2ε a tick, as being elsewhere changes two counts.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ import numpy as np
 from stream.accounting.leakage.mobility import reversed_in_time
 from stream.accounting.leakage.temporal import loss
 from stream.attackers.laws import NoiseLaw
-from stream.attackers.posteriors import CHANGED, log_shifted
-from stream.attackers.priors import Floats, Ints
+from stream.attackers.posteriors import CHANGED, noisy_posterior
+from stream.attackers.priors import Flags, Floats, Ints
 from stream.errors import UsageError
 
 OUTSIDE = 0
@@ -69,19 +70,27 @@ def unobserved(known: Mobility, ticks: int) -> Floats:
     return followed(known, np.zeros((ticks, len(known.initial))))
 
 
-def on_average(law: NoiseLaw, values: Ints, people: int, elsewhere: Floats) -> Floats:
-    """Return ln L_t(x) for who knows of the others only where people are on average, shape [ticks, states].
+def collectively(known: Mobility, law: NoiseLaw, values: Ints, released: Flags, people: int) -> Floats:
+    """Return Pr(x_t | counts up to t) for who takes all people to be alike, shape [ticks, states].
 
-    Counts are taken to be independent given x, as in (4.4): each of the others is in zone l with ``elsewhere``.
+    Each tick is (4.4) for every zone, with what was believed a tick ago and how people move as the prior: a mean-field
+    filter, as zones are read one by one.
 
     Args:
+        known: how each of them moves.
         law: of the noise in each count.
         values: counts with noise, shape [ticks, zones].
-        people: m, at least 1, the victim among them.
-        elsewhere: of each tick and zone, shape [ticks, zones].
+        released: ticks of which there are values, shape [ticks].
+        people: all there are, inside and outside, at least 1.
     """
-    there, away = log_shifted(law.log_likelihood(values, people), elsewhere)
-    return _with_outside(there - away)
+    beliefs, ahead = np.empty((len(values), len(known.initial))), known.initial
+    for tick, shown in enumerate(released.tolist()):
+        if shown:
+            inside = noisy_posterior(law.log_likelihood(values[tick], people), np.minimum(ahead[1:], 1.0))
+            ahead = np.concatenate([[max(0.0, 1.0 - float(inside.sum()))], inside])
+        beliefs[tick] = ahead / ahead.sum()
+        ahead = beliefs[tick] @ known.forward
+    return beliefs
 
 
 def knowing_others(law: NoiseLaw, values: Ints, others: Ints) -> Floats:
@@ -93,10 +102,7 @@ def knowing_others(law: NoiseLaw, values: Ints, others: Ints) -> Floats:
         others: true counts without the victim, shape [..., ticks, zones].
     """
     rest = values - others
-    return _with_outside(law.log(rest - 1) - law.log(rest))
-
-
-def _with_outside(log_ratio: Floats) -> Floats:
+    log_ratio = law.log(rest - 1) - law.log(rest)
     return np.concatenate([np.zeros((*log_ratio.shape[:-1], 1)), log_ratio], axis=-1)
 
 

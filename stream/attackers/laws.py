@@ -13,16 +13,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 from stream.attackers.priors import Floats, Ints
 from stream.errors import UsageError
 from stream.records import NoiseKind
-
-_FURTHEST = 60.0
-"""Laplace scales that the law of a sum is laid out for; beyond them it falls on by e^-ε a step."""
-_LONGEST = 1 << 15
-"""Points that are laid out at most."""
 
 
 class NoiseLaw(NamedTuple):
@@ -31,20 +25,14 @@ class NoiseLaw(NamedTuple):
     kind: NoiseKind
     scale: float
     """As records name it: 1/ε of Laplace noise, σ of Gaussian noise; positive."""
-    draws: int = 1
-    """How many independent draws are summed."""
 
     def log(self, difference: Ints) -> Floats:
         """Return ln f(d) for whole numbers d, any shape; always finite."""
         if self.kind == "gaussian":
-            variance = self.draws * self.scale**2
+            variance = self.scale**2
             return np.asarray(-(difference.astype(np.float64) ** 2) / (2 * variance) - _log_total(variance))
-        distance, epsilon = np.abs(difference), 1 / self.scale
-        if self.draws == 1:
-            return np.asarray(math.log(math.tanh(epsilon / 2)) - epsilon * distance)
-        table = _log_sum(epsilon, self.draws)
-        last = len(table) - 1
-        return np.asarray(table[np.minimum(distance, last)] - epsilon * np.maximum(distance - last, 0))
+        epsilon = 1 / self.scale
+        return np.asarray(math.log(math.tanh(epsilon / 2)) - epsilon * np.abs(difference))
 
     def log_likelihood(self, values: Ints, people: int, known: Ints | int = 0) -> Floats:
         """Return ln f(y | known + z) for z = 0 … people, a new last axis.
@@ -62,26 +50,6 @@ def _log_total(variance: float) -> float:
     """Return ln Σ_k e^(-k²/2σ²)."""
     reach = math.ceil(40 * math.sqrt(variance)) + 1
     return math.log(2 * float(np.exp(-(np.arange(1, reach) ** 2) / (2 * variance)).sum()) + 1)
-
-
-@lru_cache(maxsize=64)
-def _log_sum(epsilon: float, draws: int) -> Floats:
-    """Return ln Pr[sum of ``draws`` discrete Laplace draws = k] for k = 0, 1, …
-
-    The sum is N - N' of negative binomials with ``draws`` successes; Σ_j Pr[N = j + k] Pr[N' = j] has positive terms
-    only, so that tails keep their digits.
-
-    Raises:
-        UsageError: so little epsilon that the law would not be laid out.
-    """
-    reach = _FURTHEST + 4 * draws
-    size = math.ceil(reach / epsilon)
-    if size > _LONGEST:
-        raise UsageError(f"sums of {draws} draws must have an epsilon of at least {reach / _LONGEST:.2g}")
-    j = np.arange(2 * size)
-    ways = gammaln(draws + j) - gammaln(draws) - gammaln(j + 1)
-    mass = np.exp(ways - epsilon * j + draws * math.log(-math.expm1(-epsilon)))
-    return np.array([math.log(float((mass[k:] * mass[: len(mass) - k]).sum())) for k in range(size)])
 
 
 class LearntLaw(NamedTuple):

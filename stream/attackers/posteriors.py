@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from scipy.special import gammaln, logsumexp, xlog1py, xlogy
+from scipy.special import gammaln, xlog1py, xlogy
 
 from stream.attackers.priors import Flags, Floats, Ints
 from stream.errors import UsageError
@@ -132,18 +132,3 @@ def ratio_of_epsilons(epsilon: float, people: int, outputs: int) -> float:
 def with_others(believed: Floats, ratio: float) -> Floats:
     """Return a bound where a further output depends on the count in an unknown way: min(1, R · belief) (B.4)."""
     return np.minimum(1.0, np.where(believed > 0, believed, 0.0) * min(ratio, _CERTAIN))
-
-
-def log_shifted(log_likelihood: Floats, probability: Floats) -> tuple[Floats, Floats]:
-    """Return ln f(y | the victim is there) and ln f(y | it is not), of one region's count.
-
-    The others, one fewer than ``m``, are each there with ``probability``.
-
-    Args:
-        log_likelihood: ln f(y|z) for z = 0 … m, shape [..., m + 1].
-        probability: of the others, shape [...].
-    """
-    others = log_binomial(log_likelihood.shape[-1] - 2, probability)
-    there = logsumexp(log_likelihood[..., 1:] + others, axis=-1)
-    away = logsumexp(log_likelihood[..., :-1] + others, axis=-1)
-    return np.asarray(there), np.asarray(away)

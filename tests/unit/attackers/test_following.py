@@ -12,13 +12,14 @@ from stream.accounting.leakage.mobility import stationary
 from stream.attackers.following import (
     Mobility,
     bounds,
+    collectively,
     followed,
     knowing_others,
     most_believed,
-    on_average,
     unobserved,
 )
 from stream.attackers.laws import NoiseLaw
+from stream.attackers.posteriors import noisy_posterior
 from stream.attackers.priors import Floats
 from stream.errors import UsageError
 
@@ -42,12 +43,28 @@ def by_paths(known: Mobility, log_likelihood: Floats, tick: int) -> list[float]:
 @pytest.mark.parametrize("tick", range(TICKS))
 def test_beliefs_are_those_of_all_paths_added_up(tick: int) -> None:
     others = np.array([[1, 0], [2, 0], [2, 1], [0, 3]])
-    for log_likelihood in (
-        knowing_others(NOISE, VALUES, others),
-        on_average(NOISE, VALUES, 5, np.full((TICKS, 2), 0.3)),
-    ):
-        found = followed(KNOWN, log_likelihood)[tick]
-        assert found == pytest.approx(by_paths(KNOWN, log_likelihood, tick), abs=1e-12)
+    log_likelihood = knowing_others(NOISE, VALUES, others)
+    found = followed(KNOWN, log_likelihood)[tick]
+    assert found == pytest.approx(by_paths(KNOWN, log_likelihood, tick), abs=1e-12)
+
+
+def test_who_takes_all_for_alike_begins_each_tick_with_what_it_last_believed() -> None:
+    found = collectively(KNOWN, NOISE, VALUES, np.array([True, True, False, True]), 9)
+    ahead = KNOWN.initial
+    for tick in range(TICKS):
+        if tick != 2:
+            inside = [
+                float(noisy_posterior(NOISE.log_likelihood(VALUES[tick, zone], 9), ahead[zone + 1]))
+                for zone in range(2)
+            ]
+            ahead = np.array([1 - sum(inside), *inside])
+        assert found[tick] == pytest.approx(ahead, abs=1e-12)
+        ahead = ahead @ FORWARD
+
+
+def test_without_noise_who_takes_all_for_alike_believes_the_counts() -> None:
+    found = collectively(KNOWN, NoiseLaw("laplace", 1e-3), np.array([[3, 1], [0, 4]]), np.array([True, True]), 10)
+    assert found == pytest.approx(np.array([[0.6, 0.3, 0.1], [0.6, 0.0, 0.4]]), abs=1e-12)
 
 
 def test_who_knows_all_others_weighs_places_by_the_noise_that_they_leave() -> None:

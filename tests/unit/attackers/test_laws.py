@@ -17,8 +17,8 @@ from stream.records import NoiseKind
 LINE = np.arange(-400, 401)
 
 
-def masses(kind: NoiseKind, scale: float, draws: int = 1) -> Floats:
-    return np.exp(NoiseLaw(kind, scale, draws).log(LINE))
+def masses(kind: NoiseKind, scale: float) -> Floats:
+    return np.exp(NoiseLaw(kind, scale).log(LINE))
 
 
 class TestExact:
@@ -26,27 +26,14 @@ class TestExact:
         assert masses("laplace", 1.25) == pytest.approx(pmf(Fraction(4, 5), LINE), rel=1e-12)
 
     @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-    @pytest.mark.parametrize("draws", [1, 3, 11])
-    def test_masses_add_up_to_one(self, kind: NoiseKind, draws: int) -> None:
-        assert masses(kind, 3.0, draws).sum() == pytest.approx(1.0, abs=1e-9)
+    def test_masses_add_up_to_one(self, kind: NoiseKind) -> None:
+        assert masses(kind, 3.0).sum() == pytest.approx(1.0, abs=1e-9)
 
-    @pytest.mark.parametrize("draws", [2, 5])
-    def test_a_sum_has_the_law_of_its_draws_convolved(self, draws: int) -> None:
-        one = masses("laplace", 1.6)
-        many = one
-        for _ in range(draws - 1):
-            many = np.convolve(many, one, mode="same")
-        assert masses("laplace", 1.6, draws)[200:601] == pytest.approx(many[200:601], rel=1e-9, abs=1e-15)
-
-    @pytest.mark.parametrize("law", [NoiseLaw("laplace", 0.01), NoiseLaw("gaussian", 0.5), NoiseLaw("laplace", 0.5, 9)])
+    @pytest.mark.parametrize("law", [NoiseLaw("laplace", 0.01), NoiseLaw("gaussian", 0.5)])
     def test_what_all_but_cannot_be_has_a_finite_logarithm(self, law: NoiseLaw) -> None:
         far = law.log(np.array([-10_000, 10_000]))
         assert np.isfinite(far).all()
         assert far.max() < law.log(np.array(0))
-
-    def test_a_sum_that_would_not_be_laid_out_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="sums of 3 draws must have an epsilon of at least"):
-            NoiseLaw("laplace", 1e6, 3).log(LINE)
 
 
 class TestLearnt:

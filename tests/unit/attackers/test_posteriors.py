@@ -14,7 +14,6 @@ from stream.attackers.posteriors import (
     expected_posterior,
     from_true_counts,
     largest_ratio,
-    log_shifted,
     noisy_posterior,
     ratio_of_epsilons,
     together,
@@ -193,13 +192,3 @@ class TestComposition:
 
     def test_a_bound_never_passes_certainty(self) -> None:
         assert with_others(array(0.0, 1e-9, 0.4), ratio_of_epsilons(1.0, 2000, 64)).tolist() == [0.0, 1.0, 1.0]
-
-
-def test_a_victim_shifts_the_count_by_one() -> None:
-    """Pr[y | victim there] and away, from which the filter over time is made: by the rule, m - 1 others alike."""
-    noise, p, value = NoiseLaw("laplace", 1.0), 0.3, 2
-    there, away = log_shifted(noise.log_likelihood(np.array(value), PEOPLE), np.array(p))
-    others = [math.comb(PEOPLE - 1, k) * p**k * (1 - p) ** (PEOPLE - 1 - k) for k in range(PEOPLE)]
-    for found, shift in ((there, 1), (away, 0)):
-        by_hand = sum(w * math.exp(float(noise.log(np.array(value - k - shift)))) for k, w in enumerate(others))
-        assert math.exp(float(found)) == pytest.approx(by_hand, abs=1e-12)

@@ -1,0 +1,167 @@
+"""Attackers who follow one person through a day, by every tick that was released: whom they find, beside the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from connectors.attacks.published import Channel, Nodes, Told
+from connectors.attacks.recording import Day, Recorded
+from stream.accounting.leakage.mobility import learn_transitions, stationary
+from stream.attackers.following import (
+    OUTSIDE,
+    Mobility,
+    bounds,
+    collectively,
+    followed,
+    knowing_others,
+    most_believed,
+    unobserved,
+)
+from stream.attackers.laws import NoiseLaw
+from stream.attackers.localised import Success, wilson
+from stream.attackers.priors import Floats, Ints
+from stream.errors import UsageError
+from stream.records import Micros
+from stream.sensing.renamed import Sightings
+
+PSEUDO = 0.5
+"""Added to each number of moves: what was never seen is not impossible."""
+VICTIMS = 100
+"""People who are followed, at most."""
+PEOPLE = 2
+"""So many times the people of the fullest tick of training are taken to be inside and outside together."""
+
+
+class Followed(NamedTuple):
+    """What following came to, over the ticks at which its victims were in a place that was counted.
+
+    The attacker is told that they are in one, as the thesis' attackers are: beliefs and guesses are among places.
+    """
+
+    channel: Channel
+    victims: int
+    mobility: Success
+    """Right guesses by who knows how people move and reads nothing."""
+    alike: Success
+    """By who takes all people to be alike."""
+    knowing: Success
+    """By who knows where each of the others is."""
+    believed: tuple[float, float, float]
+    """Mean belief in the true place, of the three."""
+    bound: float | None
+    """Mean belief at most, by the temporal bound; None where noise has no pure epsilon."""
+    leakage: float | None
+    """Backward temporal leakage at the day's last tick, nats."""
+
+
+def follow(channel: Channel, nodes: Nodes, told: Told, days: tuple[Sequence[Day], Day], recorded: Recorded) -> Followed:
+    """Follow people of a day through what one run told of it.
+
+    Args:
+        channel: of exact laws.
+        nodes: of the channel.
+        told: at all ticks of the day.
+        days: those of training, and the day.
+        recorded: all of it.
+
+    Raises:
+        UsageError: the law of the noise is not known, or nobody was anywhere that is counted.
+    """
+    if told.laws is None or len(set(told.laws)) != 1:
+        raise UsageError("the noise of what is followed must have one law, known exactly")
+    (law,) = set(told.laws)
+    training, day = days
+    places = np.append(nodes.of_zones() + 1, OUTSIDE)  # the last is of who is in no zone
+    known = _mobility(recorded, training, places, len(nodes.names))
+    paths = _victims(places[paths_of(recorded.seen, day.ticks, recorded.site.validity)])
+    if len(paths) == 0:
+        raise UsageError("nobody was at a place that is counted, so that nobody can be followed")
+    people = PEOPLE * max(int(each.counts.sum(axis=1).max()) for each in training)
+    alike = collectively(known, law, told.values, told.released, people)
+    return _outcome(channel, known, law, told, _Truth(paths, day.counts @ nodes.holds.T.astype(np.int64), alike))
+
+
+class _Truth(NamedTuple):
+    paths: Ints
+    """Place of each victim, shape [victims, ticks]."""
+    counts: Ints
+    """Shape [ticks, nodes]."""
+    alike: Floats
+    """Beliefs of who takes all people to be alike, shape [ticks, states]."""
+
+
+def _outcome(channel: Channel, known: Mobility, law: NoiseLaw, told: Told, truth: _Truth) -> Followed:
+    ticks, places = truth.counts.shape
+    unread, before = ~told.released[:, None], unobserved(known, ticks)
+    others = truth.counts - (truth.paths[..., None] == np.arange(1, places + 1))
+    knowing = np.where(unread, 0.0, knowing_others(law, told.values, others))
+    beliefs = [_inside(each) for each in (before[None], truth.alike[None], followed(known, knowing))]
+    epsilon = 1 / law.scale if law.kind == "laplace" else None
+    leakage = None if epsilon is None else bounds(known, epsilon, ticks)
+    by_mobility, by_alike, by_knowing = (_right(each, truth.paths) for each in beliefs)
+    one, two, three = (_mean(each, truth.paths) for each in beliefs)
+    return Followed(
+        channel, len(truth.paths), by_mobility, by_alike, by_knowing, (one, two, three),
+        bound=None if leakage is None else _mean(most_believed(beliefs[0][0], leakage)[None], truth.paths),
+        leakage=None if leakage is None else float(leakage[-1]),
+    )  # fmt: skip
+
+
+def paths_of(seen: Sightings, ticks: Ints, validity: Micros) -> Ints:
+    """Return the zone of each device at each tick, -1 where it is in none; shape [devices seen then, ticks]."""
+    first, last = np.searchsorted(seen.time, [ticks[0] - validity, ticks[-1]], side="right")
+    time, device, zone = (column[first:last] for column in seen)
+    order = np.lexsort((np.arange(len(time)), time, device))
+    time, zone = time[order], zone[order]
+    rows = np.unique(device[order], return_inverse=True)[1]
+    end = time + validity
+    same = rows[1:] == rows[:-1]
+    end[:-1] = np.where(same, np.minimum(end[:-1], time[1:]), end[:-1])
+    begins, ends = np.searchsorted(ticks, time), np.searchsorted(ticks, end)
+    paths = np.full((int(rows.max(initial=-1)) + 1, len(ticks)), -1, dtype=np.int64)
+    for ahead in range(int((ends - begins).max(initial=0))):
+        held = begins + ahead < ends
+        paths[rows[held], begins[held] + ahead] = zone[held]
+    return paths
+
+
+def _mobility(recorded: Recorded, training: Sequence[Day], places: Ints, number: int) -> Mobility:
+    """Return how people moved from tick to tick on days of training, between places and outside."""
+    states = number + 1
+    moves = np.zeros(states * states, dtype=np.int64)
+    for day in training:
+        paths = places[paths_of(recorded.seen, day.ticks, recorded.site.validity)]
+        moves += np.bincount((paths[:, :-1] * states + paths[:, 1:]).ravel(), minlength=states * states)
+    forward = learn_transitions(moves.reshape(states, states), PSEUDO)
+    return Mobility(stationary(forward), forward)
+
+
+def _victims(paths: Ints) -> Ints:
+    """Return the paths of at most ``VICTIMS`` devices, spread evenly over all that were at some place."""
+    came = np.flatnonzero((paths != OUTSIDE).any(axis=1))
+    if len(came) > VICTIMS:
+        came = came[np.linspace(0, len(came) - 1, VICTIMS).astype(np.int64)]
+    return np.asarray(paths[came])
+
+
+def _inside(beliefs: Floats) -> Floats:
+    """Return beliefs of who is told that the person is in some place: 0 outside, the others scaled to 1."""
+    among = beliefs.copy()
+    among[..., OUTSIDE] = 0.0
+    return np.asarray(among / among.sum(axis=-1, keepdims=True))
+
+
+def _right(beliefs: Floats, paths: Ints) -> Success:
+    """Return the share of right guesses; the interval takes all about one person for one."""
+    inside = paths != OUTSIDE
+    right, tried = int((beliefs.argmax(axis=-1) == paths)[inside].sum()), int(inside.sum())
+    of_people = wilson(round(right / tried * len(paths)), len(paths))
+    return Success(right, tried, of_people.low, of_people.high)
+
+
+def _mean(beliefs: Floats, paths: Ints) -> float:
+    spread = np.broadcast_to(beliefs, (*paths.shape, beliefs.shape[-1]))
+    return float(np.take_along_axis(spread, paths[..., None], axis=-1)[..., 0][paths != OUTSIDE].mean())

@@ -1,0 +1,160 @@
+"""What an audience reads of a day: each release run as it is, under keys of a laboratory, as arrays by node.
+
+A *channel* is one series of counts that an audience is told: the values of a release, or the noisy values that a filter
+or PeGaSus made them of, whose law is known exactly. Its nodes are the smallest that are told and hold a zone: zones
+where these are told, else floors, else the building.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import orjson
+
+from stream.attackers.laws import NoiseLaw
+from stream.attackers.priors import Flags, Ints
+from stream.keys import Keys
+from stream.policy.count_release import CountRelease
+from stream.policy.document import Policy
+from stream.records import OccupancyWindow, Published
+from stream.release.stage import Releases
+from stream.schemas import private_topic
+
+Reads = Literal["values", "noisy"]
+
+
+class Channel(NamedTuple):
+    """One series of counts: of which release, for whom, and what of it."""
+
+    release: str
+    audience: str
+    reads: Reads
+
+    @property
+    def title(self) -> str:
+        """Name for people."""
+        return f"{self.release}, {self.audience}" + (", noisy" if self.reads == "noisy" else "")
+
+
+class Nodes(NamedTuple):
+    """The nodes of a channel."""
+
+    names: tuple[tuple[str, str], ...]
+    """Level and name of each."""
+    holds: Flags
+    """Which zones each counts, shape [nodes, zones]."""
+
+    def of_zones(self) -> Ints:
+        """Return the node of each zone, -1 where none counts it."""
+        return np.where(self.holds.any(axis=0), self.holds.argmax(axis=0), -1)
+
+
+class Told(NamedTuple):
+    """What a channel told in one run."""
+
+    values: Ints
+    """Shape [ticks, nodes]; 0 where nothing was released."""
+    released: Flags
+    """Shape [ticks]."""
+    laws: tuple[NoiseLaw, ...] | None
+    """Of each node's noise, where it is known exactly; None where values are made of more than one noisy count."""
+
+
+def count_releases(policy: Policy, site: str) -> list[CountRelease]:
+    """Return the releases of counts that cover a zone of the site."""
+    return [r for r in policy.release if isinstance(r, CountRelease) and policy.zones_of(r, site)]
+
+
+def nodes_of(policy: Policy, site: str, release: CountRelease) -> Nodes:
+    """Return the smallest nodes that a release tells and that hold its zones."""
+    zones = policy.site[site].zones
+    covered = [release.zones.covers(zone) for zone in zones]
+    level = next(name for name in ("zone", "floor", "building") if name in release.levels)
+    groups: dict[str, list[int]] = {}
+    if level == "zone" and release.states:
+        index = {zone.id: place for place, zone in enumerate(zones)}
+        groups = {state: [index[zone] for zone in held if zone in index] for state, held in release.states.items()}
+    else:
+        for place, zone in enumerate(zones):
+            if covered[place]:
+                name = {"zone": zone.id, "floor": zone.floor, "building": "building"}[level]
+                groups.setdefault(name, []).append(place)
+    smallest_first = sorted(groups.items(), key=lambda group: len(group[1]))
+    holds = np.zeros((len(groups), len(zones)), dtype=bool)
+    for row, (_, places) in enumerate(smallest_first):
+        holds[row, places] = True
+    return Nodes(tuple((level, name) for name, _ in smallest_first), holds)
+
+
+class Publisher:
+    """Runs the releases of a policy at a site, and reads what audiences would."""
+
+    def __init__(self, policy: Policy, site: str, releases: Iterable[CountRelease]) -> None:
+        """Take the releases that are run: these alone, so that others cost nothing here."""
+        self._releases = list(releases)
+        self._policy = policy.model_copy(update={"release": tuple(self._releases)})
+        self._site = site
+        self.nodes = {release.name: nodes_of(policy, site, release) for release in self._releases}
+        self._topics = {
+            private_topic(audience, release.name): (release, audience)
+            for release in self._releases
+            for audience in release.epsilon
+        }
+
+    def run(self, windows: Sequence[OccupancyWindow], keys: Keys) -> dict[Channel, Told]:
+        """Release windows, the first of which nothing came before; return what each channel told."""
+        stage = Releases(self._policy, self._site, keys)
+        state = stage.initial()
+        read: dict[Channel, list[_Read]] = {}
+        for window in windows:
+            state, outputs = stage.step(state, window)
+            for output in outputs:
+                if isinstance(output, Published) and output.topic in self._topics:
+                    self._take(read, output)
+        return {channel: _told(each) for channel, each in read.items()}
+
+    def _take(self, read: dict[Channel, list[_Read]], output: Published) -> None:
+        release, audience = self._topics[output.topic]
+        record, nodes = orjson.loads(output.value), self.nodes[release.name]
+        if record.get("revises"):
+            return
+        for reads in ("values", "noisy"):
+            if reads in record:
+                channel = Channel(release.name, audience, reads)
+                read.setdefault(channel, []).append(_read(record, reads, nodes, release))
+
+
+class _Read(NamedTuple):
+    values: list[int]
+    released: bool
+    laws: tuple[NoiseLaw, ...] | None
+
+
+def _read(record: Mapping[str, Any], reads: Reads, nodes: Nodes, release: CountRelease) -> _Read:
+    """Return what a record tells of each node, and the law of its noise where that is known exactly."""
+    if not record["released"]:
+        return _Read([0] * len(nodes.names), False, None)
+    levels = record.get("levels" if reads == "values" else "levels_noisy") or {}
+    values = [_of(record[reads], levels, *name) for name in nodes.names]
+    plain = reads == "noisy" or (release.mechanism == "laplace" and release.prune is None and not release.shares)
+    return _Read(values, True, _laws(record, nodes) if plain else None)
+
+
+def _of(zones: Mapping[str, Any] | None, levels: Mapping[str, Any], level: str, name: str) -> Any:
+    if level == "zone":
+        return (zones or {})[name]
+    return levels["building"] if level == "building" else levels["floor"][name]
+
+
+def _laws(record: Mapping[str, Any], nodes: Nodes) -> tuple[NoiseLaw, ...]:
+    """Return the law of each node's noise; floors and building have noise of their own where no zones are told."""
+    kind, own = record.get("noise", "laplace"), record.get("levels_noise_scale") or {}
+    return tuple(NoiseLaw(kind, _of(record["noise_scale"], own, *name)) for name in nodes.names)
+
+
+def _told(read: Sequence[_Read]) -> Told:
+    laws = next((each.laws for each in read if each.laws is not None), None)
+    values = np.array([each.values for each in read], dtype=np.int64).reshape(len(read), -1)
+    return Told(values, np.array([each.released for each in read]), laws)

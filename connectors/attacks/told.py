@@ -1,0 +1,184 @@
+"""What an attack came to, as JSON, as tables for people, and as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from connectors.attacks.followers import Followed
+from connectors.attacks.laboratory import Attack
+from connectors.attacks.study import Found
+from connectors.plots import drawing
+from stream.attackers.localised import CLASSES, Success
+from stream.attackers.priors import Floats
+from stream.schemas import json_float
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NOTICE = "What was found is about people: these files are restricted, and are nobody's but yours."
+SURE = ("#9dc3dc", "#5b9bc4", "#f0c987", "#e8924a", "#c8442c", "#7a1420")
+"""Classes of confidence, light to dark: blues up to a quarter, reds from three quarters on."""
+COLUMNS = 3
+"""Panels beside each other."""
+
+
+def report(attack: Attack, attacker: str, span_minutes: int) -> dict[str, Any]:
+    """Return the whole of it as plain objects; restricted."""
+    return {
+        "restricted": True,
+        "laboratory": True,
+        "attacker": attacker,
+        "day": attack.date,
+        "training_days": attack.training,
+        "span_minutes": span_minutes,
+        "open_zones": int(attack.is_open.sum()),
+        "zones": len(attack.is_open),
+        "people": attack.people.tolist(),
+        "classes": list(CLASSES),
+        "baseline": _success(attack.baseline),
+        "attacks": [_found(each) for each in attack.found],
+        "followed": [_followed(each) for each in attack.followed],
+    }
+
+
+def _found(found: Found) -> dict[str, Any]:
+    return {
+        **found.reads,
+        "title": found.title,
+        "runs": found.runs,
+        "found": {"by_guess": _rounded(found.by_guess), "by_confidence": _rounded(found.by_confidence)},
+        "single_run": found.single.tolist(),
+        "success": _success(found.success),
+        "control": _success(found.control),
+    }
+
+
+def _rounded(people: Floats) -> list[list[float]]:
+    return [[round(float(each), 4) for each in row] for row in people]
+
+
+def _success(success: Success) -> dict[str, Any]:
+    return {**success._asdict(), "share": success.share}
+
+
+def _followed(followed: Followed) -> dict[str, Any]:
+    one, two, three = followed.believed
+    return {
+        **followed.channel._asdict(),
+        "victims": followed.victims,
+        "mobility": {**_success(followed.mobility), "believed": one},
+        "alike": {**_success(followed.alike), "believed": two},
+        "knowing": {**_success(followed.knowing), "believed": three},
+        "believed_at_most": followed.bound,
+        "backward_leakage": None if followed.leakage is None else json_float(followed.leakage),
+    }
+
+
+def tables(attack: Attack, attacker: str) -> Iterator[Table]:
+    """Yield what is printed: whom each way of reading finds, and following people."""
+    table = _table(
+        f"{attacker}, {attack.date}: {int(attack.is_open.sum())} of {len(attack.is_open)} zones open, in the others"
+        f" {attack.people.mean():.0f} people in the mean.\n"
+        "Found: by right guesses, without whom the prior finds. Then who is believed\n"
+        "to be where they are: above .25, .5, and more than by the prior. Means over time.",
+        ["what is read"],
+        ["found", "> .25", "> .5", "right", "95 %", "control"],
+    )
+    for each in attack.found:
+        sure = each.by_confidence.mean(axis=0)
+        table.add_row(
+            each.title, _brief(each.by_guess.sum(axis=1).mean()), *(_brief(sure[k:].sum()) for k in (2, 3)),
+            f"{each.success.share:.0%}", f"{each.success.low:.0%}-{each.success.high:.0%}", f"{each.control.share:.0%}",
+        )  # fmt: skip
+    table.add_row("a zone at random", "", "", "", f"{attack.baseline.share:.0%}", "", "")
+    yield table
+    if attack.followed:
+        yield _following(attack.followed)
+
+
+def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    for name in words:
+        made.add_column(name, overflow="fold", min_width=24)
+    for name in numbers:
+        made.add_column(name, justify="right")
+    return made
+
+
+def _following(followed: Sequence[Followed]) -> Table:
+    columns = ["mobility", "alike", "all others", "believed", "at most"]
+    title = (
+        "People followed through the day: right guesses by who knows how people move\n"
+        "and reads nothing, takes all for alike, or knows where all others are; what\n"
+        "that one believes of the true place, and what it may at most."
+    )
+    table = _table(title, ["what is read"], columns)
+    for each in followed:
+        shares = [f"{one.share:.0%}" for one in (each.mobility, each.alike, each.knowing)]
+        bound = "-" if each.bound is None else f"{each.bound:.0%}"
+        table.add_row(each.channel.title, *shares, f"{each.believed[2]:.0%}", bound)
+    return table
+
+
+def _brief(people: float) -> str:
+    return f"{people:.2g}" if people < 10 else f"{people:.0f}"
+
+
+def draw(attack: Attack, folder: Path, span_minutes: int) -> None:
+    """Draw people found by time and class, mean over runs, and of single runs: two figures, each PNG and SVG."""
+    means = [(each.title, each.by_confidence) for each in attack.found]
+    _panels(folder, "found", means, span_minutes)
+    singles = [(each.title, each.single.astype(np.float64)) for each in attack.found if each.runs > 1]
+    if singles:
+        _panels(folder, "found-single-run", singles, span_minutes)
+    if attack.followed:
+        _draw_followed(attack.followed, folder)
+
+
+def _panels(folder: Path, name: str, shown: Sequence[tuple[str, Floats]], span_minutes: int) -> None:
+    rows = -(-len(shown) // COLUMNS)
+    with drawing(folder, name, rows=rows, columns=COLUMNS, panel=(4.4, 2.6), share_y=True) as made:
+        for panel, (title, people) in zip(made.panels, shown, strict=False):
+            _stack(panel, title, people, span_minutes)
+        for panel in made.panels[len(shown) :]:
+            panel.set_visible(False)
+        for panel in made.panels[::COLUMNS]:
+            panel.set_ylabel("people")
+        made.legend()
+
+
+def _stack(panel: Axes, title: str, people: Floats, span_minutes: int) -> None:
+    hours = np.arange(len(people)) * span_minutes / 60
+    below = np.zeros(len(people))
+    for place, colour in enumerate(SURE):
+        least = 0.0 if place == 0 else CLASSES[place - 1]
+        label = f"{least:g} < belief ≤ {CLASSES[place]:g}"
+        panel.fill_between(
+            hours, below, below + people[:, place], color=colour, label=label, step="post", linewidth=0
+        )  # fmt: skip
+        below = below + people[:, place]
+    panel.set_title(title, fontsize="small")
+    panel.set_xlim(0, 24)
+    panel.set_xticks(range(0, 25, 6), [f"{hour}:00" for hour in range(0, 25, 6)])
+    panel.set_ylim(bottom=0)
+
+
+def _draw_followed(followed: Sequence[Followed], folder: Path) -> None:
+    with drawing(folder, "followed", panel=(8.4, 3.8)) as made:
+        (panel,) = made.panels
+        places, width = np.arange(len(followed)), 0.2
+        series = ("mobility alone", "all people alike", "knows all others")
+        for number, label in enumerate(series):
+            shares = [100 * (each.mobility, each.alike, each.knowing)[number].share for each in followed]
+            panel.bar(places + (number - 1.5) * width, shares, width, label=label)
+        bounds = [np.nan if each.bound is None else 100 * each.bound for each in followed]
+        panel.bar(places + 1.5 * width, bounds, width, label="belief at most")
+        panel.set_xticks(places, [each.channel.title.replace(", ", "\n") for each in followed])
+        panel.set_ylabel("% right")
+        made.legend()

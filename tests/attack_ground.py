@@ -1,0 +1,32 @@
+"""A small building for the attackers' laboratory: days of people who walk about, and what a policy tells of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.core_ground import mac, people, policy_text, write_csv
+
+RELEASES = """
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "laplace"
+zones = { kind = ["hall", "lobby"] }
+epsilon = { facilities = "1", public = "0.1" }
+
+[[release]]
+name = "grouped"
+query = "count"
+mechanism = "pegasus"
+levels = ["zone", "floor", "building"]
+epsilon = { facilities = "1" }
+"""
+
+
+def written(folder: Path, releases: str = RELEASES, hours: float = 90, devices: int = 25) -> tuple[Path, Path]:
+    """Write a recording from a Monday evening on, and a policy; return their paths."""
+    policy = folder / "policy.toml"
+    policy.write_text(policy_text(releases))
+    seen = people(1, hours=hours, devices=devices)
+    assert mac(0) == seen[0].device
+    return write_csv(folder / "observations.csv", seen), policy
