@@ -16,6 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from connectors import keyfile
+from connectors.counters.gathering import Gathering, first_windows
+from connectors.counters.topic import CountsTopic
+from connectors.files.cells import CellRules
 from connectors.files.counted import CountsFile
 from connectors.files.dialect import OWN, Dialect
 from connectors.files.observations import ObservationFile
@@ -69,16 +72,25 @@ class FileSource:
         """Return the file's messages; nothing is read yet."""
         if self.counts:
             return CountsFile(self.path, policy, since=self.since, until=self.until, progress=progress)
-        return self.observed(policy, pseudonym_key, progress)
-
-    def observed(
-        self, policy: Policy, pseudonym_key: bytes, progress: Callable[..., None] | None = None
-    ) -> ObservationFile:
-        """Return the messages of a file of observations; nothing is read yet."""
         return ObservationFile(
             self.path, policy, pseudonym_key, since=self.since, until=self.until, dialect=self.dialect,
             progress=progress,
         )  # fmt: skip
+
+
+class TopicSource(NamedTuple):
+    """A topic of Kafka to which people counters write, and the windows that are asked for."""
+
+    kafka: str
+    topic: str
+    since: Micros | None = None
+    until: Micros | None = None
+
+    def opened(self, policy: Policy, session: Micros, next_windows: Mapping[str, Micros]) -> CountsTopic:
+        """Return the topic's windows from the first on that is neither closed nor over; nothing is read yet."""
+        rules = CellRules(policy)
+        first = first_windows(rules, wall_clock(), self.since, next_windows)
+        return CountsTopic(self.kafka, self.topic, Gathering(rules, session, first, self.until))
 
 
 @dataclass(frozen=True, slots=True)

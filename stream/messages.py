@@ -110,6 +110,16 @@ def sender_of(value: bytes) -> Sender | None:
     return sender if _is_sound(sender) else None
 
 
+def counted_of(value: bytes) -> tuple[str, Micros] | None:
+    """Return site and window of a message that tells counts, which needs no key; None for any other."""
+    sender = sender_of(value)
+    if sender is None:
+        return None
+    head = _head_of(value)
+    window = head.get("window_end")
+    return (sender.site, window) if head.get("kind") == "counts" and type(window) is int else None
+
+
 def _is_sound(sender: Sender) -> bool:
     return type(sender.site) is str and type(sender.source) is str and type(sender.session) is int
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +69,15 @@ def account(
             policies = _policies(books.policies, policy_files, "--tight" if coalition is None else "--coalition")
             audiences = None if coalition is None else coalition.split(",")
             records = _recomputed(store, servers, audit, policies, audiences, at, tight=tight)
-    report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at])
+    known = with_kept(books.policies, [read_policy(file) for file in policy_files])
+    report = summary([r for r in records if at is None or parse_time(r["window_end"]) <= at], counted_sites(known))
     print_json(report) if as_json else _print_account(report, all_rows=all_rows)
+
+
+def counted_sites(policies: Iterable[Policy]) -> frozenset[str]:
+    """Return the sites that were told counts under every policy that had them."""
+    feeds = [(name, site.feed) for policy in policies for name, site in policy.site.items()]
+    return frozenset(name for name, _ in feeds) - {name for name, feed in feeds if feed != "counts"}
 
 
 def _policies(kept: Sequence[bytes], files: Sequence[Path], option: str) -> list[Policy]:
@@ -135,11 +142,13 @@ def by_account_window(record: Record) -> tuple[Any, ...]:
     return body["site"], body["window_end"], body["kind"]
 
 
-def summary(records: Records) -> dict[str, Any]:
-    """Return, per site, the last account and what its last day's attributes have given away."""
+def summary(records: Records, counted: Collection[str] = ()) -> dict[str, Any]:
+    """Return, per site, the last account and what its last day's attributes have given away; which are told counts."""
     sites: dict[str, Any] = {}
     for record in records:
         site = sites.setdefault(record["site"], {"records": 0, "attributes": {}})
+        if record["site"] in counted:
+            site["feed"] = "counts"
         site["records"] += 1
         site["last"] = {name: record[name] for name in ("window_end", "audiences", "coalition", "left", "refused")}
         if record["kind"] == "attributes":
@@ -155,7 +164,7 @@ def _print_account(report: dict[str, Any], *, all_rows: bool) -> None:
         last = site["last"]
         readers = {**last["audiences"], **({EVERYBODY: last["coalition"]} if last["coalition"] else {})}
         spent = table(f"{name}: epsilons up to {last['window_end']}", ("what is protected",), tuple(readers))
-        for row in unit_rows(list(readers.values())):
+        for row in unit_rows(list(readers.values()), counted=site.get("feed") == "counts"):
             spent.add_row(*row)
         console.print(spent)
         for what, rest in last["left"].items():

@@ -10,6 +10,7 @@ import click
 
 from connectors.commands.options import FILE, Address, F, Speed
 from connectors.commands.snmp_files import communities_now, probe_community, v3_files
+from connectors.counters.topic import check_topic
 from connectors.files.dialect import OWN, Dialect, dialect_of
 from connectors.monitoring.monitor import Monitor
 from connectors.probes.declared import declared, provoked
@@ -72,10 +73,49 @@ def refuse_dialect(dialect: Dialect) -> None:
         raise click.UsageError("--columns, --timezone, --times, --devices: must go with --observations")
 
 
-def chosen_counts(counts: Path | None, *others: object, dialect: Dialect) -> Path | None:
-    """Return the file of counts where one is given; a usage error where something else is given besides."""
-    if counts is None:
-        return None
+class Counts(NamedTuple):
+    """What people counters have counted: in a file, or in a topic of Kafka."""
+
+    file: Path | None
+    topic: str | None
+
+
+_NO_FILE = "\0"
+"""Stands for --counts without a file; no file is called so."""
+
+
+class _CountsFile(click.Path):
+    """A file, or none where the option is given without one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _NO_FILE if value == _NO_FILE else super().convert(value, param, ctx)
+
+
+def counts_options(function: F) -> F:
+    """Add ``--counts FILE`` and ``--counts --topic NAME``, which make one argument ``counts``."""
+
+    def with_counts(*args: Any, counts: Path | str | None, topic: str | None, **more: Any) -> Any:
+        if (counts == _NO_FILE) != (topic is not None):
+            raise click.UsageError("--counts: give a file, or --topic, and --topic only with it")
+        if topic is not None:
+            check_topic("--topic", topic)
+        given = None if counts is None else Counts(cast(Path, counts) if topic is None else None, topic)
+        return function(*args, counts=given, **more)
+
+    made = update_wrapper(with_counts, function)
+    for option in (
+        click.option("--topic", help="With --counts: read them from this topic of Kafka, a row a record."),
+        click.option(
+            "--counts", type=_CountsFile(path_type=Path, dir_okay=False), is_flag=False, flag_value=_NO_FILE,
+            help="Read what people counters have counted: window_end, zone, count.",
+        ),
+    ):  # fmt: skip
+        made = option(made)
+    return cast(F, made)
+
+
+def alone(counts: Counts, *others: object, dialect: Dialect) -> Counts:
+    """Return the counts; a usage error where something else is given besides."""
     refuse_dialect(dialect)
     if any(other is not None for other in others):
         raise click.UsageError(

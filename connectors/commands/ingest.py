@@ -13,18 +13,28 @@ import click
 import structlog
 
 from connectors import keyfile, logs
-from connectors.commands.choosing import Listening, chosen, dialect_options, probing, source_options
+from connectors.commands.choosing import (
+    Counts,
+    Listening,
+    alone,
+    chosen,
+    counts_options,
+    dialect_options,
+    probing,
+    source_options,
+)
 from connectors.commands.options import (
     bootstrap,
     json_option,
     key_option,
+    on_grid,
     policy_option,
     public_range,
     read_policy,
     run_async,
     windows_options,
 )
-from connectors.commands.summaries import report_file, report_traps
+from connectors.commands.summaries import report_counts, report_file, report_traps
 from connectors.commands.watching import (
     metrics_option,
     monitor_of,
@@ -32,8 +42,12 @@ from connectors.commands.watching import (
     watch_key,
     watch_receiver,
     watch_secrets,
+    watch_topic,
 )
 from connectors.commands.watching_kafka import BrokerWatch
+from connectors.counters.topic import CountsTopic, windows_behind
+from connectors.files.cells import CellRules
+from connectors.files.counted import CountsFile
 from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
 from connectors.files.shortfall import shortfall
@@ -45,7 +59,7 @@ from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
-from connectors.sources import FileSource, Live, Probing, feed_file, receiver, secrets_of, until_stopped
+from connectors.sources import FileSource, Live, Probing, TopicSource, feed_file, receiver, secrets_of, until_stopped
 from stream.errors import KeyFileError
 from stream.keys import key_day_of
 from stream.messages import encode_message
@@ -62,11 +76,15 @@ LAST_DRAIN = 8.0
 """Seconds in which an ingest that is told to stop brings out what it holds; a broker may never answer."""
 
 
+Source = FileSource | TopicSource | Live
+
+
 @click.command()
 @click.option("--kafka", help="Bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @policy_option
 @key_option
 @source_options
+@counts_options
 @dialect_options
 @click.option("--take-over", is_flag=True, help="Send for sources although another ingest does; that one ends.")
 @windows_options
@@ -76,14 +94,16 @@ LAST_DRAIN = 8.0
 def ingest(
     settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
     radius: tuple[str, int] | None, snmptrapd: Path | None, hooks: Path | None, observations: Path | None,
-    speed: float | None,
-    take_over: bool, first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
+    speed: float | None, counts: Counts | None, take_over: bool,
+    first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
     metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Send observations to Kafka: from what controllers send until told to stop, or from a file to its end.
 
+    So are counts, from a file or from the topic to which counters write: a window when it is over.
+
     With --from and --to a file stands for these windows only: its sources are heard of from the first on, and
-    until the last one is closed. What is live has no such bounds; 'tacet worker' has.
+    until the last one is closed. What is heard live has no such bounds; 'tacet worker' has.
 
     A source has one ingest: while another one sends for it, this one is refused.
 
@@ -91,17 +111,26 @@ def ingest(
     data key when the day is over.
     """
     policy = read_policy(policy_file)
-    if observations is None and (first_window is not None or last_window is not None):
+    to = Listening(udp, radius, snmptrapd, hooks)
+    bounded = counts is not None or observations is not None
+    if not bounded and (first_window is not None or last_window is not None):
         raise click.UsageError("--from, --to: must go with --observations; for live ones give them to 'tacet worker'")
-    given = chosen(settings, Listening(udp, radius, snmptrapd, hooks), observations, dialect)
-    windows = (None, None) if observations is None else public_range(key_file, policy, first_window, last_window)
+    if counts is None:
+        given = chosen(settings, to, observations, dialect)
+    else:
+        given = alone(counts, *to, observations, dialect=dialect).file or ()
+    source: Source = given if not isinstance(given, Path) else FileSource(
+        given, speed, *public_range(key_file, policy, first_window, last_window), dialect, counts is not None
+    )  # fmt: skip
     servers = bootstrap(settings, kafka)
-    source = FileSource(given, speed, *windows, dialect) if isinstance(given, Path) else given
+    if counts is not None and counts.topic is not None:
+        ends = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
+        source = TopicSource(servers, counts.topic, *ends)
     with monitor_of("ingest", policy, metrics) as monitor:
         watch_key(monitor, key_file)
         watch_certificates(monitor, kafka=settings.kafka_cert_file, kafka_ca=settings.kafka_ca_file)
         pouring = _Pouring(servers, source, policy, keyfile.IngestKeys(key_file), monitor)
-        pouring.probing = probing(settings, policy, monitor) if observations is None else None
+        pouring.probing = probing(settings, policy, monitor) if not bounded else None
         run_async(monitor.during(_ingest(pouring, take_over=take_over, as_json=as_json)))
     pouring.report(as_json=as_json)
     problem = shortfall(pouring.file.tally) if pouring.file is not None and pouring.whole else None
@@ -112,17 +141,19 @@ def ingest(
 class _Pouring:
     """One source's observations on their way to Kafka, for as long as its sites' sources are this ingest's."""
 
-    def __init__(
-        self, kafka: str, source: FileSource | Live, policy: Policy, keys: keyfile.IngestKeys, monitor: Monitor
-    ) -> None:  # fmt: skip
+    def __init__(self, kafka: str, source: Source, policy: Policy, keys: keyfile.IngestKeys, monitor: Monitor) -> None:
         self._kafka, self._source, self._policy, self._keys = kafka, source, policy, keys
         self._monitor, self._broker = monitor, BrokerWatch(monitor, kafka)
         self._sink = KafkaSink(kafka, encode=partial(encode_message, vault=keys.vault))
-        self._claims = Claims(kafka, Ingest.of_policy(policy, keys.pseudonym).pairs)
+        counted = isinstance(source, TopicSource) or (isinstance(source, FileSource) and source.counts)
+        self._pairs = CellRules(policy).pairs if counted else Ingest.of_policy(policy, keys.pseudonym).pairs
+        self._claims = Claims(kafka, self._pairs)
         self._session: Micros = -1
-        self.file: ObservationFile | None = (
-            source.observed(policy, keys.pseudonym) if isinstance(source, FileSource) else None
+        self._partitions = 1
+        self.file: ObservationFile | CountsFile | None = (
+            source.opened(policy, keys.pseudonym) if isinstance(source, FileSource) else None
         )
+        self._topic: CountsTopic | None = None
         self._receiver: Receiver | None = None
         self.probing: Probing | None = None
         """Which sources are asked whether they are alive."""
@@ -137,8 +168,8 @@ class _Pouring:
             await self._sink.start()
             recorded = None if self.file is None else self.file.begin()
             if self.file is None or recorded is not None:
-                partitions = control.partitions or 1
-                self._session = await self._claims.start(partitions, session=recorded, take_over=take_over)
+                self._partitions = control.partitions or 1
+                self._session = await self._claims.start(self._partitions, session=recorded, take_over=take_over)
         except BaseException:
             await self._claims.stop()
             await self._sink.stop()
@@ -155,7 +186,15 @@ class _Pouring:
             await self._claims.stop()
 
     async def _send(self, stop: asyncio.Event) -> None:
-        if not isinstance(self._source, FileSource):
+        if isinstance(self._source, FileSource):
+            if self.file is not None:
+                self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)
+        elif isinstance(self._source, TopicSource):
+            behind = await windows_behind(self._kafka, self._policy, self._partitions)
+            self._topic = self._source.opened(self._policy, self._session, behind)
+            watch_topic(self._monitor, self._topic)
+            await self._topic.pour(self._sink, stop)
+        else:
             newest = self._session - 1
             async with receiver(
                 self._source, self._policy, self._keys.pseudonym, self._sink, newest=newest, probing=self.probing
@@ -164,8 +203,6 @@ class _Pouring:
                 watch_receiver(self._monitor, made, self._policy)
                 watch_secrets(self._monitor, secrets_of(self._source))
                 await until_stopped(made, stop)
-        elif self.file is not None:
-            self.whole = await feed_file(self.file, self._sink, self._source.speed, stop)
 
     async def _forget(self) -> NoReturn:
         """Let go of data keys of days that are over; a recording's rows are encrypted under the oldest that is left."""
@@ -177,6 +214,8 @@ class _Pouring:
         """Say what has been taken so far."""
         if self.file is not None:
             report_file(self.file.tally, as_json=as_json)
+        elif self._topic is not None:
+            report_counts(self._topic.gathering, as_json=as_json)
         elif self._receiver is not None:
             report_traps(self._receiver, as_json=as_json)
 

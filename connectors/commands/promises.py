@@ -15,7 +15,7 @@ from connectors.commands.poor import marked_poor
 from connectors.commands.tables import table
 from connectors.reports.promised import counted_lines
 from connectors.reports.quality import Qualities
-from connectors.reports.units import unit_words
+from connectors.reports.units import COUNTED, unit_words
 from stream.accounting.attribute_model import DayModel, asked_attributes, day_model, largest_epsilons
 from stream.accounting.knowledge import Knowledge
 from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
@@ -79,14 +79,16 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
 
 def _counts(policy: Policy) -> Iterator[Table]:
     """Yield, per site, what each reader's counts cost in each unit."""
-    names = tuple(fill(unit_words(unit), _HEADS) for unit in _SHOWN)
     by_window = [promise for promise in count_promises(policy) if promise.terms is None]
     for site, promises in groupby(by_window, lambda p: p.site):
+        counted = policy.site[site].feed == "counts"
+        shown = [unit for unit in _SHOWN if not counted or unit in COUNTED]
+        names = tuple(fill(unit_words(unit, counted=counted), _HEADS) for unit in shown)
         made = table(f"Site {site}: epsilons of counts; w is {policy.privacy.w} windows", ("release", "reader"), names)
         for column in made.columns[:2]:
             column.min_width = 10  # names before numbers, where the terminal is narrow
         for p in promises:
-            made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in _SHOWN))
+            made.add_row(f"{p.release}, {p.mechanism}", p.reader, *(decimal_string(p.units[u]) for u in shown))
         yield made
 
 

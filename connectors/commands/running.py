@@ -11,11 +11,20 @@ from pathlib import Path
 import click
 
 from connectors import keyfile
-from connectors.commands.choosing import Listening, chosen, chosen_counts, dialect_options, probing, source_options
+from connectors.commands.choosing import (
+    Counts,
+    Listening,
+    alone,
+    chosen,
+    counts_options,
+    dialect_options,
+    probing,
+    source_options,
+)
 from connectors.commands.options import (
-    FILE,
     FOLDER,
     Time,
+    bootstrap,
     json_option,
     key_option,
     on_grid,
@@ -26,7 +35,7 @@ from connectors.commands.options import (
     run_async,
     windows_options,
 )
-from connectors.commands.summaries import Fed, report_run, report_traps
+from connectors.commands.summaries import Fed, report_counts, report_run, report_traps
 from connectors.commands.watching import (
     metrics_option,
     monitor_of,
@@ -35,11 +44,14 @@ from connectors.commands.watching import (
     watch_receiver,
     watch_secrets,
     watch_store,
+    watch_topic,
 )
+from connectors.counters.topic import CountsTopic
 from connectors.embedded.runner import (
     FileSink,
     LiveSink,
     newest_session,
+    next_windows,
     opened,
     refuse_clock_behind,
     refuse_older,
@@ -61,6 +73,7 @@ from connectors.sources import (
     HandedSource,
     Live,
     Probing,
+    TopicSource,
     check_uptime_clock,
     feed_file,
     receiver,
@@ -83,7 +96,8 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @key_option
 @click.option("--store", type=FOLDER, required=True, help="Folder of the store; made if missing.")
 @source_options
-@click.option("--counts", type=FILE, help="Read what people counters have counted: window_end, zone, count.")
+@counts_options
+@click.option("--kafka", help="With --topic: bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @dialect_options
 @click.option(
     "--clock",
@@ -103,23 +117,25 @@ def run(
     radius: tuple[str, int] | None, snmptrapd: Path | None, hooks: Path | None, observations: Path | None,
     speed: float | None,
     clock: str, start: Micros | None, accept_policy: bool, first_window: Micros | None,
-    last_window: Micros | None, counts: Path | None, dialect: Dialect, metrics: tuple[str, int] | None,
-    as_json: bool,
+    last_window: Micros | None, counts: Counts | None, kafka: str | None, dialect: Dialect,
+    metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the whole pipeline in one process, without a broker.
 
-    Listens for traps and accounting until it is told to stop (SIGTERM, Ctrl-C), or works through a file, of
-    observations or of counts, and ends; under a production key a file needs --from and --to, so that no row decides
-    which windows are released. It may be killed at any moment: started again with the same arguments it goes on, and
-    releases nothing twice.
+    Listens for traps and accounting, or reads counts from a topic, until it is told to stop (SIGTERM, Ctrl-C), or works
+    through a file, of observations or of counts, and ends; under a production key a file needs --from and --to, so that
+    no row decides which windows are released. It may be killed at any moment: started again with the same arguments it
+    goes on, and releases nothing twice.
     Communities are read from the file that TACET_SNMP_COMMUNITIES_FILE names, users of SNMPv3 from the one of
     TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
     """
     policy = read_policy(policy_file)
     to = Listening(udp, radius, snmptrapd, hooks)
-    given = chosen_counts(counts, *to, observations, dialect=dialect) or chosen(
-        settings, to, observations, dialect, start if clock == "uptime" else None
-    )
+    given: Path | Live | TopicSource
+    if counts is None:
+        given = chosen(settings, to, observations, dialect, start if clock == "uptime" else None)
+    else:
+        given = _counted(settings, alone(counts, *to, observations, dialect=dialect), kafka)
     if isinstance(given, Path):
         windows = public_range(key_file, policy, first_window, last_window)
     else:
@@ -135,8 +151,16 @@ def run(
         watch_key(monitor, key_file)
         if isinstance(given, Path):
             _run_file(FileSource(given, speed, *windows, dialect, counts is not None), building, as_json=as_json)
+        elif isinstance(given, TopicSource):
+            _run_topic(given._replace(since=windows[0], until=windows[1]), building, as_json=as_json)
         else:
             _run_live(given, probing(settings, policy, monitor), building, as_json=as_json)
+
+
+def _counted(settings: Settings, counts: Counts, kafka: str | None) -> Path | TopicSource:
+    if counts.file is not None:
+        return counts.file
+    return TopicSource(bootstrap(settings, kafka), counts.topic or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +219,20 @@ def _run_live(live: Live, asking: Probing | None, building: _Building, *, as_jso
             refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
         made = run_async(building.monitor.during(_listen(live, asking, building, runner)))
     report_traps(made, as_json=as_json)
+
+
+def _run_topic(source: TopicSource, building: _Building, *, as_json: bool) -> None:
+    with building.opened(clock=wall_clock, live=True) as (runner, _):
+        refuse_clock_behind(runner, wall_clock(), CLOCK_STEP)
+        topic = source.opened(building.policy, max(wall_clock(), newest_session(runner) + 1), next_windows(runner))
+        watch_topic(building.monitor, topic)
+        run_async(building.monitor.during(_gather(topic, runner)))
+    report_counts(topic.gathering, as_json=as_json)
+
+
+async def _gather(topic: CountsTopic, runner: Embedded) -> None:
+    async with stop_signals() as stop:
+        await topic.pour(LiveSink(runner, stop), stop)
 
 
 async def _listen(live: Live, asking: Probing | None, building: _Building, runner: Embedded) -> Receiver:

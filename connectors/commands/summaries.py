@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 from connectors.commands.options import print_json, report_drops
+from connectors.counters.gathering import Gathering
 from connectors.files.text_rows import Tally
 from connectors.intake.ingest import UNKNOWN_ACCESS_POINT
 from connectors.intake.ingest_state import most_unknown
@@ -41,6 +42,15 @@ def report_run(fed: Fed, *, as_json: bool) -> None:
     report_drops(fed.dropped, fed.tally.unknown_access_points, fed.tally.outside)
     if not fed.whole:
         click.echo("stopped before the end of the file; the same command goes on from here")
+
+
+def report_counts(gathered: Gathering, *, as_json: bool) -> None:
+    """Say what became of the rows of a topic."""
+    if as_json:
+        print_json({"rows": gathered.rows, "dropped": dict(sorted(gathered.dropped.items()))})
+        return
+    click.echo(f"{gathered.rows:,} rows read")
+    report_drops(gathered.dropped, 0, 0)
 
 
 def _figures(tally: Tally) -> dict[str, Any]:

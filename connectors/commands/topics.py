@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
+from connectors.counters.topic import check_topic
 from connectors.kafka.acls import BROKERS, commands, document, users
 from connectors.kafka.control import found_cluster
 from connectors.kafka.topics import BESIDES, Created, create_topics, topic_names
@@ -54,10 +55,12 @@ def create_all(
 @click.option("--serve", "served", multiple=True, help="An audience that 'tacet serve' shows; default: all.")
 @click.option("--serve-account", is_flag=True, help="'tacet serve' shows the account, too.")
 @click.option("--serve-operator", is_flag=True, help="'tacet serve' shows operators how things stand, too.")
+@click.option("--counts", help="The topic of others from which 'tacet ingest --counts --topic' reads.")
 @json_option
 def acls(
-    *, policy_file: Path, served: tuple[str, ...], serve_account: bool, serve_operator: bool, as_json: bool
-) -> None:
+    *, policy_file: Path, served: tuple[str, ...], serve_account: bool, serve_operator: bool, counts: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Print the users that Kafka needs for a policy, and what each may do: as lines of shell for Kafka's own tools.
 
     \b
@@ -71,7 +74,9 @@ def acls(
     known = [audience.name for audience in policy.audience]
     if unknown := sorted({*served} - {*known}):
         raise UsageError(f"--serve: must name audiences of the policy ({', '.join(known)}), got {unknown[0]!r}")
-    wanted = users(policy, served or None, account=serve_account, operator=serve_operator)
+    if counts is not None:
+        check_topic("--counts", counts)
+    wanted = users(policy, served or None, account=serve_account, operator=serve_operator, counts=counts)
     if as_json:
         print_json(document(wanted))
         return

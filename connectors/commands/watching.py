@@ -17,6 +17,7 @@ from cryptography import x509
 
 from connectors import keyfile
 from connectors.commands.options import Address, F
+from connectors.counters.topic import CountsTopic
 from connectors.embedded.readings import has_outbox
 from connectors.intake.clock import wall_clock
 from connectors.intake.ingest import OUTAGE
@@ -100,6 +101,11 @@ def is_working_time(site: Site, now: Micros) -> bool:
     """Whether it is now within a site's working hours, of whatever day."""
     begin, end = site.working_hours
     return begin <= datetime.fromtimestamp(now / SECOND, ZoneInfo(site.timezone)).strftime("%H:%M") < end
+
+
+def watch_topic(monitor: Monitor, topic: CountsTopic) -> None:
+    """Watch a topic of counts: ready while it is read to its end."""
+    monitor.health.require("feed", lambda: topic.is_read)
 
 
 def _datagrams(made: Receiver, everywhere: int) -> Parts:

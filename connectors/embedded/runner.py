@@ -81,6 +81,12 @@ def newest_session(runner: Embedded) -> Micros:
     )
 
 
+def next_windows(runner: Embedded) -> dict[str, Micros]:
+    """Return, for each site that has closed one, the window behind its last."""
+    states = runner.partition.sites.sensing().items()
+    return {site: state.next_tick for site, state in states if state.next_tick is not None}
+
+
 def refuse_clock_behind(runner: Embedded, now: Micros, tolerance: Micros) -> None:
     """Refuse to listen with a clock that is behind what the store was made with by more than ``tolerance``.
 

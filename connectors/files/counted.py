@@ -11,27 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from connectors.files.text_rows import Tally, instants, lines_of, open_text, rows_of
-from stream.errors import UsageError
+from connectors.files.cells import COUNT, TWICE, CellRules, number
+from connectors.files.text_rows import Tally, lines_of, open_text, rows_of
 from stream.policy.document import Policy
 from stream.policy.sites import Site
-from stream.records import LARGEST_COUNT, CountedWindow, Micros
+from stream.records import CountedWindow, Micros
 from stream.sensing.counted import COUNTERS
 
-COLUMNS = ("window_end", "zone", "count")
 PAUSE_ROWS = 256
 PROGRESS_ROWS = 10_000
-_TIME = "window_end must be RFC 3339 with an offset (or local to the site without one), on one of the site's ticks"
-_TWICE_A_YEAR = "window_end must have an offset where the clocks of the site are set back"
-_SITE = "site must be one of the policy's with feed = 'counts'"
-_ZONE = "zone must be one of the site's"
-_COUNT = f"count must be a whole number from 0 to {LARGEST_COUNT:,}"
-_TWICE = "window_end and zone must come once"
-
-Cell = tuple[str, Micros]
-"""Site and window."""
 
 
 class CountsFile:
@@ -49,12 +38,8 @@ class CountsFile:
         """Take the windows that the file stands for; UsageError where no site of the policy is told counts."""
         self.tally = Tally()
         self._path, self._since, self._until, self._progress = path, since, until, progress
-        self._sites = {name: site for name, site in policy.site.items() if site.feed == "counts"}
-        if not self._sites:
-            raise UsageError("--counts: the policy must have a site with feed = 'counts'")
-        self._zones = {name: {zone.id for zone in site.zones} for name, site in self._sites.items()}
-        self._clocks = {name: ZoneInfo(site.timezone) for name, site in self._sites.items()}
-        self._counts: dict[Cell, dict[str, int | None]] = {}
+        self._rules = CellRules(policy)
+        self._counts: dict[tuple[str, Micros], dict[str, int | None]] = {}
         self._read = False
 
     @property
@@ -82,7 +67,7 @@ class CountsFile:
         last = self._until if self._until is not None else max((w for _, w in self._counts), default=None)
         if first is None or last is None:
             return
-        for name, site in self._sites.items():
+        for name, site in self._rules.sites.items():
             for window in range(-(-first // site.tick) * site.tick, last + 1, site.tick):
                 told = self._counts.get((name, window), {})
                 counts = tuple((zone, n) for zone, n in sorted(told.items()) if n is not None)
@@ -95,10 +80,8 @@ class CountsFile:
     def _take_in(self) -> Iterator[None]:
         if self._read:
             return
-        several = len(self._sites) > 1
-        columns = (*COLUMNS, "site") if several else COLUMNS
         with open_text(self._path) as file:
-            for line, fields in rows_of(self._path, lines_of(self._path, file), columns):
+            for line, fields in rows_of(self._path, lines_of(self._path, file), self._rules.columns):
                 self.tally.rows += 1
                 if self.tally.rows % PAUSE_ROWS == 0:
                     if self._progress is not None and self.tally.rows % PROGRESS_ROWS < PAUSE_ROWS:
@@ -111,31 +94,18 @@ class CountsFile:
 
     def _take_row(self, time: Any, zone: Any, count: Any, site: Any = None) -> str | None:
         """Put a row into its cell; return the rule that a bad one broke, and spoil its cell where that is known."""
-        name = next(iter(self._sites)) if site is None and len(self._sites) == 1 else site
-        if not isinstance(name, str) or name not in self._sites:
-            return _SITE
-        moments = instants(time, self._clocks[name]) if isinstance(time, str) else ()
-        if len(moments) != 1 or moments[0] % self._sites[name].tick:
-            return _TWICE_A_YEAR if len(moments) > 1 else _TIME
-        if not isinstance(zone, str) or zone not in self._zones[name]:
-            return _ZONE
-        window = moments[0]
-        if self._outside(self._sites[name], window):
+        found = self._rules.cell(time, zone, site)
+        if isinstance(found, str):
+            return found
+        if self._outside(self._rules.sites[found.site], found.window):
             self.tally.outside += 1
             return None
-        cell = self._counts.setdefault((name, window), {})
-        number = _number(count)
-        problem = _TWICE if zone in cell else _COUNT if number is None else None
-        cell[zone] = number if problem is None else None
+        cell = self._counts.setdefault((found.site, found.window), {})
+        told = number(count)
+        problem = TWICE if found.zone in cell else COUNT if told is None else None
+        cell[found.zone] = told if problem is None else None
         return problem
 
     def _outside(self, site: Site, window: Micros) -> bool:
         since, until = self._since, self._until
         return (since is not None and window < since) or (until is not None and window > until // site.tick * site.tick)
-
-
-def _number(value: Any) -> int | None:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(LARGEST_COUNT)):
-        value = int(value)
-    good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_COUNT
-    return int(value) if good else None

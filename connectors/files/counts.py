@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from connectors.files.text_rows import Tally, csv_rows, instants, lines_of, named, open_text
+from connectors.files.instants import instants
+from connectors.files.text_rows import Tally, csv_rows, lines_of, named, open_text
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys, subkey
 from stream.local_time import slot_of

@@ -23,7 +23,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from connectors.files.text_rows import instants
+from connectors.files.instants import instants
 from connectors.spellings import address_of
 from stream.errors import UsageError
 from stream.records import LATEST, SECOND, Micros

@@ -11,16 +11,12 @@ import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
-from zoneinfo import ZoneInfo
 
 import orjson
 
 from stream.errors import DataError, UsageError
-from stream.records import EPOCH, LATEST, Micros
 
 LONGEST_LINE = 1 << 20
 """Characters; a longer line is a bad row, and is never held whole."""
@@ -28,8 +24,6 @@ LONGEST_LINE = 1 << 20
 TOO_LONG = "must be at most 1 MiB long"
 UNLIKE_HEADER = "must have the fields that the first line names"
 NO_OBJECT = "must be a JSON object"
-
-_MICROSECOND = timedelta(microseconds=1)
 
 Line = str | None
 """None stands for a line that is too long."""
@@ -197,31 +191,3 @@ def _json_rows(lines: Iterable[Line], columns: tuple[str, ...]) -> Iterator[tupl
         except (orjson.JSONDecodeError, AttributeError):
             if line.strip():
                 yield number, NO_OBJECT
-
-
-# --- times --------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=65_536)
-def instants(text: str, timezone: ZoneInfo) -> tuple[Micros, ...]:
-    """Return the instants that a time can stand for: two for a local time that comes twice, none for a bad one.
-
-    A time without an offset is local to ``timezone``. Every instant lies after 1970 and before 2255.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            return _within([_micros(moment)])
-        folds = (moment.replace(tzinfo=timezone, fold=fold) for fold in (0, 1))
-        true = (local for local in folds if local.astimezone(UTC).astimezone(timezone).replace(tzinfo=None) == moment)
-        return _within(dict.fromkeys(map(_micros, true)))
-    except (ValueError, OverflowError, TypeError):
-        return ()
-
-
-def _micros(moment: datetime) -> Micros:
-    return (moment - EPOCH) // _MICROSECOND
-
-
-def _within(moments: Iterable[Micros]) -> tuple[Micros, ...]:
-    return tuple(moment for moment in moments if 0 <= moment < LATEST)

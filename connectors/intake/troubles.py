@@ -25,9 +25,9 @@ log = structlog.get_logger("tacet.run")
 class Troubles:
     """Remembers what has been reported."""
 
-    def __init__(self, everyday: frozenset[str] = frozenset()) -> None:
-        """Take the reasons for which something is dropped where all is well."""
-        self._everyday = everyday
+    def __init__(self, everyday: frozenset[str] = frozenset(), event: str = "traps_dropped") -> None:
+        """Take the reasons for which something is dropped where all is well, and what a drop is called."""
+        self._everyday, self._event = everyday, event
         self._dropped: dict[str, int] = {}
         self._unknown: set[str] = set()
 
@@ -41,7 +41,7 @@ class Troubles:
             new = number - self._dropped.get(reason, 0)
             if reason not in self._everyday and new > 0:
                 self._dropped[reason] = number
-                yield {"event": "traps_dropped", "reason": reason, "count": _power_of_ten(new)}
+                yield {"event": self._event, "reason": reason, "count": _power_of_ten(new)}
         for address in unknown:
             if address not in self._unknown:
                 self._unknown.add(address)

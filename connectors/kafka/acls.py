@@ -67,18 +67,20 @@ class User:
 
 
 def users(
-    policy: Policy, served: Iterable[str] | None = None, *, account: bool = False, operator: bool = False
-) -> list[User]:
+    policy: Policy, served: Iterable[str] | None = None, *, account: bool = False, operator: bool = False,
+    counts: str | None = None,
+) -> list[User]:  # fmt: skip
     """Return the users that a policy's cluster needs; ``served`` audiences, all unless told, are the service's.
 
-    ``account``, ``operator``: the service shows the account, or how things stand, as well.
+    ``account``, ``operator``: the service shows the account, or how things stand, as well. ``counts``: the topic of
+    others from which ingest reads what people counters have counted.
     """
     audiences = [audience.name for audience in policy.audience]
     private = {name: _private_of(policy, name) for name in audiences}
     every = [topic for topics in private.values() for topic in topics]
     shown = [topic for name in (audiences if served is None else served) for topic in private[name]]
     return [
-        User("tacet-ingest", "ingest", None, tuple(_ingest()), {"producer_byte_rate": 10 * MEBIBYTE}),
+        User("tacet-ingest", "ingest", None, tuple(_ingest(counts)), {"producer_byte_rate": 10 * MEBIBYTE}),
         User("tacet-engine", "engine", None, tuple(_engine(every))),
         *(_audience(name, private[name]) for name in audiences),
         _reader("tacet-serve", "serve", [*shown, *_shown_besides(account=account, operator=operator)]),
@@ -109,8 +111,9 @@ def _changes_control() -> Iterator[Rule]:
     yield Rule("transactional-id", False, ("Write", "Describe"), CONTROL_FENCE)
 
 
-def _ingest() -> Iterator[Rule]:
+def _ingest(counts: str | None) -> Iterator[Rule]:
     yield from _topics("Write", OBSERVATIONS)
+    yield from _topics("Read", *([] if counts is None else [counts]))
     yield from _changes_control()
 
 

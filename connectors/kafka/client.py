@@ -21,7 +21,7 @@ from connectors.kafka.answering import answering
 from connectors.kafka.connection import Access
 from stream.errors import UsageError
 from stream.messages import encode_message
-from stream.records import Heartbeat, ObservationBatch
+from stream.records import Message
 from stream.schemas import OBSERVATIONS
 
 MAX_RECORD = 16 << 20
@@ -66,7 +66,7 @@ class NotAllowedError(UsageError):
 
 
 class KafkaSink:
-    """Where a connector puts its batches and heartbeats.
+    """Where a connector puts its messages.
 
     ``append`` returns when every replica has the message. Messages of a site keep the order of the calls,
     also when several calls wait at the same time.
@@ -77,7 +77,7 @@ class KafkaSink:
         bootstrap: str,
         *,
         topic: str = OBSERVATIONS,
-        encode: Callable[[ObservationBatch | Heartbeat], bytes] = encode_message,
+        encode: Callable[[Message], bytes] = encode_message,
     ) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
@@ -92,7 +92,7 @@ class KafkaSink:
         await connect(self._producer, self._bootstrap)
         self._partitions = len(await partitions_of(self._producer.client, self._topic))
 
-    async def append(self, message: ObservationBatch | Heartbeat) -> None:
+    async def append(self, message: Message) -> None:
         """Write one message durably."""
         partition = partition_of(message.site, self._partitions)
         async with self._turn:

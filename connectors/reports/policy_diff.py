@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
 from connectors.reports.policy_turn import Turn, turns
-from connectors.reports.units import unit_words
+from connectors.reports.units import COUNTED, unit_words
 from stream.policy.document import CountRelease, Policy, audiences_of, decimal_string
 from stream.release.count_promises import CountPromise, count_promises
 from stream.release.promises import AttributePromise, attribute_promises
@@ -96,9 +96,11 @@ def _counts(old: Policy, new: Policy) -> Iterator[Change]:
     for (site, release, reader), before, now in paired(_promised(old), _promised(new)):
         delta = next((float(p.delta) for p in (now, before) if p is not None and p.delta), None)
         held = "" if delta is None else f", at delta {delta:g},"
-        for unit in COMPARED:
+        counted = site in new.site and new.site[site].feed == "counts"
+        for unit in (unit for unit in COMPARED if not counted or unit in COUNTED):
             prices = _price(before, unit), _price(now, unit)
-            yield from _compared(f"{site}/{release} for {reader}", f"{unit_words(unit)}{held}", prices)
+            words = unit_words(unit, counted=counted)
+            yield from _compared(f"{site}/{release} for {reader}", f"{words}{held}", prices)
 
 
 def _promised(policy: Policy) -> dict[tuple[str, str, str], CountPromise]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 from connectors.reports.promised import not_protected, promise_lines
-from connectors.reports.units import UNITS, unit_words
+from connectors.reports.units import COUNTED, UNITS, unit_words
 from stream.policy.document import AttributeRelease, CountRelease, Policy, Release, audiences_of, decimal_string
 from stream.policy.sites import Site, Zone
 from stream.records import SECOND
@@ -122,12 +122,14 @@ def promised(policy: Policy, audience: str) -> dict[str, Any]:
 
 
 def _units(policy: Policy, promise: CountPromise) -> Iterator[dict[str, Any]]:
-    for unit in UNITS:
+    counted = policy.site[promise.site].feed == "counts"
+    for unit in COUNTED if counted else UNITS:
         if unit not in promise.units:
             continue
         tight = promise.tight.get(unit)
         yield {
-            "site": promise.site, "release": promise.release, "unit": unit, "words": unit_words(unit, policy.privacy.w),
+            "site": promise.site, "release": promise.release, "unit": unit,
+            "words": unit_words(unit, policy.privacy.w, counted=counted),
             "epsilon": json_float(float(promise.units[unit])) if tight is None else tight,
             "delta": float(promise.delta) if tight is not None else 0.0,
         }  # fmt: skip

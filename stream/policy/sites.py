@@ -150,7 +150,7 @@ class Site(Frozen):
 
     @model_validator(mode="after")
     def _nothing_of_devices(self) -> Self:
-        given = ("sources", "validity", "lateness", "max_devices", "residents") if self.feed == "counts" else ()
+        given = ("sources", "validity", "max_devices", "residents") if self.feed == "counts" else ()
         for key in given:
             if getattr(self, key) != Site.model_fields[key].default:
                 msg = f"{key} must not be given with feed = 'counts': no device is known"

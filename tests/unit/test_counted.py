@@ -515,3 +515,47 @@ def test_counts_and_observations_do_not_go_together(ground: Path, tmp_path: Path
 
 def test_true_counts_are_published_only_where_the_policy_asks(ground: Path) -> None:
     assert read_topic(ground / "whole", OCCUPANCY) == []
+
+
+# --- the account --------------------------------------------------------------------------------------
+
+
+def told(ground: Path, *words: str) -> str:
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(tacet, ["account", "--store", f"{ground}/whole", *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--tight",), ("--coalition", "facilities,public")])
+def test_the_account_of_a_site_that_is_told_counts_names_people_in_cells_and_no_device(
+    ground: Path, more: tuple[str, ...]
+) -> None:
+    shown = told(ground, *more)
+    assert "one person in one cell: one zone at one tick" in shown
+    assert "one person, one day" in shown
+    assert "device" not in shown
+    assert "trap" not in shown
+
+
+def test_its_figures_are_those_of_one_person_not_of_three_devices(ground: Path) -> None:
+    site = orjson.loads(told(ground, "--json"))["sites"][SITE]
+    assert site["feed"] == "counts"
+    facilities = site["last"]["audiences"]["facilities"]
+    assert facilities["device_total"] != facilities["person_total"]
+    (row,) = [line for line in told(ground).splitlines() if "one person, in all" in line and "δ" not in line]
+    assert str(facilities["device_total"]) in row
+    assert str(facilities["person_total"]) not in row
+
+
+def test_policy_show_and_diff_price_what_the_site_knows(tmp_path: Path) -> None:
+    (tmp_path / "old.toml").write_text(text())
+    (tmp_path / "new.toml").write_text(text().replace('"0.5" }\ndaily', '"0.7" }\ndaily'))
+    shown = CliRunner(env={"COLUMNS": "200"}).invoke(tacet, ["policy", "show", f"{tmp_path}/old.toml"]).output
+    heads = shown.partition("epsilons of counts")[2].partition("Budgets")[0]
+    assert "device" not in heads
+    assert "person" in heads
+    compared = CliRunner(env={"COLUMNS": "200"}).invoke(
+        tacet, ["policy", "diff", f"{tmp_path}/old.toml", f"{tmp_path}/new.toml"]
+    )
+    assert "one person in one cell" in compared.output
+    assert "device" not in compared.output
