@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
 from rich.console import Console
 from rich.table import Table as Printed
 
 from connectors import keyfile
+from connectors.commands.booking import Asked, Booking, OverBudgetError, booking
 from connectors.commands.options import FILE, json_option, key_option, print_json
 from connectors.files.measures import Aggregate, Measure
 from connectors.files.predicates import DECIMAL
-from connectors.files.query_tree import Source, question
-from stream.decisions.compound import Split, betas_of, decide_tree, price_of_tree, truth_of
+from connectors.files.query_tree import Question, Source, question
+from stream.decisions.composition import Cells
+from stream.decisions.compound import (
+    Betas,
+    Leaf,
+    Split,
+    betas_of,
+    decide_tree,
+    planned,
+    price_of_tree,
+    tree_digest,
+    truth_of,
+)  # fmt: skip
+from stream.decisions.deciding import Table
 from stream.decisions.min_entropy import min_entropy
 from stream.decisions.plan import Form, Mechanism, Terms
 from stream.decisions.progressive import Run
 from stream.decisions.rates import ex_post, rates
-from stream.keys import subkey
 
 
 class Decimal(click.ParamType):
@@ -62,6 +76,10 @@ NUMBER = Decimal()
 @click.option(
     "--split", type=click.Choice(get_args(Split)), default="optimal", show_default=True, help="Of beta over --query."
 )
+@click.option("--ledger", type=FILE, help="Book the answer in this file, made where there is none, before it is drawn.")
+@click.option("--label", help="With --ledger: names this answer; under the same label the same question costs nothing.")
+@click.option("--budget", type=NUMBER, help="With --ledger: what all its answers may cost together.")
+@click.option("--new-cells", is_flag=True, help="With --ledger: nobody is in a cell of it and in a new one.")
 @click.option("--runs", type=click.IntRange(1, 100_000), default=1, show_default=True, help="With --evaluate.")
 @click.option("--evaluate", is_flag=True, help="Also how good the runs were, by the true counts; restricted.")
 @click.option("--restricted", is_flag=True, help="Also what was spent on whom; never to be published.")
@@ -71,7 +89,8 @@ def decide(
     counts: Path | None, thresholds: Path | None, *, mechanism: Mechanism, alpha: Fraction | None, beta: Fraction,
     epsilon_max: Fraction, epsilon_first: Fraction, steps: int, fine_steps: int, sensitivity: int,
     aggregate: Aggregate, bounds: tuple[Fraction, Fraction] | None, resolution: Fraction | None, as_printed: bool,
-    query: Path | None, split: Split, runs: int, evaluate: bool, restricted: bool, key_file: Path, as_json: bool,
+    query: Path | None, split: Split, ledger: Path | None, label: str | None, budget: Fraction | None, new_cells: bool,
+    runs: int, evaluate: bool, restricted: bool, key_file: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Decide which COUNTS (columns predicate, count) are above THRESHOLDS (predicate, threshold, perhaps alpha).
 
@@ -79,32 +98,77 @@ def decide(
     --sensitivity at most. A count of more than its threshold is missed with probability --beta at most, by all
     mechanisms but laplace. What costs more than --epsilon-max is denied, whatever the counts. With --query COUNTS,
     THRESHOLDS and --alpha are what a table of it leaves out. The same files, options and key give the same answer;
-    anything else gives another, and costs again. Takes a laboratory key only, and keeps no ledger.
+    anything else gives another, and costs again: with --ledger that is booked. Takes a laboratory key only.
 
     \b
     tacet decide counts.csv thresholds.csv --mechanism dppwlm --alpha 1 --beta 0.05 \\
-        --epsilon-max 4 --key-file lab.key
+        --epsilon-max 4 --key-file lab.key --ledger decisions.ledger --label monday
     """
     if runs > 1 and not evaluate:
         raise click.UsageError("--runs goes with --evaluate: only one run's decisions are given")
+    to_book = Asked(ledger, label, budget, new_cells)
+    to_book.check()
     form: Form = "thesis" if as_printed else "safe"
     terms = Terms(mechanism, beta, epsilon_first, steps, fine_steps, sensitivity, form)
-    measure = Measure(aggregate, bounds, resolution)
-    asked = question(Source(counts, thresholds, alpha, measure=measure), query)
-    betas = betas_of(asked.tree, terms, split)
-    price = price_of_tree(asked.tree, terms, betas)
-    if price > epsilon_max:
-        _print(Answer(denied=True, epsilon=0.0, decisions=[]), as_json, f"{float(price):g}")
+    source = Source(counts, thresholds, alpha, measure=Measure(aggregate, bounds, resolution))
+    priced = _Priced.of(question(source, query), terms, split)
+    keys = keyfile.laboratory_keys(key_file)
+    if priced.price > epsilon_max:
+        dear = f"would cost epsilon {float(priced.price):g}, which is more than --epsilon-max"
+        _print(Answer(True, 0.0, [], priced.unit, why=dear), as_json)
         return
-    tables = asked.tables()
-    key = subkey(keyfile.laboratory_keys(key_file).noise_key(0), "decide")
-    made = [decide_tree(asked.tree, tables, terms, betas, key, attempt) for attempt in range(1, runs + 1)]
-    answer = Answer(denied=False, epsilon=float(price), decisions=_decisions(asked.predicates, made[0]))
-    if restricted or evaluate:
+    with booking(to_book, keys) as entry:
+        _print(_answered(priced, entry, runs, _Shown(restricted, evaluate)), as_json)
+
+
+class _Shown(NamedTuple):
+    restricted: bool
+    evaluate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """A question, and what follows from it alone."""
+
+    asked: Question
+    terms: Terms
+    betas: Betas
+    price: Fraction
+
+    @classmethod
+    def of(cls, asked: Question, terms: Terms, split: Split) -> _Priced:
+        betas = betas_of(asked.tree, terms, split)
+        return cls(asked, terms, betas, price_of_tree(asked.tree, terms, betas))
+
+    @property
+    def unit(self) -> str:
+        """What epsilon holds for."""
+        many = self.terms.sensitivity
+        return "one person in one predicate" if many == 1 else f"one person, {many} times in all predicates together"
+
+    def enter(self, entry: Booking, tables: Callable[[], Mapping[str, Table]]) -> None:
+        each = planned(self.asked.tree, self.terms, self.betas, len(self.asked.predicates))
+        everywhere = not isinstance(self.asked.tree, Leaf) or self.terms.sensitivity > 1
+        theta: dict[Cells, Fraction] = dict(zip(self.asked.cells, each, strict=True))
+        entry.enter(theta, everywhere, lambda: tree_digest(self.asked.tree, tables(), self.terms, self.betas))
+
+
+def _answered(priced: _Priced, entry: Booking, runs: int, shown: _Shown) -> Answer:
+    """Book, then draw."""
+    tables = cache(priced.asked.tables)
+    try:
+        priced.enter(entry, tables)
+    except OverBudgetError as denied:
+        return Answer(True, 0.0, [], priced.unit, ledger=entry.report(), why=str(denied))
+    tree, key = priced.asked.tree, entry.noise_key
+    made = [decide_tree(tree, tables(), priced.terms, priced.betas, key, attempt) for attempt in range(1, runs + 1)]
+    decisions = _decisions(priced.asked.predicates, made[0])
+    answer = Answer(False, float(priced.price), decisions, priced.unit, ledger=entry.report())
+    if shown.restricted or shown.evaluate:
         answer.restricted = _restricted(made[0])
-    if evaluate:
-        answer.evaluation = rates(truth_of(asked.tree, tables), made)._asdict() | {"restricted": True}
-    _print(answer, as_json, f"{float(price):g}")
+    if shown.evaluate:
+        answer.evaluation = rates(truth_of(tree, tables()), made)._asdict() | {"restricted": True}
+    return answer
 
 
 @dataclass(slots=True)
@@ -114,8 +178,12 @@ class Answer:
     denied: bool
     epsilon: float
     decisions: list[dict[str, Any]]
+    unit: str
+    ledger: dict[str, Any] | None = None
     restricted: dict[str, Any] | None = None
     evaluation: dict[str, Any] | None = None
+    why: str = ""
+    """It is denied."""
 
 
 def _decisions(predicates: tuple[str, ...], made: Run) -> list[dict[str, Any]]:
@@ -128,19 +196,21 @@ def _restricted(made: Run) -> dict[str, Any]:
     return {"ex_post": ex_post(made), "epsilons": spent, "min_entropy": min_entropy(spent).lower}
 
 
-def _print(answer: Answer, as_json: bool, price: str) -> None:
+def _print(answer: Answer, as_json: bool) -> None:
     if as_json:
-        made = {"denied": answer.denied, "epsilon": answer.epsilon, "decisions": answer.decisions}
-        made |= {} if answer.restricted is None else {"restricted": answer.restricted}
-        made |= {} if answer.evaluation is None else {"evaluation": answer.evaluation}
-        return print_json(made | {"laboratory": True})
+        made = {name: getattr(answer, name) for name in ("denied", "epsilon", "decisions", "unit")}
+        more = {name: getattr(answer, name) for name in ("ledger", "restricted", "evaluation")}
+        return print_json(made | {name: part for name, part in more.items() if part is not None} | {"laboratory": True})
     if answer.denied:
-        click.echo(f"denied: would cost epsilon {price}, which is more than --epsilon-max; nothing was spent")
+        click.echo(f"denied: {answer.why}; nothing was spent")
         return None
-    shown = Printed("predicate", "above", title=f"epsilon {price}", title_justify="left")
+    click.echo(f"epsilon {answer.epsilon:g}, {answer.unit}")
+    shown = Printed("predicate", "above")
     for each in answer.decisions:
         shown.add_row(each["predicate"], "above" if each["above"] else "-")
     Console().print(shown)
+    if answer.ledger is not None:
+        click.echo("ledger: {answers} answer(s), epsilon {total:g} together".format_map(answer.ledger))
     for name, part in (("restricted", answer.restricted), ("evaluation, restricted", answer.evaluation)):
         if part is not None:
             told = ", ".join(f"{key} {_brief(part[key])}" for key in part if key not in ("epsilons", "restricted"))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from connectors.files.text_rows import csv_rows, lines_of, open_text
 from stream.errors import DataError
@@ -23,6 +23,7 @@ DECIMAL = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:e-?[0-9]{1,2})?")
 
 _NAME = "predicate must be a name"
 _TWICE = "predicate must come once"
+_CELLS = "cells must be names with | between them, none twice"
 _COUNT = f"count must be a whole number from 0 to {LARGEST}"
 _NUMBER = f"must be a number of at most {LARGEST} in magnitude"
 
@@ -33,6 +34,8 @@ class Thresholds(NamedTuple):
     thresholds: dict[str, Fraction]
     alphas: dict[str, Fraction]
     """Empty where the file has no such column."""
+    cells: dict[str, frozenset[str]]
+    """What each predicate holds for; itself where the file has no such column."""
 
 
 def read_counts(path: Path) -> dict[str, int]:
@@ -60,21 +63,29 @@ def read_values(path: Path) -> Iterator[tuple[str, Fraction]]:
 
 
 def read_thresholds(path: Path) -> Thresholds:
-    """Return predicate -> threshold and, where the file says it, α; raises what ``read_counts`` does."""
+    """Return predicate -> threshold and, where the file says them, α and cells; raises what ``read_counts`` does."""
     with open_text(path) as lines:
-        has_alpha = "alpha" in lines.readline().rstrip("\r\n").split(",")
-    if not has_alpha:
-        return Thresholds(_by_predicate(path, ("threshold",), lambda row: _decimal("threshold", row[0])), {})
-    both = _by_predicate(
-        path, ("threshold", "alpha"), lambda row: (_decimal("threshold", row[0]), _decimal("alpha", row[1]))
+        header = lines.readline().rstrip("\r\n").split(",")
+    columns = ("threshold", *(name for name in ("alpha", "cells") if name in header))
+    rows = _by_predicate(path, columns, lambda row: dict(zip(columns, map(_read, columns, row), strict=True)))
+    cells = {name: row.get("cells", frozenset({name})) for name, row in rows.items()}
+    if len(frozenset().union(*cells.values())) < sum(map(len, cells.values())):
+        raise DataError(f"{path}: no cell may be in two predicates, which exclude each other; nothing is decided")
+    return Thresholds(
+        {name: row["threshold"] for name, row in rows.items()},
+        {name: row["alpha"] for name, row in rows.items() if "alpha" in row},
+        cells,
     )
-    return Thresholds({name: pair[0] for name, pair in both.items()}, {name: pair[1] for name, pair in both.items()})
+
+
+def _read(column: str, text: str) -> Any:
+    return _cells(text) if column == "cells" else _decimal(column, text)
 
 
 def _by_predicate(path: Path, columns: tuple[str, ...], read: Callable[[list[str]], T]) -> dict[str, T]:
     found: dict[str, T] = {}
     for number, predicate, row in _rows(path, columns):
-        if not predicate or predicate != predicate.strip() or not predicate.isprintable():
+        if not _is_name(predicate):
             raise _bad(path, number, _NAME)
         if predicate in found:
             raise _bad(path, number, _TWICE)
@@ -97,6 +108,17 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, str, list
 
 def _bad(path: Path, line: int, rule: str) -> DataError:
     return DataError(f"{path}: line {line}: {rule}; nothing is decided")
+
+
+def _cells(text: str) -> frozenset[str]:
+    names = text.split("|")
+    if len(set(names)) < len(names) or not all(map(_is_name, names)):
+        raise ValueError(_CELLS)
+    return frozenset(names)
+
+
+def _is_name(text: str) -> bool:
+    return bool(text) and text == text.strip() and text.isprintable()
 
 
 def _count(text: str) -> int:

@@ -47,6 +47,8 @@ class Question(NamedTuple):
 
     tree: Tree
     predicates: tuple[str, ...]
+    cells: tuple[frozenset[str], ...]
+    """What each predicate of the first table holds for."""
     tables: Callable[[], dict[str, Table]]
 
 
@@ -67,8 +69,11 @@ def question(source: Source, path: Path | None = None) -> Question:
     """
     asked: dict[str, _Asked] = {}
     tree = _Reader(path, source, asked).tree({} if path is None else _read(path), "", negated=False, deep=0)
-    names = tuple(next(iter(asked.values())).limits.thresholds)
-    return Question(tree, names, lambda: {place: _table(names, each) for place, each in asked.items()})
+    first = next(iter(asked.values())).limits
+    names = tuple(first.thresholds)
+    return Question(
+        tree, names, tuple(first.cells.values()), lambda: {place: _table(names, each) for place, each in asked.items()}
+    )
 
 
 class _Reader:

@@ -8,9 +8,9 @@ follow from counts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from fractions import Fraction
-from itertools import combinations
 
 from stream.errors import UsageError
 
@@ -25,23 +25,24 @@ def composed(first: Theta, second: Theta) -> dict[Cells, Fraction]:
     Raises:
         UsageError: a Θ has predicates that overlap, or that hold for no cell.
     """
-    for theta in (first, second):
-        _check(theta)
-    pieces = {a & b: first[a] + second[b] for a in first for b in second if a & b}
-    pieces |= _alone(first, second)
-    return pieces | _alone(second, first)
+    of_first, of_second = _by_cell(first), _by_cell(second)
+    pieces: dict[tuple[Cells, Cells], set[Hashable]] = defaultdict(set)
+    for cell in of_first.keys() | of_second.keys():
+        pieces[of_first.get(cell, _NONE), of_second.get(cell, _NONE)].add(cell)
+    nothing = Fraction(0)
+    return {frozenset(cells): first.get(a, nothing) + second.get(b, nothing) for (a, b), cells in pieces.items()}
 
 
-def _alone(theta: Theta, other: Theta) -> dict[Cells, Fraction]:
-    covered = frozenset().union(*other)
-    return {cells - covered: epsilon for cells, epsilon in theta.items() if cells - covered}
+_NONE: Cells = frozenset()
 
 
-def _check(theta: Theta) -> None:
+def _by_cell(theta: Theta) -> dict[Hashable, Cells]:
+    found = {cell: predicate for predicate in theta for cell in predicate}
     if not all(theta):
         raise UsageError("a predicate must hold for at least one cell")
-    if any(a & b for a, b in combinations(theta, 2)):
+    if len(found) < sum(map(len, theta)):
         raise UsageError("predicates of one answer must exclude each other")
+    return found
 
 
 def epsilon_of(theta: Theta) -> Fraction:

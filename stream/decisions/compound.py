@@ -21,16 +21,18 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial, reduce
+from hashlib import sha256
 from typing import Literal
 
 import numpy as np
 
-from stream.decisions.deciding import Table, decide, price_of
+from stream.decisions.deciding import Table, decide, price_of, prices_of, question_digest
 from stream.decisions.levels import GRID
 from stream.decisions.plan import Terms
 from stream.decisions.progressive import Bools, Run
 from stream.errors import UsageError
 from stream.mechanisms.irrational import exp_minus, floor_scaled
+from stream.mechanisms.labels import label
 
 Split = Literal["optimal", "naive", "thesis"]
 Betas = Mapping[str, Fraction]
@@ -142,6 +144,21 @@ def price_of_tree(tree: Tree, terms: Terms, betas: Betas) -> Fraction:
         return price_of(tree.alphas, tree.terms(terms, betas[tree.place]))
     prices = [price_of_tree(part, terms, betas) for part in tree.parts]
     return max(prices) if tree.disjoint else sum(prices, Fraction(0))
+
+
+def planned(tree: Tree, terms: Terms, betas: Betas, predicates: int) -> list[Fraction]:
+    """Return what the whole is planned to cost each of so many predicates: of several tables, all of it each."""
+    if isinstance(tree, Leaf):
+        return prices_of(tree.alphas, tree.terms(terms, betas[tree.place]))
+    return [price_of_tree(tree, terms, betas)] * predicates
+
+
+def tree_digest(tree: Tree, tables: Mapping[str, Table], terms: Terms, betas: Betas) -> bytes:
+    """Return the digest of a whole question, its counts included; restricted."""
+    if isinstance(tree, Leaf):
+        return question_digest(tables[tree.place], tree.terms(terms, betas[tree.place]), tree.place)
+    parts = [tree_digest(part, tables, terms, betas) for part in tree.parts]
+    return sha256(label(tree.kind, int(tree.disjoint), *parts)).digest()
 
 
 def decide_tree(tree: Tree, tables: Mapping[str, Table], terms: Terms, betas: Betas, key: bytes, attempt: int) -> Run:

@@ -44,7 +44,13 @@ class Table:
 
 def price_of(alphas: Sequence[Fraction], terms: Terms) -> Fraction:
     """Return what the predicates cost together: they exclude each other, so as much as the dearest of them."""
-    return max(plan_of(terms, alpha).price for alpha in set(alphas))
+    return max(prices_of(alphas, terms))
+
+
+def prices_of(alphas: Sequence[Fraction], terms: Terms) -> list[Fraction]:
+    """Return what each predicate costs who is in it: the planned Θ."""
+    known = {alpha: plan_of(terms, alpha).price for alpha in set(alphas)}
+    return [known[alpha] for alpha in alphas]
 
 
 def decide(table: Table, terms: Terms, key: bytes, attempt: int, place: str = "") -> Run:
@@ -68,6 +74,13 @@ def decide(table: Table, terms: Terms, key: bytes, attempt: int, place: str = ""
         done = run(counts, thresholds, plan, noise)
         above[places], spent[places] = done.above, done.epsilons
     return Run(above, tuple(spent.tolist()))
+
+
+def question_digest(table: Table, terms: Terms, place: str) -> bytes:
+    """Return the digest of a table, its counts included, and how it is decided; restricted."""
+    kinds = sorted(set(table.alphas))
+    parts = [_digest(plan_of(terms, alpha), alpha, table.counts, table.thresholds, place) for alpha in kinds]
+    return sha256(label(terms.mechanism, *table.predicates, *table.alphas, *parts)).digest()
 
 
 def _digest(plan: Plan, alpha: Fraction, counts: Ints, thresholds: Ints, place: str) -> bytes:

@@ -40,7 +40,7 @@ def test_it_prints_decisions_in_the_order_of_the_thresholds_and_nothing_restrict
 ) -> None:
     words = ["--mechanism", mechanism, *WORDS[2:]]
     answer = ask(ground, "--json", words=words).answer
-    assert list(answer) == ["denied", "epsilon", "decisions", "laboratory"]
+    assert list(answer) == ["denied", "epsilon", "decisions", "unit", "laboratory"]
     assert answer["denied"] is False
     assert [each["predicate"] for each in answer["decisions"]] == list(THRESHOLDS)
     if mechanism in ("laplace", "tslm"):  # a step on the way may miss it; a single one does with probability 8e-7
@@ -66,7 +66,9 @@ def test_what_is_restricted_is_printed_when_asked_for_and_evaluating_asks_for_it
 
 def test_denial_follows_from_the_question_alone(ground: Path) -> None:
     denied = ask(ground, "--json", "--evaluate", epsilon_max="1.386")
-    assert denied.answer == {"denied": True, "epsilon": 0.0, "decisions": [], "laboratory": True}
+    assert denied.answer == {
+        "denied": True, "epsilon": 0.0, "decisions": [], "unit": "one person in one predicate", "laboratory": True,
+    }  # fmt: skip
     (ground / "counts.csv").unlink()
     assert ask(ground, "--json", "--evaluate", epsilon_max="1.386") == denied
     assert "denied: would cost epsilon 1.38629" in ask(ground, epsilon_max="1").out
@@ -104,7 +106,7 @@ def test_a_key_with_a_ledger_of_its_own_is_not_taken(ground: Path) -> None:
 
 def test_the_table_for_people_names_the_price(ground: Path) -> None:
     done = ask(ground, "--restricted")
-    assert done.out.startswith("epsilon 1.38629")
+    assert done.out.startswith("epsilon 1.38629, one person in one predicate")
     assert "restricted: ex_post 1.386" in done.out
     assert json.dumps(30) not in done.out
 

@@ -337,7 +337,7 @@ NO_FIGURE = {
     "a number of a document, a title or a list": r"(?:^# |\[|## |### )\d\. |\[4 `",
     "a name or a version of something else": r"Catalyst 9800|9800: `|H3C|SNMP ?v[123]|v2c|SHA-256|MD5|SHAKE-256|"
     r"Java 17|OpenSSL before 3\.2|"
-    r"License 2\.0|RFC 2866|RFC 3339|RFC 8452|Theorem 1|JSON Schema \(2020-12\)|AsyncAPI 3 |CloudEvent 1\.0",
+    r"License 2\.0|RFC 2866|RFC 3339|RFC 8452|Theorem (?:1|5\.2)|JSON Schema \(2020-12\)|AsyncAPI 3 |CloudEvent 1\.0",
     "a paper's year or number": r"\(Mironov 2012\)|(?:CCS|ICDE|VLDB|NeurIPS|Irvine,|Analysis\.\*) 20\d\d|arXiv [\d.]+",
     "what a field, a class or a factor says": r"(?:says|them:|value,|else) [01]\b|−1 where|saying 0|sensitive: 1 says|"
     r"coverage 0|version of the format, 1|version 1,|up to 1;|at least 0;|shown, 1 where|withheld, 0 where|new, 0 that|"

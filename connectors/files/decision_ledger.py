@@ -1,0 +1,88 @@
+"""The file of a ledger of decisions: a line an answer, on disk before its noise is drawn.
+
+One process at a time has it. A last line that is not whole was being written when the machine stopped, so nothing was
+drawn for it, and it is taken away. Nothing here can see that whole entries are missing at the end: whoever can write
+the file can spend again, as with any budget that lies beside its key.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from connectors.private_file import sync_folder
+from stream.decisions.books import Books, Charge, books_of, entry_of
+from stream.errors import UsageError
+from stream.keys import Keys
+
+
+@dataclass(slots=True)
+class DecisionLedger:
+    """The open file."""
+
+    path: Path
+    keys: Keys
+    handle: int
+    books: Books = field(default_factory=Books)
+
+    def enter(self, charge: Charge) -> None:
+        """Write a charge through to disk, unless it was made before.
+
+        Raises:
+            UsageError: its label was given to another question, or to other counts.
+            OSError: it cannot be written; then nothing may be drawn.
+        """
+        if self.books.repeats(charge):
+            return
+        after, line = entry_of(self.books, charge, self.keys)
+        end = os.lseek(self.handle, 0, os.SEEK_END)
+        try:
+            _write(self.handle, line)
+            os.fsync(self.handle)
+        except OSError as error:
+            os.ftruncate(self.handle, end)
+            error.filename = str(self.path)
+            raise
+        self.books = after
+
+
+@contextmanager
+def opened(path: Path, keys: Keys) -> Iterator[DecisionLedger]:
+    """Open a ledger, or begin one, and keep other processes from it meanwhile.
+
+    Raises:
+        UsageError: it cannot be opened, or others than its owner can read it.
+        AuditError: it is not whole, or of another key.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be opened as a ledger ({error.strerror})") from None
+    try:
+        if stat.S_IMODE(os.fstat(handle).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            raise UsageError(f"{path}: must be readable by its owner only (mode 0600)")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        sync_folder(path.absolute().parent)
+        yield DecisionLedger(path, keys, handle, books_of(_whole_lines(handle), keys))
+    finally:
+        os.close(handle)
+
+
+def _whole_lines(handle: int) -> list[bytes]:
+    with os.fdopen(os.dup(handle), "rb") as file:
+        file.seek(0)
+        content = file.read()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.ftruncate(handle, whole)
+    return content[:whole].splitlines()
+
+
+def _write(handle: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(handle, content) :]

@@ -1,0 +1,239 @@
+"""``tacet decide --ledger``: an answer is booked before it is drawn, once, by its question and never by its counts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.commands import deciding
+from stream.decisions.deciding import price_of
+from stream.decisions.plan import Terms
+from tests.acceptance.command_line import Done, run
+from tests.documents import ROOT
+
+MANY = [f"p{i}" for i in range(300)]
+TSLM = ["--mechanism", "tslm", "--beta", "0.05", "--epsilon-max", "4"]
+
+
+def price(alpha: int) -> float:
+    return float(price_of((Fraction(alpha),), Terms("tslm", Fraction(1, 20))))
+
+
+def write(folder: Path, counts: dict[str, int], thresholds: dict[str, str], header: str = "threshold,alpha") -> None:
+    (folder / "counts.csv").write_text("predicate,count\n" + "".join(f"{n},{c}\n" for n, c in counts.items()))
+    rows = "".join(f"{name},{row}\n" for name, row in thresholds.items())
+    (folder / "thresholds.csv").write_text(f"predicate,{header}\n{rows}")
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    """Counts at their thresholds: one in twenty is taken for above, the same ones by other noise once in 1e12 times."""
+    assert run("key", "create", tmp_path / "key", "--laboratory").code == 0
+    write(tmp_path, dict.fromkeys(MANY, 50), dict.fromkeys(MANY, "50,0"))
+    return tmp_path
+
+
+def ask(folder: Path, label: str, *more: str, words: list[str] | None = None) -> Done:
+    files = [folder / "counts.csv", folder / "thresholds.csv"]
+    ledger = ["--ledger", str(folder / "ledger"), "--label", label]
+    return run("decide", *files, *(words or TSLM), *ledger, "--key-file", folder / "key", "--json", *more)
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "ledger").read_text().splitlines()]
+
+
+def test_the_same_question_under_the_same_label_is_answered_again_for_nothing(ground: Path) -> None:
+    first = ask(ground, "monday")
+    booked = (ground / "ledger").read_bytes()
+    assert first.answer["ledger"] == {
+        "label": "monday", "charged": price(0), "answers": 1, "total": price(0), "sum": price(0),
+    }  # fmt: skip
+    assert ask(ground, "monday") == first
+    assert (ground / "ledger").read_bytes() == booked
+    assert (ground / "ledger").stat().st_mode & 0o777 == 0o600
+
+
+def test_another_label_is_another_answer_with_noise_of_its_own_and_charged(ground: Path) -> None:
+    first, second = ask(ground, "monday").answer, ask(ground, "tuesday").answer
+    assert first["decisions"] != second["decisions"]
+    assert second["ledger"]["answers"] == 2
+    assert second["ledger"]["total"] == pytest.approx(2 * price(0))
+
+
+@pytest.mark.parametrize("changed", ["counts", "thresholds", "mechanism", "order"])
+def test_a_label_is_given_to_one_question_of_one_table(ground: Path, changed: str) -> None:
+    assert ask(ground, "monday").code == 0
+    booked = (ground / "ledger").read_bytes()
+    words = ["--mechanism", "laplace", *TSLM[2:]] if changed == "mechanism" else None
+    if changed == "counts":
+        write(ground, {**dict.fromkeys(MANY, 50), "p7": 51}, dict.fromkeys(MANY, "50,0"))
+    if changed == "thresholds":
+        write(ground, dict.fromkeys(MANY, 50), {**dict.fromkeys(MANY, "50,0"), "p7": "51,0"})
+    if changed == "order":
+        write(ground, dict.fromkeys(MANY, 50), dict.fromkeys(reversed(MANY), "50,0"))
+    done = ask(ground, "monday", words=words)
+    assert (done.code, done.out) == (2, "")
+    assert "given to another question or to other counts" in done.problem
+    assert (ground / "ledger").read_bytes() == booked
+
+
+def test_what_is_booked_follows_from_the_question_alone(ground: Path) -> None:
+    """But for the commitment, which a reader without the key cannot try counts against, and what signs it."""
+    ask(ground, "monday")
+    one = entries(ground)
+    (ground / "ledger").unlink()
+    write(ground, dict.fromkeys(MANY, 9), dict.fromkeys(MANY, "50,0"))
+    ask(ground, "monday")
+    other = entries(ground)
+    differ = {name for name in one[0] if one[0][name] != other[0][name]}
+    assert differ == {"commitment", "hash", "mac"}
+
+
+def test_it_is_on_disk_before_noise_is_drawn(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(*_: object) -> None:
+        assert len(entries(ground)) == 1
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deciding, "decide_tree", cut_off)
+        assert ask(ground, "monday").code == 130
+    booked = (ground / "ledger").read_bytes()
+    assert ask(ground, "monday").answer["denied"] is False
+    assert (ground / "ledger").read_bytes() == booked
+
+
+def test_what_would_pass_the_budget_is_denied_whatever_the_counts(ground: Path) -> None:
+    budget = ("--budget", "6")
+    assert ask(ground, "monday", *budget).answer["ledger"]["total"] == pytest.approx(price(0))
+    assert ask(ground, "tuesday", *budget).answer["denied"] is False
+    booked = (ground / "ledger").read_bytes()
+    (ground / "counts.csv").unlink()
+    denied = ask(ground, "wednesday", *budget).answer
+    assert (denied["denied"], denied["epsilon"], denied["decisions"]) == (True, 0.0, [])
+    assert denied["ledger"]["answers"] == 2
+    assert (ground / "ledger").read_bytes() == booked
+    write(ground, dict.fromkeys(MANY, 50), dict.fromkeys(MANY, "50,0"))
+    assert ask(ground, "monday", "--budget", "1").answer["denied"] is False  # paid long ago
+
+
+def test_answers_are_composed_predicate_by_predicate(ground: Path) -> None:
+    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,1", "loft": "50,9"})
+    ask(ground, "monday")
+    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,9", "loft": "50,1"})
+    found = ask(ground, "tuesday").answer["ledger"]
+    assert found["total"] == pytest.approx(price(1) + price(9))
+    assert found["sum"] == pytest.approx(2 * price(1))
+
+
+@pytest.mark.parametrize("how", ["sensitivity", "tree"])
+def test_where_a_person_may_be_in_several_cells_the_dearest_is_charged_everywhere(ground: Path, how: str) -> None:
+    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,1", "loft": "50,9"})
+    ask(ground, "monday")
+    write(ground, {"hall": 1, "loft": 2}, {"hall": "50,9", "loft": "50,2"})
+    (ground / "tree.json").write_text('{"or": [{}, {}]}')
+    more = ["--sensitivity", "2"] if how == "sensitivity" else ["--query", str(ground / "tree.json")]
+    found = ask(ground, "tuesday", *more).answer
+    own = found["epsilon"]
+    assert own >= 2 * price(2) * 0.999
+    assert found["ledger"]["total"] == pytest.approx(price(1) + own)
+
+
+def test_a_coarser_question_says_which_cells_its_predicates_hold_for(ground: Path) -> None:
+    write(ground, {"hall 9": 1, "loft 9": 2, "hall 10": 0}, {"hall 9": "50,1", "loft 9": "50,1", "hall 10": "50,9"})
+    ask(ground, "fine")
+    write(ground, {"nine": 3}, {"nine": "50,1"})
+    refused = ask(ground, "coarse")
+    assert (refused.code, len(entries(ground))) == (2, 1)
+    assert "1 of the question's cells are not in the ledger" in refused.problem
+    write(ground, {"nine": 3}, {"nine": "50,1,hall 9|loft 9"}, "threshold,alpha,cells")
+    assert ask(ground, "coarse").answer["ledger"]["total"] == pytest.approx(2 * price(1))
+    write(ground, {"eleven": 3}, {"eleven": "50,1"})
+    assert ask(ground, "later", "--new-cells").answer["ledger"]["total"] == pytest.approx(2 * price(1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"a": "50,1,x|y", "b": "50,1,y"}, "no cell may be in two predicates"),
+        ({"a": "50,1,x", "b": "50,1,x"}, "no cell may be in two predicates"),
+        ({"a": "50,1,x|x", "b": "50,1,y"}, "line 2: cells must be names"),
+        ({"a": "50,1,", "b": "50,1,y"}, "line 2: cells must be names"),
+    ],
+)
+def test_cells_of_one_question_exclude_each_other(ground: Path, rows: dict[str, str], said: str) -> None:
+    write(ground, {"a": 1, "b": 1}, rows, "threshold,alpha,cells")
+    done = ask(ground, "monday")
+    assert (done.code, (ground / "ledger").exists()) == (3, False)
+    assert said in done.problem
+
+
+def damaged(folder: Path, how: str) -> None:
+    path = folder / "ledger"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if how == "first line gone":
+        path.write_bytes(b"".join(lines[1:]))
+    elif how == "cheaper":
+        path.write_bytes(b"".join(lines).replace(b'"everywhere":false', b'"everywhere":true', 1))
+    elif how == "twice":
+        path.write_bytes(b"".join([*lines, lines[0]]))
+    elif how == "no entry":
+        path.write_bytes(b"[]\n")
+    elif how == "other key":
+        (folder / "key").unlink()
+        assert run("key", "create", folder / "key", "--laboratory").code == 0
+    elif how == "open":
+        path.chmod(0o644)
+
+
+@pytest.mark.parametrize("how", ["first line gone", "cheaper", "twice", "no entry", "other key", "open"])
+def test_a_ledger_that_is_not_whole_books_nothing(ground: Path, how: str) -> None:
+    ask(ground, "monday")
+    ask(ground, "tuesday")
+    damaged(ground, how)
+    held = (ground / "ledger").read_bytes()
+    done = ask(ground, "wednesday")
+    assert (done.code, done.out) == (2, "")
+    assert "mode 0600" in done.problem if how == "open" else "must be whole" in done.problem
+    assert (ground / "ledger").read_bytes() == held
+
+
+def test_a_line_that_was_being_written_when_the_machine_stopped_is_taken_away(ground: Path) -> None:
+    first = ask(ground, "monday")
+    booked = (ground / "ledger").read_bytes()
+    (ground / "ledger").write_bytes(booked + booked[:100])
+    assert ask(ground, "monday") == first
+    assert (ground / "ledger").read_bytes() == booked
+
+
+def test_answers_of_several_processes_are_booked_one_after_another(ground: Path) -> None:
+    words = [
+        sys.executable, "-m", "connectors", "decide", "counts.csv", "thresholds.csv", *TSLM,
+        "--key-file", "key", "--ledger", "ledger", "--label",
+    ]  # fmt: skip
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    processes = [
+        subprocess.Popen([*words, f"day {i}"], cwd=ground, env=environment, stdout=subprocess.DEVNULL) for i in range(3)
+    ]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    assert sorted(entry["label"] for entry in entries(ground)) == ["day 0", "day 1", "day 2"]
+    assert ask(ground, "day 3").answer["ledger"]["answers"] == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(["--label", "x"], "go with --ledger"), (["--budget", "1"], "go with --ledger"), (["--new-cells"], "go with"),
+     (["--ledger", "l"], "--label must name"), (["--ledger", "l", "--label", " x"], "--label must name"),
+     (["--ledger", "l", "--label", "x" * 201], "--label must name")],
+)  # fmt: skip
+def test_options_of_the_ledger_go_together(ground: Path, more: list[str], said: str) -> None:
+    files = [ground / "counts.csv", ground / "thresholds.csv"]
+    done = run("decide", *files, *TSLM, "--key-file", ground / "key", *more)
+    assert done.code == 2
+    assert said in done.problem
