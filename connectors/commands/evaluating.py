@@ -9,6 +9,7 @@ import click
 
 EXPERIMENTS = {
     "decisions": "connectors.commands.evaluating_decisions",
+    "tasks": "connectors.commands.evaluating_tasks",
 }
 """Experiment -> the module that has it, as a function of that name."""
 

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from connectors.serve.answers import answer
-from connectors.serve.detective import MECHANISM, ROUNDS, TASKS, Case, Series, case
-from connectors.serve.lessons import EPSILONS, MECHANISMS, WINDOW, day_released, lessons, places_shown
 from connectors.serve.questions import Answered, OfLesson, OfRound
 from connectors.serve.service import body_of, parsed, service_of, who_asks
+from connectors.simulation.detective import MECHANISM, ROUNDS, TASKS, Case, Series, case
+from connectors.simulation.lessons import EPSILONS, MECHANISMS, WINDOW, day_released, lessons, places_shown
 from stream.errors import UsageError
 from stream.schemas import rfc3339
 
@@ -46,7 +46,7 @@ def day_told(asked: OfLesson) -> dict[str, Any]:
     return {
         "places": places, "epsilons": EPSILONS, "mechanisms": MECHANISMS, "place": asked.place,
         "mechanism": asked.mechanism, "epsilon": asked.epsilon, "timezone": str(of.timezone), "kind": made.kind,
-        "columns": COLUMNS, "rows": _rows(Series(asked.place, made.ends, made.values, made.half_widths)),
+        "columns": COLUMNS, "rows": _rows(Series(asked.place, made.ends, made.values, made.half_widths, made.truth)),
         "truth": made.truth.tolist(), "mean_error": float(np.abs(made.values - made.truth).mean()),
         "mean_count": float(made.truth.mean()),
     }  # fmt: skip
@@ -62,12 +62,13 @@ def round_told(asked: OfRound) -> dict[str, Any]:
 
 
 def answer_told(asked: Answered) -> dict[str, Any]:
-    """Return what an answer is worth; UsageError where it is none to the question."""
+    """Return what an answer is worth, with the true counts; UsageError where it is none to the question."""
     found = case(asked.task, asked.round, asked.epsilon)
     own, machine = found.score(asked.answer), found.score(found.machine)
     return {
         "task": found.task, "answer": asked.answer, "truth": found.truth, "off": own.off, "points": own.points,
         "machine": found.machine, "machine_points": machine.points,
+        "traces": [{"name": each.name, "truth": each.truth.tolist()} for each in found.series],
     }  # fmt: skip
 
 

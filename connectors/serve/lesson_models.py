@@ -55,6 +55,13 @@ class LessonRound(BaseModel):
     tasks: list[LessonTask]
 
 
+class LessonTrace(BaseModel):
+    """What is behind a series of a question: counts of simulated people."""
+
+    name: str
+    truth: list[int]
+
+
 class LessonScore(BaseModel):
     """What an answer is worth, in points of 100, and what the values alone would have answered."""
 
@@ -65,3 +72,4 @@ class LessonScore(BaseModel):
     points: int
     machine: str
     machine_points: int
+    traces: list[LessonTrace] = Field(description="True counts, in the order of the question's series.")

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from pydantic_core import PydanticCustomError
 
 from connectors.serve.contract import ExportFormat, Granularity
-from connectors.serve.detective import ROUNDS, Task
-from connectors.serve.lessons import Epsilon, Mechanism
+from connectors.simulation.detective import ROUNDS, Task
+from connectors.simulation.lessons import Epsilon, Mechanism
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from connectors.serve.detective import ROUNDS, TASKS, case
-from connectors.serve.lessons import (
+from connectors.simulation.detective import ROUNDS, TASKS, case
+from connectors.simulation.lessons import (
     EPSILONS,
     MECHANISMS,
     WINDOW,

@@ -34,8 +34,8 @@ SIMULATED = SimulatorConfig(days=28, seed=2018, zones=24, scale=2.0)
 """Four weeks of February, whose days all have 24 hours."""
 KEY = b"a laboratory key for lessons only"
 """Known to everybody: it hides nothing, and there is nothing to hide."""
-LARGEST = 2000
-"""Devices that a place holds at most, for mechanisms that have to know."""
+LARGEST, LARGEST_ROOM = 2000, 300
+"""Devices that a place holds at most, or a room, for mechanisms that have to know."""
 
 
 class Released(NamedTuple):
@@ -103,8 +103,9 @@ def lessons() -> Lessons:
 
 
 def released(
-    of: Lessons, name: str, places: Sequence[str], ends: Ints, counts: Ints, terms: tuple[Mechanism, Epsilon]
-) -> tuple[Ints, Ints, str]:
+    of: Lessons, name: str, places: Sequence[str], ends: Ints, counts: Ints, terms: tuple[Mechanism, str],
+    largest: int = LARGEST,
+) -> tuple[Ints, Ints, str]:  # fmt: skip
     """Return (values, half widths, kind of these) of some places that are released together, shape [windows, places].
 
     Args:
@@ -113,9 +114,10 @@ def released(
         places: names of what is counted; a device is in one of them.
         ends: of the windows.
         counts: true ones, shape [windows, places].
-        terms: mechanism, and what a window pays.
+        terms: mechanism, and what a window pays, decimal.
+        largest: devices that any of the places holds at most.
     """
-    mechanism = count_mechanism(terms[0], epsilon=Fraction(terms[1]), max_counts=[LARGEST] * len(places))
+    mechanism = count_mechanism(terms[0], epsilon=Fraction(terms[1]), max_counts=[largest] * len(places))
     naming = Naming("lesson", name, tuple(places), lambda day: KEY + day.to_bytes(8, "big"), of.slot)
     values, widths = release_counts(mechanism, naming, ends, counts)
     return values, widths, mechanism.half_width_kind

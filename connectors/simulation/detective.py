@@ -1,7 +1,8 @@
-"""The detective's game (Ghayyur, thesis, section 3.2.1): four questions on private series whose truth is known here.
+"""The detective's questions (Ghayyur, thesis, section 3.2.1): four, on private series whose truth is known here.
 
-Everything follows from the round's number and epsilon, so nothing is kept of who plays. Two things are planted into the
-simulated counts, as in the study: a sensor that breaks, and people who come each week at the same time.
+Everything follows from the round's number, the terms of release and the run, so nothing is kept of who plays. Two
+things are planted into the simulated counts, as in the study: a sensor that breaks, and people who
+come each week at the same time.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from connectors.serve.lessons import EPSILONS, WINDOW, WINDOWS, Epsilon, Ints, Lessons, Mechanism, lessons, released
+from connectors.simulation.lessons import (
+    EPSILONS,
+    LARGEST_ROOM,
+    WINDOW,
+    WINDOWS,
+    Epsilon,
+    Ints,
+    Lessons,
+    Mechanism,
+    lessons,
+    released,
+)
 from stream.errors import UsageError
 from stream.evaluation.tasks import Score, by_occupancy, event_start, places_off, score, stuck_from, windows_above
 from stream.records import HOUR, MINUTE
@@ -33,13 +45,25 @@ COMING, STAYING = 40, 16
 """People of the weekly event, and for how many windows they stay."""
 
 
+class Terms(NamedTuple):
+    """How the counts of a question are released."""
+
+    epsilon: str
+    """Of a window, decimal."""
+    mechanism: Mechanism = MECHANISM
+    run: int = 0
+    """Another run has other noise."""
+
+
 class Series(NamedTuple):
-    """A private series as the player sees it."""
+    """A private series as the player sees it, and what is behind it."""
 
     name: str
     ends: Ints
     values: Ints
     half_widths: Ints
+    truth: Ints
+    """For those who have answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +88,13 @@ class Case:
 
 @lru_cache(maxsize=len(TASKS) * ROUNDS * len(EPSILONS))  # all there are: who asks on and on is no work
 def case(task: Task, number: int, epsilon: Epsilon) -> Case:
-    """Return a question of a round, released at an epsilon a window."""
-    return {"above": _above, "region": _region, "stuck": _stuck, "event": _event}[task](lessons(), number, epsilon)
+    """Return a question of a round of the game, released at an epsilon a window."""
+    return drawn(task, number, Terms(epsilon))
+
+
+def drawn(task: Task, number: int, terms: Terms) -> Case:
+    """Return a question of a round (0 … 11), released on given terms."""
+    return {"above": _above, "region": _region, "stuck": _stuck, "event": _event}[task](lessons(), number, terms)
 
 
 def _teaching_day(of: Lessons, number: int) -> int:
@@ -74,19 +103,19 @@ def _teaching_day(of: Lessons, number: int) -> int:
     return weekdays[number % len(weekdays)]
 
 
-def _noisy(of: Lessons, number: int, name: str, shown: tuple[list[str], slice, Ints], epsilon: Epsilon) -> list[Series]:
+def _noisy(of: Lessons, number: int, name: str, shown: tuple[list[str], slice, Ints], terms: Terms) -> list[Series]:
     places, windows, truth = shown
-    ends = of.ends[windows]
-    values, widths, _ = released(of, f"{name}-{number}", places, ends, truth, (MECHANISM, epsilon))
-    return [Series(place, ends, values[:, i], widths[:, i]) for i, place in enumerate(places)]
+    ends, name = of.ends[windows], f"{name}-{number}" + (f"/{terms.run}" if terms.run else "")
+    values, widths, _ = released(of, name, places, ends, truth, (terms.mechanism, terms.epsilon), LARGEST_ROOM)
+    return [Series(place, ends, values[:, i], widths[:, i], truth[:, i]) for i, place in enumerate(places)]
 
 
-def _above(of: Lessons, number: int, epsilon: Epsilon) -> Case:
+def _above(of: Lessons, number: int, terms: Terms) -> Case:
     room = of.busiest("classroom")[number % 3]
     day = of.of_day(_teaching_day(of, number))
     truth = of.counts[day][:, [room]]
     limit = 60 if int(truth.max()) > 70 else int(truth.max()) * 3 // 5
-    [seen] = _noisy(of, number, "above", ([of.zones[room]], day, truth), epsilon)
+    [seen] = _noisy(of, number, "above", ([of.zones[room]], day, truth), terms)
     windows = windows_above(truth[:, 0], limit)
 
     def off(answer: str) -> int:
@@ -96,14 +125,14 @@ def _above(of: Lessons, number: int, epsilon: Epsilon) -> Case:
     return Case("above", of.zones[room], (seen,), str(windows), machine, off, limit=limit)
 
 
-def _region(of: Lessons, number: int, epsilon: Epsilon) -> Case:
+def _region(of: Lessons, number: int, terms: Terms) -> Case:
     day = _teaching_day(of, number)
     night = slice(day * WINDOWS + 18 * HOUR // WINDOW, (day + 1) * WINDOWS + 6 * HOUR // WINDOW)
     at_night = of.counts[night]
     order = np.argsort(-at_night.sum(axis=0), kind="stable")
     chosen = sorted(order[number % REGIONS : number % REGIONS + REGIONS].tolist())  # alike, not always the same
     truth, places = at_night[:, chosen], [of.zones[zone] for zone in chosen]
-    series = _noisy(of, number, "region", (places, night, truth), epsilon)
+    series = _noisy(of, number, "region", (places, night, truth), terms)
     ranks = by_occupancy({place: truth[:, i] for i, place in enumerate(places)})
     told = by_occupancy({each.name: each.values for each in series})
 
@@ -113,12 +142,12 @@ def _region(of: Lessons, number: int, epsilon: Epsilon) -> Case:
     return Case("region", "building", tuple(series), ranks[0], told[0], off, options=tuple(places))
 
 
-def _stuck(of: Lessons, number: int, epsilon: Epsilon) -> Case:
+def _stuck(of: Lessons, number: int, terms: Terms) -> Case:
     room = of.busiest("classroom", "open")[3 + number % 3]
     day = of.of_day(_teaching_day(of, number + 1))
     truth = of.counts[day][:, [room]].copy()
     truth[(10 * 60 + 25 * number) * MINUTE // WINDOW :] = 0
-    [seen] = _noisy(of, number, "stuck", ([of.zones[room]], day, truth), epsilon)
+    [seen] = _noisy(of, number, "stuck", ([of.zones[room]], day, truth), terms)
     broken = stuck_from(truth[:, 0])
     told = stuck_from(seen.values, at_most=2 * int(seen.half_widths[-1]))
     return Case(
@@ -127,7 +156,7 @@ def _stuck(of: Lessons, number: int, epsilon: Epsilon) -> Case:
     )  # fmt: skip
 
 
-def _event(of: Lessons, number: int, epsilon: Epsilon) -> Case:
+def _event(of: Lessons, number: int, terms: Terms) -> Case:
     rooms = of.busiest("open")
     room, first = rooms[number % len(rooms)], _teaching_day(of, number) % 7
     start = (9 * 60 + (35 * number) % 480) * MINUTE // WINDOW
@@ -136,7 +165,7 @@ def _event(of: Lessons, number: int, epsilon: Epsilon) -> Case:
         day = of.of_day(first + 7 * week)
         counts = of.counts[day][:, [room]].copy()
         counts[:, 0] += _visitors(number, week, start)
-        [seen] = _noisy(of, number, "event", ([of.zones[room]], day, counts), epsilon)
+        [seen] = _noisy(of, number, "event", ([of.zones[room]], day, counts), terms)
         series.append(seen._replace(name=str(week + 1)))
         weeks.append(seen.values)
         truth.append(counts[:, 0])

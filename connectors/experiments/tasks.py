@@ -1,0 +1,110 @@
+"""How well the detective's questions (thesis, 3.2.1) are answered from released values, beside the truth.
+
+Each question of each round is released on its own, with each mechanism, at each epsilon, in several runs of other
+noise. The answer is what the same function that gives the truth makes of the values, so nobody's eye is in the score.
+Beside all of them stands what somebody scores who has seen nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, NamedTuple
+
+from connectors.simulation.detective import ROUNDS, TASKS, WORTHLESS, Case, Task, Terms, drawn
+from connectors.simulation.lessons import EPSILONS, MECHANISMS, Mechanism
+from stream.evaluation.tasks import FULL, Score
+
+BLIND: dict[Task, str] = {"above": "0", "region": "", "stuck": "12:00", "event": "12:00"}
+"""Answers without a look; of regions the first by name."""
+UNITS: dict[Task, str] = {"above": "windows", "region": "regions", "stuck": "windows", "event": "windows"}
+_NOTHING = Terms(EPSILONS[-1], "laplace")
+"""Of series that nobody looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is tried."""
+
+    runs: int
+    epsilons: tuple[str, ...] = EPSILONS
+    mechanisms: tuple[Mechanism, ...] = MECHANISMS
+    rounds: int = ROUNDS
+
+
+class Result(NamedTuple):
+    """How one question was answered, over all rounds and runs."""
+
+    task: Task
+    mechanism: str
+    epsilon: str | None
+    """None: without a look."""
+    answers: int
+    points: float
+    """Mean, in [0, 100]."""
+    spread: float
+    """Standard deviation of the points."""
+    right: float
+    """Share of answers that are the truth."""
+    worthless: float
+    """Share of answers without a point."""
+    off: float
+    """Mean distance from the truth, in ``unit``."""
+    unit: str
+
+    def row(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return self._asdict()
+
+
+def results(extent: Extent, tick: Callable[[int], object] = lambda done: None) -> list[Result]:
+    """Ask everything.
+
+    Args:
+        extent: what is tried.
+        tick: called after each setting, with how many are done.
+    """
+    found = [_blind(task, extent) for task in TASKS]
+    for done, (task, mechanism, epsilon) in enumerate(settings(extent), start=1):
+        scores = [case.score(case.machine) for case in _cases(task, mechanism, epsilon, extent)]
+        found.append(_result(task, mechanism, epsilon, scores))
+        tick(done)
+    return found
+
+
+def settings(extent: Extent) -> list[tuple[Task, Mechanism, str]]:
+    """Return what is asked with noise."""
+    return [
+        (task, mechanism, epsilon)
+        for task in TASKS
+        for mechanism in extent.mechanisms
+        for epsilon in extent.epsilons
+    ]  # fmt: skip
+
+
+def _cases(task: Task, mechanism: Mechanism, epsilon: str, extent: Extent) -> Iterator[Case]:
+    for run in range(extent.runs):
+        for number in range(extent.rounds):
+            yield drawn(task, number, Terms(epsilon, mechanism, run))
+
+
+def _blind(task: Task, extent: Extent) -> Result:
+    cases = [drawn(task, number, _NOTHING) for number in range(extent.rounds)]
+    scores = [case.score(BLIND[task] or min(case.options)) for case in cases]
+    return _result(task, "without a look", None, scores)
+
+
+def _result(task: Task, mechanism: str, epsilon: str | None, scores: Sequence[Score]) -> Result:
+    n, points = len(scores), [score.points for score in scores]
+    mean = sum(points) / n
+    return Result(
+        task, mechanism, epsilon, n, mean, sqrt(sum((each - mean) ** 2 for each in points) / n),
+        points.count(FULL) / n, points.count(0) / n, sum(score.off for score in scores) / n, UNITS[task],
+    )  # fmt: skip
+
+
+def document(extent: Extent, found: Sequence[Result]) -> dict[str, Any]:
+    """Return all results as JSON; every number is of simulated people."""
+    asked = {"runs": extent.runs, "rounds": extent.rounds, "worthless_from": WORTHLESS}
+    return {"simulated": True} | asked | {"results": [each.row() for each in found]}
