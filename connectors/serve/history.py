@@ -24,7 +24,7 @@ from connectors.serve.latest import latest_rows
 from connectors.serve.local_clock import SiteClock
 from connectors.serve.numbers import Numbers
 from connectors.serve.released import Attribute, Cell, Window, read_record
-from connectors.serve.series import page
+from connectors.serve.series import behind_page, page
 from connectors.serve.usual import Usual
 from stream.errors import DataError, FinalityError, UsageError
 from stream.records import ReleaseId
@@ -108,8 +108,9 @@ class History:
         return page(self._index, self._clock(query.site), query)
 
     def export(self, query: RowsQuery, form: ExportFormat) -> Generator[bytes, None, None]:
-        """Yield a file of all rows, in pieces; as much memory as a page takes."""
+        """Yield a file of all rows, in pieces; as much memory as a page takes. UsageError as for ``rows``, at once."""
         self._clock(query.site)
+        behind_page(query.after)
         pages = self._pages(query)
         return csv_file(pages) if form == "csv" else parquet_file(pages)
 

@@ -81,7 +81,7 @@ def node_order(name: str) -> tuple[int, list[tuple[int, int, str]]]:
 
 def page(index: Index, clock: SiteClock, query: RowsQuery) -> Rows:
     """Return the rows of a query from its ``after`` on; UsageError where that is none of a page's."""
-    behind, node = _after(query.after)
+    behind, node = behind_page(query.after)
     with index.reading() as cursor:
         what = asked(cursor, query)
         start, end = held_span(cursor, what.series, max(query.start or 0, behind), query.end)
@@ -103,8 +103,11 @@ def page(index: Index, clock: SiteClock, query: RowsQuery) -> Rows:
     return Rows(COLUMNS, rows, f"{rfc3339(int(buckets['last'][-1]))}/" if len(buckets["last"]) == most else None)
 
 
-def _after(after: str | None) -> tuple[Micros, str]:
-    """Return the instant behind which a page's windows end, and the node behind which its first rows begin, if any."""
+def behind_page(after: str | None) -> tuple[Micros, str]:
+    """Return the instant behind which a page's windows end, and the node behind which its first rows begin, if any.
+
+    UsageError where ``after`` is none of a page's.
+    """
     if after is None:
         return 0, ""
     start, _, node = after.partition("/")

@@ -121,6 +121,14 @@ def test_pages_of_a_history_put_together_are_the_whole(browser: httpx.Client) ->
     assert found == whole != []
 
 
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_a_page_that_there_is_not_is_refused_before_anything_is_sent(browser: httpx.Client, form: str) -> None:
+    for after in ("", "yesterday", "2026-03-02T10:00:00Z/attic"):
+        asked = {"audience": "facilities", "site": "east", "granularity": "1h", "after": after, "format": form}
+        refused = browser.get("/api/v1/releases/occupancy/records", params=asked)
+        assert refused.status_code in range(400, 500), (after, refused.status_code)
+
+
 def test_files_hold_what_the_rows_say(browser: httpx.Client, tmp_path: Path) -> None:
     asked = {"audience": "facilities", "site": "east", "granularity": "1h", "nodes": "building"}
     path = "/api/v1/releases/occupancy/records"
