@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from stream.records import ObservationBatch
 from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, tacet
-from tests.integration.kafka_ground import Broker, JavaBroker, administrator, clear_topics
+from tests.integration.kafka_ground import Broker, JavaBroker, administrator, clear_topics, free_port
 from tests.integration.storm import records
 from tests.integration.writers_ground import Ground, all_out, assert_one_history, wait_until
 
@@ -80,15 +81,23 @@ def needles(ground: Ground) -> set[bytes]:
 
 def test_nothing_on_the_broker_tells_of_people_and_two_workers_read_it_with_their_keys(ground: Ground) -> None:
     pour(ground)
-    workers = [ground.worker(*ground.words(key="worker"), log=f"log-{number}") for number in range(2)]
+    ports = [free_port() for _ in range(2)]
+    workers = [
+        ground.worker(*ground.words(key="worker"), "--metrics", f"127.0.0.1:{port}", log=f"log-{number}")
+        for number, port in enumerate(ports)
+    ]
     wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
     assert_one_history(ground.kafka)
+    told = [urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read() for port in ports]
+    assert all(b"tacet_releases_total" in text for text in told)
     for worker in workers:
         worker.terminate()
         assert worker.wait(timeout=60) == 0
     topics, sought = everything(ground), needles(ground)
     held = b"".join(value for values in topics.values() for value in values)
     assert [needle for needle in sought if needle in held] == []
+    told += [ground.log(f"log-{number}").encode() for number in range(2)]
+    assert [needle for needle in sought if needle in b"".join(told)] == []
     if isinstance(ground.kafka, JavaBroker):
         segments = [path for path in ground.kafka.data.rglob("*.log") if path.parent.name.startswith("tacet.")]
         assert segments
