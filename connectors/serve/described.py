@@ -77,7 +77,7 @@ def _release(policy: Policy, release: Release, audience: str) -> Iterator[dict[s
     tick = min(policy.site[site].tick for site in zones)
     body: dict[str, Any] = {
         "audience": audience, "release": release.name, "sites": list(zones), "query": release.query,
-        "mechanism": release.mechanism, "zones": zones, "window_seconds": tick // SECOND,
+        "mechanism": release.mechanism, "zones": zones, "window_seconds": tick // SECOND, "base": None,
     }  # fmt: skip
     if isinstance(release, AttributeRelease):
         yield body | _attribute_terms(release, audience)
@@ -85,7 +85,7 @@ def _release(policy: Policy, release: Release, audience: str) -> Iterator[dict[s
     terms = body | _count_terms(policy, release, audience)
     yield terms
     for query in release.queries:
-        yield terms | {"release": query.name, "query": query.kind, "revise": []}
+        yield terms | {"release": query.name, "query": query.kind, "revise": [], "base": release.name}
 
 
 def _count_terms(policy: Policy, release: CountRelease, audience: str) -> dict[str, Any]:

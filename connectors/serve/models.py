@@ -106,6 +106,7 @@ class Release(BaseModel):
     revise: list[str]
     attributes: list[SharedAttribute]
     daily_budget: str | None
+    base: str | None = Field(description="The release of whose values a query is answered; none of others.")
 
 
 class Releases(BaseModel):

@@ -300,6 +300,7 @@ TESTED = [
         COLOURED,
     ),
     ("docs/reference/records.md", "by which ` are colours, 1 to 10; null", COLOURED),
+    ("docs/page.md", "rooms by its colours, 1 to 10, each with", COLOURED),
     (
         "docs/reference/policy.md",
         "six windows with each window behind the first 48 of 5 min of the next day",

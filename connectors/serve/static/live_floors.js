@@ -5,13 +5,13 @@ import { band, half, number, percent, portion, range, withBand } from "./format.
 import { own } from "./own.js";
 import { link } from "./router.js";
 import { capacityOf, fromTheTop, zoneTitle } from "./records.js";
-import { MARKS, PERHAPS, capacityStep, compared, direction, usualStep } from "./scale.js";
+import { MARKS, PERHAPS, capacityStep, compared, direction, heatStep, heatWords, usualStep } from "./scale.js";
 import { strings } from "./strings.en.js";
 import { roving, tips } from "./tip.js";
 
 
 /**
- * Make the floors of `site` in `place`; returns `paint(rows, by)`: rows by node, and "usual" or "capacity".
+ * Make the floors of `site` in `place`; returns `paint(rows, by)`: rows by node, and "usual", "heat" or "capacity".
  *
  * `plans` is a Map of floor to plan (viewbox, zones, outline); a floor without one has tiles.
  */
@@ -103,13 +103,14 @@ function planOf(plan, drawn, floor) {
 }
 
 function step(element, name, row, by, capacity) {
-  const found = row ? (by === "usual" ? usualStep(row) : capacityStep(row, capacity)) : null;
+  const found = row ? { usual: usualStep, heat: heatStep, capacity: capacityStep }[by](row, capacity) : null;
   element.dataset.step = found ?? "";
   element.setAttribute("class", [name, found ?? (row ? "unknown" : "hatched"), row?.likely_empty >= PERHAPS ? "perhaps-empty" : ""].join(" ").trim());
 }
 
 function noteOf(row, by, zone) {
   if (row.value === null) return "";
+  if (by === "heat") return heatWords(row);
   if (row.likely_empty !== null && row.likely_empty >= PERHAPS) return strings.live.empty(percent(row.likely_empty));
   if (by === "capacity") return zone.capacity ? strings.live.shareOf(portion(Math.max(0, row.value / zone.capacity)), zone.capacity) : "";
   return row.usual ? `${MARKS[direction(row)]} ${strings.live.byUsual} ${number(row.usual.mean)}` : "";
@@ -121,7 +122,8 @@ function spoken(zone, row) {
   if (!row) return `${name}: ${strings.number.notReleased}`;
   if (row.value === null) return `${name}: ${strings.number.denied}`;
   const empty = row.likely_empty >= PERHAPS ? `, ${strings.live.emptyFull(percent(row.likely_empty))}` : "";
-  return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${empty}`;
+  const heat = row.heat === undefined ? "" : `, ${strings.live.heatIs(heatWords(row))}`;
+  return `${name}: ${strings.number.full(number(row.value), number(row.low), number(row.high))}, ${compared(row)}${heat}${empty}`;
 }
 
 /** All there is to say of a place. */
@@ -136,6 +138,7 @@ function tipLines(node, { rows, release }, site) {
     h("strong", {}, name),
     h("span", { class: "tip-value" }, withBand(row), h("small", {}, ` (${range(row)})`)),
     h("span", {}, compared(row)),
+    row.heat === undefined ? null : h("span", {}, strings.live.heatIs(heatWords(row))),
     row.usual ? h("span", { class: "soft" }, `${strings.live.columns.usual}: ${number(row.usual.mean)} ±${half(row.usual.deviation)}`) : null,
     capacity ? h("span", { class: "soft" }, `${strings.live.capacity(capacity)} · ${strings.live.share(portion(Math.max(0, row.value) / capacity))}`) : null,
     zone && row.likely_empty !== null ? h("span", {}, strings.live.emptyFull(percent(row.likely_empty))) : null,
@@ -147,6 +150,8 @@ function tipLines(node, { rows, release }, site) {
 /** Every place as a table. */
 export function placesTable(rows, release, site, caption) {
   const words = strings.live.columns;
+  const mapped = [...rows.values()].some((row) => row.heat !== undefined);
+  const heat = (row) => (mapped ? h("td", {}, row?.heat === undefined || row.value === null ? "" : heatWords(row)) : null);
   const line = (node, name, kind) => {
     const row = rows.get(node);
     const capacity = release ? capacityOf(node, release, site) : null;
@@ -156,11 +161,11 @@ export function placesTable(rows, release, site, caption) {
       row.value === null || !row.usual ? "" : compared(row), row.likely_empty === null || row.likely_empty === undefined ? "" : percent(row.likely_empty),
     ];
     return h("tr", { class: node.startsWith("zone") ? "" : "sum" }, h("th", { scope: "row" }, name), h("td", {}, kind), h("td", { class: "figure" }, cells[0]),
-      h("td", { class: "figure" }, cells[1]), h("td", { class: "figure" }, cells[2]), h("td", {}, cells[3]), h("td", { class: "figure" }, capacity ?? ""), h("td", { class: "figure" }, cells[4]));
+      h("td", { class: "figure" }, cells[1]), h("td", { class: "figure" }, cells[2]), h("td", {}, cells[3]), heat(row), h("td", { class: "figure" }, capacity ?? ""), h("td", { class: "figure" }, cells[4]));
   };
-  const head = [[words.place], [words.kind], [words.value, "figure"], [words.band, "figure"], [words.usual, "figure"], [words.compared], [words.capacity, "figure"], [words.empty, "figure"]];
+  const head = [[words.place], [words.kind], [words.value, "figure"], [words.band, "figure"], [words.usual, "figure"], [words.compared], mapped ? [words.heat] : null, [words.capacity, "figure"], [words.empty, "figure"]];
   return h("div", { class: "card scroll", tabindex: "0", role: "region", "aria-label": caption }, h("table", { class: "table places" }, h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, head.map(([text, name]) => h("th", { scope: "col", class: name }, text)))),
+    h("thead", {}, h("tr", {}, head.filter(Boolean).map(([text, name]) => h("th", { scope: "col", class: name }, text)))),
     h("tbody", {}, rows.has("building") ? line("building", strings.node.building, "") : null, fromTheTop(site).map((floor) => [
       line(`floor:${floor.floor}`, strings.node.floor(floor.floor), ""),
       floor.zones.map((zone) => line(`zone:${zone.zone}`, zoneTitle(zone), own(strings.kinds, zone.kind) ?? zone.kind)),

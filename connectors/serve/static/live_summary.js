@@ -128,9 +128,11 @@ function fullest(all, capacityOf) {
 /** The ten colours, and what they mean. */
 export function legend(by) {
   const words = strings.live;
-  const [low, middle, high] = by === "usual" ? words.legendUsual : words.legendCapacity;
-  const letter = by === "usual" ? "d" : "q";
-  return h("div", { class: "legend", role: "img", "aria-label": by === "usual" ? words.legendUsualText : words.legendCapacityText },
-    h("div", { class: "legend-steps" }, Array.from({ length: 10 }, (_, i) => h("i", { class: `${letter}${i}` }))),
+  const [[low, middle, high], text, letter] = {
+    usual: [words.legendUsual, words.legendUsualText, "d"], heat: [words.legendHeat, words.legendHeatText, "d"],
+    capacity: [words.legendCapacity, words.legendCapacityText, "q"],
+  }[by];
+  return h("div", { class: `legend by-${by}`, role: "img", "aria-label": text },
+    h("div", { class: "legend-steps" }, Array.from({ length: 10 }, (_, i) => h("i", { class: `${letter}${i}` }, by === "heat" ? i + 1 : null))),
     h("div", { class: "legend-words" }, h("span", {}, low), h("span", {}, middle), h("span", {}, high)));
 }

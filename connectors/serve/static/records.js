@@ -31,6 +31,11 @@ export function countReleases(releases, audience, site) {
     .sort((a, b) => places(b) - places(a));
 }
 
+/** The heat map of a release: the release of its colours, which are made of its values; undefined where there is none. */
+export function heatOf(release, releases) {
+  return releases.find((each) => each.query === "heatmap" && each.audience === release.audience && each.base === release.release);
+}
+
 /** Which zones of a site a release counts, as objects of the site's floors. */
 export function countedZones(release, site) {
   const counted = new Set(own(release?.zones, site.site) ?? []);

@@ -40,6 +40,12 @@ export function capacityStep(row, capacity) {
   return row.value === null || !capacity ? null : `q${clamped(Math.floor((row.value / capacity) * STEPS))}`;
 }
 
+/** The step of a heat map's colour, 1 to 10: class "d0" to "d9"; null where it has none. */
+export const heatStep = (row) => (Number.isInteger(row.heat) && row.heat >= 1 && row.heat <= STEPS ? `d${row.heat - 1}` : null);
+
+/** "7 of 10, a little above usual" */
+export const heatWords = (row) => (heatStep(row) === null ? strings.live.heatNone : strings.live.heat(row.heat));
+
 const clamped = (step) => Math.min(STEPS - 1, Math.max(0, step));
 
 /** "more", "fewer", or "same" where the band holds what is usual; null where usual is not known. */

@@ -30,7 +30,7 @@ def attribute_releases(scene: Scene) -> list[dict[str, Any]]:
             "audience": "facilities", "release": "office-day", "sites": ["dbh"], "query": "attributes",
             "mechanism": "osdprr", "levels": ["zone"], "zones": {"dbh": offices(scene)}, "epsilon": None,
             "unit": "zone_day", "noise": None, "delta": 0.0, "window_seconds": 300, "revise": [], "attributes": terms,
-            "daily_budget": None,
+            "daily_budget": None, "base": None,
         }
         for audience in scene.audiences
         if audience == "facilities"

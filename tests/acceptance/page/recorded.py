@@ -83,6 +83,10 @@ class Scene:
     signed: bool = True
     plan: dict[str, Any] | None = None
     """The plan of floor 2."""
+    heat: bool = False
+    """Whether there is a heat map, whose rooms have the ten colours in turn."""
+    colours: dict[str, int | None] = field(default_factory=dict)
+    """Colours of single rooms; None: it has none yet."""
     zones_a_floor: int = 10
     stream_open: asyncio.Event = field(default_factory=asyncio.Event)
     released: list[str] = field(default_factory=list)
@@ -178,10 +182,12 @@ def releases(scene: Scene) -> list[dict[str, Any]]:
             "query": "count", "mechanism": "laplace",
             "levels": both[audience][1], "zones": {"dbh": [zone["zone"] for zone in scene.counted()]}, "epsilon": "1",
             "unit": "window", "noise": "laplace", "delta": None, "window_seconds": 300, "revise": [], "attributes": [],
-            "daily_budget": None,
+            "daily_budget": None, "base": None,
         }
         for audience in scene.audiences
     ]  # fmt: skip
+    if scene.heat:
+        counts.append(counts[0] | {"release": "heat", "query": "heatmap", "base": "occupancy"})
     return [*counts, *attribute_releases(scene)]
 
 
@@ -198,6 +204,21 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
             newest["usual"] = {"mean": slot[0], "deviation": slot[1], "class": name, "n": slot[2]}
         newest["likely_empty"] = round(1 / (1 + math.exp(min(50, 1.6 * newest["value"] - 2))), 3)
         found.append(newest | scene.rows.get(node, {}))
+    if scene.heat and audience == "facilities":
+        rooms = [each for each in found if each["node"].startswith("zone:")]
+        found += [
+            each
+            | {
+                "release": "heat",
+                "usual": None,
+                "half_width": None,
+                "low": None,
+                "high": None,
+                "kind": None,
+                "value": scene.colours.get(each["node"], i % 10 + 1),
+            }
+            for i, each in enumerate(rooms)
+        ]
     columns = [*COLUMNS, "release", "usual", "likely_empty"]
     feed = {
         "site": "dbh",

@@ -54,6 +54,51 @@ def test_a_tile_has_one_of_ten_colours_by_deviations_from_usual(
     expect(seen.go().locator("[data-node='zone:2003']")).to_have_attribute("data-step", step)
 
 
+def test_a_heat_map_has_its_own_colours_and_says_them(seen: Watched, scene: Scene) -> None:
+    """On rooms as a digit and in words, in the legend, for screen readers and in the table."""
+    scene.heat = True
+    scene.colours = {"zone:2003": 8, "zone:2005": 1, "zone:2006": None}
+    page = seen.go()
+    page.get_by_role("radio", name="heat map").check()
+    expect(page.locator("[data-node='zone:2003']")).to_have_attribute("data-step", "d7")
+    expect(page.locator("[data-node='zone:2003'] .tile-note")).to_have_text("8 of 10, above usual")
+    expect(page.locator("[data-node='zone:2005']")).to_have_attribute("data-step", "d0")
+    expect(page.get_by_role("link", name=re.compile("^2003.* heat map: 8 of 10, above usual"))).to_be_visible()
+    expect(page.locator("[data-node='zone:2006']")).to_have_attribute("data-step", "")
+    expect(page.locator("[data-node='zone:2006'] .tile-note")).to_have_text("no colour yet")
+    expect(page.locator(".legend-steps")).to_have_text("12345678910")
+    expect(page.get_by_role("img", name=re.compile("^Ten colours of the heat map"))).to_be_visible()
+    page.get_by_role("radio", name="table").check()
+    row = page.get_by_role("row", name=re.compile("^2003 "))
+    expect(row).to_contain_text("8 of 10, above usual")
+
+
+def test_a_heat_map_is_offered_where_there_is_one(seen: Watched, scene: Scene) -> None:
+    page = seen.go("#/live?by=heat")
+    expect(page.get_by_role("radio", name="heat map")).to_have_count(0)
+    expect(page.get_by_role("radio", name="usual")).to_be_checked()
+    assert not scene.heat
+
+
+def test_colours_of_another_window_are_not_shown(seen: Watched, scene: Scene) -> None:
+    scene.heat, scene.rows = True, {"zone:2003": {"end": "2018-02-01T22:30:00Z"}}
+    answer = latest(scene, "facilities")
+    place = answer["columns"].index("end")
+    for row in answer["rows"]:
+        if row[answer["columns"].index("release")] == "heat":
+            row[place] = "2018-02-01T22:30:00Z"
+    seen.page.route("**/latest?*", lambda route: route.fulfill(json=answer))
+    page = seen.go("#/live?by=heat")
+    expect(page.locator("[data-node='zone:2003'] .tile-note")).not_to_have_text("no colour yet")
+    expect(page.locator("[data-node='zone:2005'] .tile-note")).to_have_text("no colour yet")
+
+
+@pytest.mark.parametrize("colour", [0, 11, 5.5, "<b>", -1])
+def test_what_is_no_colour_is_none(seen: Watched, scene: Scene, colour: Any) -> None:
+    scene.heat, scene.colours = True, {"zone:2003": colour}
+    expect(seen.go("#/live?by=heat").locator("[data-node='zone:2003'] .tile-note")).to_have_text("no colour yet")
+
+
 def test_a_colour_says_no_more_than_the_band_can_carry(seen: Watched, scene: Scene) -> None:
     """Smoothed figures vary less from day to day than each of them is unsure: 2 ±4 is no news where 0.5 is usual."""
     usual = {"mean": 0.5, "deviation": 0.3, "class": "workday", "n": 60}

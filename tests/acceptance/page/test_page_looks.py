@@ -16,6 +16,7 @@ PAGES = {
     "live": "#/live",
     "live of floors": "#/live?audience=public",
     "live as a table": "#/live?view=table",
+    "live as a heat map": "#/live?by=heat",
     "history": "#/history?span=7d&nodes=building,floor:2",
     "day": "#/day",
     "privacy": "#/privacy",
@@ -53,6 +54,7 @@ def test_every_page_fits_and_keeps_nobody_out(
     browser: Browser, origin: str, scene: Scene, name: str, width: int, theme: str
 ) -> None:
     scene.more_roles = ("account", "operator")
+    scene.heat = "heat" in name
     seen = shown(browser, origin, PAGES[name], width, theme)
     page = seen.page
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -6,7 +6,7 @@ import { h, put, throttled } from "../dom.js";
 import { clock, dayStart, rfc3339, withBand } from "../format.js";
 import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
-import { byNode, capacityOf, countReleases, countedZones, objects, publishedNodes } from "../records.js";
+import { byNode, capacityOf, countReleases, countedZones, heatOf, objects, publishedNodes } from "../records.js";
 import { remember } from "../router.js";
 import { enough } from "../scale.js";
 import { dayChart, spark, usualThrough } from "../spark.js";
@@ -75,12 +75,14 @@ function drawn(place, context, state, choices) {
   const repaint = () => {
     const rows = new Map(latest.all.filter((row) => row.release === state.release.release).map((row) => [row.node, row]));
     latest.rows = rows;
-    const by = state.by ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
+    const heat = heatOf(state.release, context.releases);
+    if (heat) colour(rows, latest.all.filter((row) => row.release === heat.release));
+    const by = (state.by === "heat" && !heat ? null : state.by) ?? ([...rows.values()].some((row) => row.usual) ? "usual" : "capacity");
     const zones = countedZones(state.release, site);
     cards.now.paint(rows.get("building"), latest.feed, site);
     cards.feed.paint(latest.feed, rows.get("building"), site);
     cards.empty.paint(rows, zones);
-    cards.away.paint(rows, zones, by, (node) => capacityOf(node, state.release, site));
+    cards.away.paint(rows, zones, by === "heat" ? "usual" : by, (node) => capacityOf(node, state.release, site));
     floors.paint(rows, state.release, by);
     controls.querySelector(`[value="${by}"]`).checked = true;
     put(legendPlace, legend(by));
@@ -96,11 +98,12 @@ function drawn(place, context, state, choices) {
     context.parameters.set(name, value);
     repaint();
   };
+  const mapped = choices.some((each) => heatOf(each, context.releases)) ? [["heat", strings.live.byHeat]] : [];
   const controls = h("div", { class: "controls" },
     choices.length > 1 ? h("label", { class: "choice" }, h("span", { class: "choice-name" }, strings.live.release),
       h("select", { on: { change: (event) => chosen("release", event.target.value) } },
         choices.map((each) => h("option", { value: each.release, selected: each === state.release }, each.release)))) : null,
-    segmented(strings.live.colourBy, "by", [["usual", strings.live.byUsual], ["capacity", strings.live.byCapacity]], state.by, chosen),
+    segmented(strings.live.colourBy, "by", [["usual", strings.live.byUsual], ...mapped, ["capacity", strings.live.byCapacity]], state.by, chosen),
     segmented(strings.live.view, "view", [["rooms", strings.live.viewTiles], ["table", strings.live.viewTable]], state.view, chosen),
     legendPlace);
   put(place, h("h1", { class: "unseen" }, strings.live.title),
@@ -119,6 +122,16 @@ function drawn(place, context, state, choices) {
       repaint();
     },
   };
+}
+
+/** Give rooms the colours of their window in the heat map; of another window they have none. */
+function colour(rows, heat) {
+  const colours = new Map(heat.map((row) => [row.node, row]));
+  for (const row of rows.values()) {
+    if (!row.node.startsWith("zone:")) continue;
+    const found = colours.get(row.node);
+    row.heat = found?.end === row.end ? found.value : null;
+  }
 }
 
 async function drawToday(view, { site, audience, signal }, state) {

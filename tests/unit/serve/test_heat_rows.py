@@ -1,0 +1,45 @@
+"""A heat map as the page is given it: the real records of one, through a history, with their colours for values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from connectors.serve.described import described_releases
+from connectors.serve.history import History
+from connectors.serve.local_clock import SiteClock
+from stream.records import Published
+from tests.unit import test_heat_release as heat
+
+
+@pytest.fixture(scope="module")
+def outputs() -> list[Published]:
+    return heat.released(heat.PLAIN, 3)
+
+
+def rows(outputs: Sequence[Published], windows: int) -> list[dict[str, Any]]:
+    """Return the newest rows of audience a after so many windows."""
+    kept = History(None, {"dbh": SiteClock(heat.TIMEZONE)})
+    mine = [each.value for each in outputs if each.topic.startswith("tacet.private.a.")]
+    kept.add(mine[: 2 * windows], {})
+    found: list[dict[str, Any]] = kept.latest("a", "dbh")["rows"]
+    return [row for row in found if row["release"] == "heat"]
+
+
+def test_the_newest_window_has_its_colours(outputs: Any) -> None:
+    last = heat.of(outputs, "a", "heat")[-1]
+    found = rows(outputs, 3 * heat.DAY)
+    assert {row["node"]: row["value"] for row in found} == {f"zone:{name}": c for name, c in last["values"].items()}
+    assert {(row["end"], row["half_width"], row["likely_empty"]) for row in found} == {(last["window_end"], None, None)}
+
+
+def test_before_there_are_colours_there_are_none(outputs: Any) -> None:
+    assert {row["value"] for row in rows(outputs, 5)} == {None}
+
+
+def test_a_heat_map_says_of_which_release_it_is() -> None:
+    told = {each["release"]: each for each in described_releases(heat.policy(heat.PLAIN), "a")}
+    assert (told["heat"]["query"], told["heat"]["base"]) == ("heatmap", "r")
+    assert (told["r"]["query"], told["r"]["base"]) == ("count", None)
