@@ -11,6 +11,7 @@ from rich.table import Table
 from connectors.commands.options import FOLDER, json_option, print_json, progress
 from connectors.experiments import decision_figures as figures
 from connectors.experiments import decisions as trials
+from connectors.experiments.compound_decisions import day_results
 from connectors.experiments.decision_tables import HEADER, cells, document, write
 from connectors.plots import need_matplotlib
 
@@ -38,9 +39,12 @@ def decisions(*, out: Path, runs: int | None, seed: int, as_printed: bool, quick
     out.mkdir(parents=True, exist_ok=True)
     with progress("settings", len(trials.every(tried))) as tick:
         found = trials.results(tried, tick)
+    with progress("days", len(tried.days)) as tick:
+        days = day_results(tried, tick)
     figures.draw_all(out, seed, found, trials.by_predicate(tried))
-    made = document(tried, found)
-    write(out, made, found)
+    figures.draw_days(out, days)
+    made = document(tried, found, days)
+    write(out, made, found, days)
     if as_json:
         print_json(made)
         return

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from connectors.experiments.decisions import LEVELS, MECHANISMS, Level, Result, distances
+from connectors.experiments.compound_decisions import BETA, SPLITS, DayResult
+from connectors.experiments.decisions import EPSILON_MAX, LEVELS, MECHANISMS, Level, Result, distances
 from connectors.plots import INK, SERIES, drawing
 from stream.decisions.plan import Mechanism
 from stream.simulator.threshold_tables import QUERIES, Query
@@ -121,3 +122,21 @@ def draw_by_predicate(folder: Path, epsilons: Mapping[Mechanism, Sequence[float]
             panel.step(found, ranks, where="post", marker="", label=mechanism, color=_COLOURS[mechanism])
         panel.set(xscale="log", xlabel="ε", ylabel="predicates decided within it", title="Q3 medium")
         sheet.legend()
+
+
+def draw_days(folder: Path, found: Mapping[str, Sequence[DayResult]]) -> None:
+    """Draw what all (6.3) and any (6.4) of two conditions cost day by day, and how good they were."""
+    for figure, results in found.items():
+        with drawing(folder, {"6.3": "conjunction", "6.4": "disjunction"}[figure], columns=3) as sheet:
+            for panel, (name, title) in zip(sheet.panels, _BY_DAY.items(), strict=True):
+                for split in SPLITS:
+                    line = [result for result in results if result.split == split]
+                    panel.plot([each.day for each in line], [getattr(each, name) for each in line], label=split)
+                panel.set(xlabel="day of March", title=title)
+            sheet.panels[0].axhline(float(EPSILON_MAX), color=INK, linestyle=":", marker="", label="ε_max")
+            sheet.panels[0].set_yscale("log")
+            sheet.panels[1].axhline(float(BETA), color=INK, linestyle="--", marker="", label="β")
+            sheet.legend()
+
+
+_BY_DAY = {"epsilon": "ε charged", "fnr": "missed", "fpr": "false alarms"}

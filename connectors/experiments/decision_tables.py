@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from connectors.experiments.compound_decisions import DayResult
 from connectors.experiments.decisions import LEVELS, Extent, Result, distances
 from stream.simulator.threshold_tables import QUERIES
 
@@ -23,13 +24,19 @@ HEADER = ("mechanism", "charged", "achieved", "entropy", "missed", "wrong")
 _NEAR = (10, 100, 215)
 
 
-def document(extent: Extent, found: Mapping[str, Sequence[Result]]) -> dict[str, Any]:
+Found = Mapping[str, Sequence[Result]]
+Days = Mapping[str, Sequence[DayResult]]
+_DAYS = {"6.3": "All of two conditions, by the day (6.3)", "6.4": "Any of two conditions, by the day (6.4)"}
+
+
+def document(extent: Extent, found: Found, days: Days) -> dict[str, Any]:
     """Return all results as JSON; every number is of simulated data."""
     rows = [result.row(figure) for figure, points in found.items() for result in points]
+    rows += [result.row(figure) for figure, points in days.items() for result in points]
     return {"simulated": True, "seed": extent.seed, "runs": extent.runs, "form": extent.form, "results": rows}
 
 
-def write(folder: Path, made: Mapping[str, Any], found: Mapping[str, Sequence[Result]]) -> None:
+def write(folder: Path, made: Mapping[str, Any], found: Found, days: Days) -> None:
     """Write ``results.json`` and ``tables.md``."""
     (folder / "results.json").write_text(json.dumps(made, indent=1) + "\n", "utf-8")
     parts = [
@@ -37,13 +44,26 @@ def write(folder: Path, made: Mapping[str, Any], found: Mapping[str, Sequence[Re
     ]
     parts.append("## Distances from the thresholds (5.5)\n\n" + _near(made["seed"]))
     parts += [f"## {title}\n\n{_table(figure, found[figure])}" for figure, title in FIGURES.items()]
+    parts += [f"## {title}\n\n{_by_day(days[figure])}" for figure, title in _DAYS.items()]
     (folder / "tables.md").write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+def _by_day(points: Sequence[DayResult]) -> str:
+    header = ("day", "split", "charged", "by the thesis' formula", "missed", "wrong")
+    rows = [
+        (str(each.day), each.split, *map(_number, (each.epsilon, each.printed, each.fnr, each.fpr))) for each in points
+    ]
+    return markdown(header, rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 def cells(result: Result) -> tuple[str, ...]:
     """Return a result under ``HEADER``."""
     numbers = (result.epsilon, result.ex_post, result.min_entropy, result.fnr, result.fpr)
-    return (result.setting.mechanism, *("-" if each is None else f"{each:.3f}" for each in numbers))
+    return (result.setting.mechanism, *map(_number, numbers))
 
 
 def _near(seed: int) -> str:

@@ -66,6 +66,8 @@ class Extent:
     steps: tuple[int, ...] = (2, 4, 6, 8, 10, 12)
     queries: tuple[Query, ...] = QUERIES
     """Of 5.6 and 5.7."""
+    days: tuple[int, ...] = tuple(range(1, 32))
+    """Of March, of chapter 6."""
 
     @property
     def key(self) -> bytes:
@@ -123,7 +125,7 @@ def settings(extent: Extent) -> dict[str, list[Setting]]:
 
 def quick(extent: Extent) -> Extent:
     """Return the same with fewer points of each curve."""
-    return replace(extent, alphas=(1, 10, 100, 200), betas=(1, 5, 10), steps=(2, 4, 8))
+    return replace(extent, alphas=(1, 10, 100, 200), betas=(1, 5, 10), steps=(2, 4, 8), days=(1, 8, 12, 16, 24))
 
 
 def results(extent: Extent, tick: Callable[[int], object] = lambda done: None) -> dict[str, list[Result]]:
@@ -135,7 +137,7 @@ def results(extent: Extent, tick: Callable[[int], object] = lambda done: None) -
     """
     known: dict[Setting, Result] = {}
     for setting in every(extent):
-        known[setting] = _result(setting, extent)
+        known[setting] = result_of(setting, extent)
         tick(len(known))
     return {figure: [known[each] for each in points] for figure, points in settings(extent).items()}
 
@@ -145,7 +147,8 @@ def every(extent: Extent) -> list[Setting]:
     return list(dict.fromkeys(each for points in settings(extent).values() for each in points))
 
 
-def _result(setting: Setting, extent: Extent) -> Result:
+def result_of(setting: Setting, extent: Extent) -> Result:
+    """Run one setting."""
     table, terms = table_of(setting.query, setting.level, setting.alpha, extent.seed), setting.terms(extent.form)
     made = runs_of(setting, extent, extent.runs)
     found = rates(table.truth, made)

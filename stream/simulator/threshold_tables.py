@@ -36,6 +36,7 @@ _BY_WEEKDAY = (0.92, 0.98, 1.02, 1.05, 1.08, 1.04, 0.82)
 """Trips, from Monday on."""
 _COURSE = (*(1.0,) * 8, 0.95, 0.92, 0.88, 0.8, 0.7, 0.5, 0.36, 0.24, 0.16, 0.12, 0.1, 0.08, *(0.05,) * 11)
 """Trips of each day of March beside those of the weeks before."""
+_AIRPORTS = (5, 31)
 
 
 class Aggregates(NamedTuple):
@@ -53,8 +54,6 @@ class Rides(NamedTuple):
     trips: Ints
     fares: tuple[Ints, ...]
     """Per region, the fare of each trip in cents."""
-    usual: Ints
-    """Trips of an ordinary day, which are public."""
 
 
 def aggregates(query: Query, seed: int) -> Aggregates:
@@ -100,12 +99,13 @@ def _trips(query: Query, seed: int) -> Aggregates:
 
 
 def rides(day: int, seed: int) -> Rides:
-    """Return the trips of a day of March, 1 to 31, with their fares: most of 8 to 20 $, of some regions of 40."""
+    """Return the trips of a day of March, 1 to 31, with their fares: some 12 $ in most regions, 40 $ in two."""
     usual = _usual(seed)
     trips = _drawn(usual, 6, np.array(_COURSE), default_rng([seed, 102, 1]))[:, day - 1]
     mean = default_rng([seed, 103]).lognormal(2.5, 0.35, REGIONS)
+    mean[list(_AIRPORTS)] = 38.0, 45.0
     rng = default_rng([seed, 104, day])
     fares = tuple(
         np.round(100 * rng.gamma(4, at / 4, n)).astype(np.int64) for at, n in zip(mean.tolist(), trips, strict=True)
     )
-    return Rides(trips, fares, np.round(usual).astype(np.int64))
+    return Rides(trips, fares)

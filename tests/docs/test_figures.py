@@ -220,6 +220,10 @@ REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_a
 DAY_REVISED = "tests/unit/test_revised_release.py::test_of_five_minutes_a_day_is_published_six_windows_at_a_time"
 PORT = "tests/docs/test_compose.py::test_only_ingest_publishes_a_port_and_it_is_the_trap_port"
 RATED = "tests/acceptance/serve/test_guard.py::test_more_than_a_rate_is_refused_with_when_to_come_again"
+OF_QUERIES = (
+    "tests/unit/experiments/test_decision_experiments.py::"
+    "test_of_the_thesis_form_dppwlm_leaves_most_unknown_of_every_query"
+)
 STORM = "tests/integration/test_storm.py::test_long_storm_releases_every_window_once_and_as_one_process_would"
 UPGRADE = "tests/integration/test_kafka_upgrade.py::"
 PARTS = "tests/unit/test_hanging.py::test_every_wait_is_a_part_of_the_one_session_timeout"
@@ -237,6 +241,7 @@ ADDED_UP = f"{AT_DELTA}test_a_day_of_windows_costs_less_at_delta_than_its_epsilo
 ROUNDED = "tests/unit/accounting/test_running_price.py::test_mixtures_cost_the_exact_price_to_within_seven_percent"
 
 TESTED = [
+    ("docs/decisions.md", "` more than 0.8 of it on every query", OF_QUERIES),
     ("docs/inventory.md", "has to be mended: exit code 1", BROKEN),
     ("docs/reference/commands.md", "exit code 1 where something is wrong", BROKEN),
     ("docs/inventory.md", "The exit code is 1 where something begins anew", DIFFERS),
