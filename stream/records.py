@@ -213,7 +213,9 @@ class ReleaseId(NamedTuple):
 
 
 WAITING = "waiting"
-"""Why a release that carries publications over windows is denied while an earlier one lies within w windows."""
+"""Why a release is denied that begins anew where what was published, or paid for, before still stands."""
+PURE = "pure"
+"""Stands in a day's terms for runs of which only the epsilon is known: each is charged as it begins."""
 
 
 class DayTerms(NamedTuple):
@@ -222,11 +224,11 @@ class DayTerms(NamedTuple):
     day: int
     """Number of the privacy day."""
     noise: str
-    """``laplace`` or ``gaussian``."""
+    """``laplace`` or ``gaussian``; ``PURE`` of decisions."""
     parameters: tuple[Fraction, ...]
-    """Of the noise of each level that is measured: its epsilon per window, or its sigma squared."""
+    """Of the noise of each level that is measured: its epsilon per window, or its sigma squared; epsilon of a run."""
     ticks: int
-    """K: windows of a day at which one device counts at most."""
+    """K: windows of a day at which one device counts at most; of decisions the runs that are charged now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,22 @@ class AttributeRecord(_Record):
         return self.model_copy(update={"value": value})
 
 
+class ThresholdRecord(CountRecord):
+    """One window's decisions for one audience: at which nodes a count is beyond its threshold.
+
+    ``values`` and ``levels`` are 1 where an alert lasts and 0 where none does; nodes without an answer are left out.
+    """
+
+    alert: Literal["above", "below"]
+    """Whether counts above their threshold are alerted of, or below."""
+    thresholds: dict[str, int]
+    """By node (``zone:2011``, ``floor:2``, ``building``), in devices."""
+    above: dict[str, bool | None]
+    """By node: whether an alert lasts; null where it has no answer."""
+    denied: dict[str, str]
+    """Of nodes without an answer, why: ``events``, ``budget`` or ``unbooked``."""
+
+
 class AuditEntry(_Record):
     """One charge, or one denial, in a site's hash chain."""
 

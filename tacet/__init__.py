@@ -16,7 +16,7 @@ from connectors.subscriber import read_metadata, releases, sites, subscribe
 from connectors.subscribing.cursor import Cursor
 from connectors.subscribing.order import Release
 from stream.errors import DataError, FinalityError, TacetError, UsageError
-from stream.schemas import AttributeRecord, CountRecord
+from stream.schemas import AttributeRecord, CountRecord, ThresholdRecord
 from tacet.frames import frame
 from tacet.typed_records import PrivateRecord, typed
 
@@ -29,6 +29,7 @@ __all__ = [
     "PrivateRecord",
     "Release",
     "TacetError",
+    "ThresholdRecord",
     "UsageError",
     "frame",
     "read_metadata",

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from stream.errors import DataError
-from stream.schemas import AttributeRecord, CountRecord
+from stream.schemas import AttributeRecord, CountRecord, ThresholdRecord
 
-PrivateRecord = CountRecord | AttributeRecord
-"""What an audience reads: counts, or a query of them, of a window; or one attribute of a zone's day."""
+PrivateRecord = CountRecord | ThresholdRecord | AttributeRecord
+"""What an audience reads of a window: counts, a query of them, decisions; or one attribute of a zone's day."""
 
 
 def typed(release: Mapping[str, Any]) -> PrivateRecord:
@@ -20,7 +20,7 @@ def typed(release: Mapping[str, Any]) -> PrivateRecord:
     Raises:
         DataError: it is no private release; the message names the first field that is wrong, never its value.
     """
-    model = AttributeRecord if "attribute" in release else CountRecord
+    model = AttributeRecord if "attribute" in release else ThresholdRecord if "above" in release else CountRecord
     try:
         return model.model_validate(release)
     except ValidationError as problem:

@@ -35,6 +35,7 @@ from stream.records import Micros
 from stream.release.noise_laws import check_noise
 from stream.release.promises import check_attribute_logic, check_knowledge, check_promises
 from stream.release.revision_plan import check_revisions
+from stream.release.run_prices import check_runs
 from stream.schemas import parse_time
 from stream.settings import Settings
 
@@ -155,13 +156,28 @@ def read_policy(path: Path) -> Policy:
     except UnicodeDecodeError:
         msg = f"{path}: policy must be text in UTF-8"
         raise UsageError(msg) from None
-    return read_policy_text(text, str(path))
+    return read_policy_text(text, str(path), lambda name: _attached(path.parent / name))
 
 
-def read_policy_text(text: str, file: str) -> Policy:
-    """Check a policy that has been read, its promises included; ``file`` is what messages call it."""
-    policy = load_policy(text, file)
-    for check in (check_noise, check_promises, check_attribute_logic, check_knowledge, check_revisions):
+def _attached(path: Path) -> str:
+    """Return the text of a file that a policy names; ValueError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        msg = f"file cannot be read ({error.strerror})"
+        raise ValueError(msg) from None
+    except UnicodeDecodeError:
+        msg = "file must be text in UTF-8"
+        raise ValueError(msg) from None
+
+
+def read_policy_text(text: str, file: str, attached: Callable[[str], str] | None = None) -> Policy:
+    """Check a policy that has been read, its promises included; ``file`` is what messages call it.
+
+    ``attached`` gives the text of a file that the policy names.
+    """
+    policy = load_policy(text, file, attached)
+    for check in (check_noise, check_runs, check_promises, check_attribute_logic, check_knowledge, check_revisions):
         check(policy, file)
     return policy
 

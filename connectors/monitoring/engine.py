@@ -10,7 +10,7 @@ import structlog
 
 from connectors.monitoring.figures import Figures, Labels
 from connectors.monitoring.traffic import Part, Parts, Series
-from stream.policy.document import AttributeRelease, CountRelease, Policy, Site
+from stream.policy.document import AttributeRelease, CountRelease, Policy, Site, audiences_of
 from stream.policy.fields import EVERYBODY
 from stream.records import SECOND, Micros
 from stream.runners.partition import Partition
@@ -184,8 +184,7 @@ def _all_records(policy: Policy) -> Iterator[tuple[str, str, str, tuple[str, ...
         for release in policy.release:
             if policy.zones_of(release, site):
                 reasons = OF_ATTRIBUTES if isinstance(release, AttributeRelease) else OF_COUNTS
-                names = release.audiences if isinstance(release, AttributeRelease) else release.epsilon
-                yield from ((site, release.name, audience, reasons) for audience in names)
+                yield from ((site, release.name, audience, reasons) for audience in audiences_of(release))
 
 
 def _spent(units: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:

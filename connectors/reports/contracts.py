@@ -21,21 +21,22 @@ from pydantic import BaseModel
 from connectors.reports.contract_models import AccountRecord, SiteMetadata
 from connectors.reports.privacy_terms import privacy_terms
 from stream.policy.document import Policy
-from stream.schemas import LEAKAGE, METADATA, AttributeRecord, AuditEntry, CountRecord, private_topic
+from stream.schemas import LEAKAGE, METADATA, AttributeRecord, AuditEntry, CountRecord, ThresholdRecord, private_topic
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ASYNCAPI = "3.0.0"
 VERSION = "1.0.0"
 """Of what contracts say, and how; that of the records is in their ``v`` and in the topics' names."""
 MODELS: Mapping[str, type[BaseModel]] = {
-    "count-record": CountRecord, "attribute-record": AttributeRecord, "audit-entry": AuditEntry,
+    "count-record": CountRecord, "attribute-record": AttributeRecord,
+    "threshold-record": ThresholdRecord, "audit-entry": AuditEntry,
     "account-record": AccountRecord, "site-metadata": SiteMetadata,
 }  # fmt: skip
 """Name of a schema -> the model of its records."""
 _TIMES = ("window_start", "window_end")
 _DECIMALS = ("epsilon", "spend", "delta")
 _DECIMAL = r"^[0-9]+(\.[0-9]+)?$"
-_PRIVATE = ("count-record", "attribute-record")
+_PRIVATE = ("count-record", "attribute-record", "threshold-record")
 _SENT = (*_PRIVATE, "account-record", "site-metadata")
 """Whose topics the AsyncAPI document describes; that of the audit is its auditors' alone."""
 _HEADERS = ("content-type", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject")
@@ -145,8 +146,13 @@ def _channels(policy: Policy, audiences: Collection[str]) -> Iterator[tuple[str,
         if audiences and audience not in audiences:
             continue
         words = f"Release '{name}' as audience '{audience}' is given it; keyed by site."
-        topic, record = private_topic(audience, name), _PRIVATE["attributes" in terms]
+        topic, record = private_topic(audience, name), _record_of(terms)
         yield f"{audience}.{name}", _channel(topic, words, record, terms)
+
+
+def _record_of(terms: Mapping[str, Any]) -> str:
+    """Return what the records of a private topic are, by its terms."""
+    return _PRIVATE[1 if "attributes" in terms else 2 if "threshold" in terms else 0]
 
 
 def _shared_channels(policy: Policy, *, account: bool) -> Iterator[tuple[str, dict[str, Any]]]:

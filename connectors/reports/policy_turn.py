@@ -12,10 +12,13 @@ from typing import Literal
 
 from stream.pipeline import definition_of
 from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of
+from stream.policy.releases import Release
 from stream.policy.sites import Site, zones_now
 from stream.records import MINUTE
 from stream.release.carried import Owner, continued, owner_of
 from stream.release.paid_days import terms_digest
+from stream.release.run_prices import paid_thresholds
+from stream.release.threshold_stage import run_plans
 
 LEARNING = {"filter": "its filter begins anew", "pegasus": "its groups begin anew"}
 """Mechanism -> what becomes of that which it learns from window to window."""
@@ -60,9 +63,10 @@ def _site(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
             continue
         if isinstance(release, AttributeRelease):
             yield Turn("anew", f"{site}/{release.name}", "the local day at hand is not asked; the next one is")
-        elif release.by_day:
+        elif isinstance(release, CountRelease) and release.by_day:
             yield from _by_day(old, new, site, release)
         yield from _learning(old, new, site, release)
+    yield from _thresholds(old, new, site)
     yield from _carried(old, new, site)
     yield from _ended(old, new, site)
 
@@ -130,7 +134,22 @@ def _by_day(old: Policy, new: Policy, site: str, release: CountRelease) -> Itera
         )
 
 
-def _learning(old: Policy, new: Policy, site: str, release: CountRelease | AttributeRelease) -> Iterator[Turn]:
+def _thresholds(old: Policy, new: Policy, site: str) -> Iterator[Turn]:
+    """Yield when streams of decisions stand on other terms: all of a site's together, since a day is asked once."""
+    before, now = ([plan.terms for plan in run_plans(policy, site)] for policy in (old, new))
+    place = new.site[site]
+    if not now or before == now:
+        return
+    names = ", ".join(release.name for release in paid_thresholds(new, site))
+    when = f"at {place.day_starts} ({place.timezone})"
+    if before:
+        text = f"the day at hand was begun on other terms: publish nothing until the next, {when}"
+        yield Turn("day_starts", f"{site}/{names}", text)
+    else:
+        yield Turn("otherwise", f"{site}/{names}", f"begins with the next window; its day began {when}")
+
+
+def _learning(old: Policy, new: Policy, site: str, release: Release) -> Iterator[Turn]:
     if not isinstance(release, CountRelease) or release.mechanism not in LEARNING:
         return
     if any(r.name == release.name and isinstance(r, CountRelease) and old.zones_of(r, site) for r in old.release):

@@ -8,8 +8,10 @@ from typing import Any
 
 from stream.policy.attribute_release import AttributeRelease
 from stream.policy.count_release import CountRelease
-from stream.policy.document import Policy, decimal_string
+from stream.policy.document import Policy, ThresholdRelease, decimal_string
+from stream.policy.releases import Release
 from stream.records import SECOND
+from stream.release.run_prices import RunPrice
 
 Terms = dict[str, Any]
 
@@ -23,11 +25,13 @@ def privacy_terms(policy: Policy) -> Iterator[tuple[str, str, Terms]]:
     for release in policy.release:
         if isinstance(release, AttributeRelease):
             yield from _attribute_topics(policy, release)
-        else:
+        elif isinstance(release, CountRelease):
             yield from _count_topics(policy, release)
+        else:
+            yield from ((who, release.name, _decided(policy, release, who)) for who in release.audiences)
 
 
-def _sites(policy: Policy, release: CountRelease | AttributeRelease) -> dict[str, Any]:
+def _sites(policy: Policy, release: Release) -> dict[str, Any]:
     return {
         name: {"tick_seconds": site.tick // SECOND, "window_seconds": site.tick // SECOND, "timezone": site.timezone}
         for name, site in policy.site.items()
@@ -73,6 +77,26 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str, epsilon: 
     if audience in release.daily_budget:
         terms["budget"] = {"days": release.refresh_days, "epsilon": decimal_string(release.daily_budget[audience])}
     return terms
+
+
+def _decided(policy: Policy, release: ThresholdRelease, audience: str) -> Terms:
+    """Return the terms of decisions: what a run costs, and what a day at most; or with which counts they are free."""
+    asked: Terms = {
+        "alert": release.alert, "level": release.level, "miss": decimal_string(release.miss),
+        "sites": _sites(policy, release),
+    }  # fmt: skip
+    held = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
+    if held is not None:
+        counts = _count_terms(policy, held, audience, held.epsilon[audience])
+        return counts | {"free_with": held.name, "threshold": asked}
+    prices = {site: RunPrice.of(policy, release, site) for site in asked["sites"]}
+    return {
+        "unit": "device_day", "mechanism": release.mechanism, "delta": "0", "sites": asked.pop("sites"),
+        "epsilon": decimal_string(max(price.day for price in prices.values())), "threshold": asked,
+        "runs": {
+            site: {"epsilon": decimal_string(price.run), "most_a_day": price.most} for site, price in prices.items()
+        },
+    }  # fmt: skip
 
 
 def _delta(policy: Policy, release: CountRelease) -> str:

@@ -7,10 +7,19 @@ from typing import Any
 
 from connectors.reports.promised import not_protected, promise_lines
 from connectors.reports.units import COUNTED, UNITS, unit_words
-from stream.policy.document import AttributeRelease, CountRelease, Policy, Release, audiences_of, decimal_string
+from stream.policy.document import (
+    AttributeRelease,
+    CountRelease,
+    Policy,
+    Release,
+    ThresholdRelease,
+    audiences_of,
+    decimal_string,
+)
 from stream.policy.sites import Site, Zone
 from stream.records import SECOND
 from stream.release.count_promises import CountPromise, count_promises
+from stream.release.run_prices import RunPrice
 from stream.schemas import json_float
 
 Plans = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -82,6 +91,9 @@ def _release(policy: Policy, release: Release, audience: str) -> Iterator[dict[s
     if isinstance(release, AttributeRelease):
         yield body | _attribute_terms(release, audience)
         return
+    if isinstance(release, ThresholdRelease):
+        yield body | _threshold_terms(policy, release, audience)
+        return
     terms = body | _count_terms(policy, release, audience)
     yield terms
     for query in release.queries:
@@ -95,6 +107,18 @@ def _count_terms(policy: Policy, release: CountRelease, audience: str) -> dict[s
         "levels": list(release.levels_up), "epsilon": decimal_string(release.epsilon[audience]), "unit": release.unit,
         "noise": release.noise, "delta": float(delta), "revise": list(release.revise), "attributes": [],
         "daily_budget": None if budget is None else decimal_string(budget),
+    }  # fmt: skip
+
+
+def _threshold_terms(policy: Policy, release: ThresholdRelease, audience: str) -> dict[str, Any]:
+    """Return the terms of decisions: the most that a device's day costs, or those of the counts decided on."""
+    held = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
+    if held is not None:
+        return _count_terms(policy, held, audience) | {"levels": [release.level], "revise": []}
+    prices = [RunPrice.of(policy, release, site).day for site in policy.site if policy.zones_of(release, site)]
+    return {
+        "levels": [release.level], "epsilon": decimal_string(max(prices)), "unit": "device_day", "noise": "laplace",
+        "delta": 0.0, "revise": [], "attributes": [], "daily_budget": None,
     }  # fmt: skip
 
 

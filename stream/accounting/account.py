@@ -42,7 +42,7 @@ from stream.accounting.tallies import TallySums, decode_sums, encode_sums, windo
 from stream.accounting.views import Readers, Run, RunOf, Sums, View, window_cost
 from stream.policy.fields import EVERYBODY
 from stream.policy.privacy_day import PrivacyDays
-from stream.records import WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
+from stream.records import PURE, WAITING, AttributeCharge, Charge, CountCharge, Micros, Published, Spent
 from stream.schemas import LEAKAGE, json_float, rfc3339
 
 
@@ -167,7 +167,7 @@ class Account:
         state.lines.forget(end, self._span)
         state.break_off(charge for charge in charges if charge.reason == WAITING)
         for charge in charges:
-            self._note(state.charged, end, charge)
+            self._note(state.charged, end, charge, state.lines)
         state.charged.forget(end)
         return state.pay_runs(charges, days)
 
@@ -182,10 +182,12 @@ class Account:
             return privacy_days_of(end, self.privacy_days, self.ticks_per_observation * self.tick_length)
         return days_of(end, self.tick_length, self.ticks_per_observation)
 
-    def _note(self, charged: ChargedWindows, end: Micros, charge: CountCharge) -> None:
+    def _note(self, charged: ChargedWindows, end: Micros, charge: CountCharge, lines: DayLines) -> None:
         """Remember what a window of counts can say of an attribute."""
         terms, loss = charge.terms, charge.epsilon
-        if terms is not None and charge.epsilon > 0:
+        if terms is not None and terms.noise == PURE:  # what the day has come to: runs are charged one after another
+            terms, loss = lines.so_far(charge), Fraction(0)
+        if terms is not None and (charge.epsilon > 0 or terms.noise == PURE):
             loss = changed_loss(terms.noise, terms.parameters, terms.ticks, self.factor_delta, self.devices_per_person)
         day = None if terms is None else terms.day
         name = line_name(charge.release, self.policy_version, charge.attempt, day)

@@ -15,7 +15,7 @@ from stream.accounting.costs import Cost
 from stream.accounting.day_units import cost_of, finest
 from stream.accounting.tallies import decode_tally, encode_tally
 from stream.accounting.views import Readers
-from stream.records import DAY, CountCharge, DayTerms, Micros
+from stream.records import DAY, PURE, CountCharge, DayTerms, Micros
 
 KEPT: Micros = 3 * DAY
 """A privacy day has no further window so long after one of its windows."""
@@ -38,6 +38,14 @@ class Paid:
     end: Micros
     """Of its last window so far."""
 
+    def and_these(self, terms: Mapping[str, DayTerms]) -> Mapping[str, DayTerms]:
+        """Return the terms with further ones: runs are charged one after another, a day's noise once."""
+        before = {who: self.terms[who].ticks for who, each in terms.items() if each.noise == PURE and who in self.terms}
+        return {
+            **self.terms,
+            **{who: each._replace(ticks=each.ticks + before.get(who, 0)) for who, each in terms.items()},
+        }
+
     def to(self, audiences: frozenset[str]) -> DayTerms | None:
         """Return what these readers know together: what the one with the least noise knows."""
         own = [terms for audience, terms in sorted(self.terms.items()) if audience in audiences]
@@ -58,17 +66,24 @@ class DayLines:
         """
         paid: dict[Line, dict[str, DayTerms]] = {}
         for charge in charges:
-            if charge.terms is not None and charge.epsilon > 0:
+            if charge.terms is not None and (charge.epsilon > 0 or charge.terms.noise == PURE):
                 line = Line(charge.release, charge.attempt, charge.terms.day)
                 paid.setdefault(line, {})[charge.audience] = charge.terms
         for line, terms in paid.items():
             before = self.held.get(line, Paid({}, end))
-            after = Paid({**before.terms, **terms}, max(end, before.end))
+            after = Paid(before.and_these(terms), max(end, before.end))
             self.held[line] = after
             for reader, audiences in readers.items():
                 known = after.to(audiences)
-                if known is not None and known != before.to(audiences):
-                    self.totals[reader] = self.totals.get(reader, Cost()).plus(cost_of(known, 1))
+                more = None if known is None else _beyond(known, before.to(audiences))
+                if more is not None:
+                    self.totals[reader] = self.totals.get(reader, Cost()).plus(cost_of(more, 1))
+
+    def so_far(self, charge: CountCharge) -> DayTerms | None:
+        """Return what the day of a charge has come to for its audience; None where nothing was charged yet."""
+        assert charge.terms is not None  # noqa: S101
+        held = self.held.get(Line(charge.release, charge.attempt, charge.terms.day))
+        return None if held is None else held.terms.get(charge.audience)
 
     def forget(self, end: Micros, span: Micros) -> None:
         """Let go of days whose windows lie further back than any unit reaches; ``span`` is that of w windows."""
@@ -87,6 +102,15 @@ class DayLines:
         for paid in days:
             if (terms := paid.to(audiences)) is not None:
                 yield terms
+
+
+def _beyond(known: DayTerms, before: DayTerms | None) -> DayTerms | None:
+    """Return what readers pay for who knew ``before`` and know more now; None where they know no more."""
+    if known == before:
+        return None
+    if before is not None and known.noise == PURE:
+        return known._replace(ticks=known.ticks - before.ticks)
+    return known
 
 
 def encode_lines(lines: DayLines) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from stream.accounting.calibration import likely_loss
 from stream.accounting.composition import Gaussian, Laplace
 from stream.accounting.costs import Cost, UnitCost
 from stream.accounting.exposure import CERTAIN
-from stream.accounting.tallies import all_of, as_decimal
-from stream.records import DAY, HOUR, DayTerms, Micros
+from stream.accounting.tallies import all_of, as_decimal, pure
+from stream.records import DAY, HOUR, PURE, DayTerms, Micros
 
 SHORTEST_DAY: Micros = DAY - HOUR
 """A privacy day in which the clocks are put forward."""
@@ -54,6 +54,8 @@ def day_units(terms: DayTerms, w_span: Micros, devices_per_person: int) -> dict[
 def cost_of(terms: DayTerms, times_ticks: int) -> Cost:
     """Return what it costs that so many times K values of each level change."""
     cells = times_ticks * terms.ticks
+    if terms.noise == PURE:
+        return Cost(cells * sum(terms.parameters, Fraction(0)), all_of(pure(each, cells) for each in terms.parameters))
     if terms.noise == "gaussian":
         return Cost(math.inf, all_of({Gaussian(variance): cells} for variance in terms.parameters))
     noise = all_of({Laplace(as_decimal(epsilon)): cells} for epsilon in terms.parameters)
@@ -71,13 +73,13 @@ def changed_loss(
     """Return what each device of a person adds to the loss that changed parts of their day do not exceed together.
 
     Args:
-        noise: ``laplace`` or ``gaussian``.
+        noise: ``laplace``, ``gaussian``, or ``PURE``.
         parameters: as ``DayTerms`` has them.
         ticks: K.
         probability: with which Gaussian noise may pass it, 1e-10 to 0.01; without one nothing bounds it (``CERTAIN``).
         devices: of one person.
     """
-    if noise == "laplace":
+    if noise in ("laplace", PURE):
         return 2 * ticks * sum(parameters, Fraction(0))
     if probability is None:
         return CERTAIN
@@ -91,4 +93,8 @@ def days_touched(span: Micros) -> int:
 
 def finest(terms: Iterable[DayTerms]) -> DayTerms:
     """Return the terms with the least noise: what readers of one release, who share its chain, know together."""
-    return min(terms, key=lambda one: one.parameters if one.noise == "gaussian" else tuple(-p for p in one.parameters))
+    return min(terms, key=lambda one: one.parameters if one.noise == "gaussian" else _dearest_first(one))
+
+
+def _dearest_first(terms: DayTerms) -> tuple[Fraction, ...]:
+    return (*(-each for each in terms.parameters), Fraction(-terms.ticks))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import orjson
 from pydantic import Field, StrictBool, ValidationError, model_validator
@@ -36,8 +36,10 @@ from stream.policy.fields import (
 from stream.policy.privacy import Meeting, Mobility, Privacy
 from stream.policy.refusals import refusals
 from stream.policy.releases import Release, audiences_of
+from stream.policy.schedule import ScheduleError, attach_schedules
 from stream.policy.selection import Selection
 from stream.policy.sites import Site, Zone, check_places
+from stream.policy.threshold_release import ThresholdRelease, check_threshold
 from stream.records import SECOND
 
 
@@ -97,6 +99,10 @@ class Policy(Frozen):
             check_unit(release, {site: self.site[site] for site in covered})
             _check_states(release, {site: {zone.id: zone.largest for zone in held} for site, held in covered.items()})
             return
+        if isinstance(release, ThresholdRelease):
+            counts = {each.name: each for each in self.release if isinstance(each, CountRelease)}
+            check_threshold(release, {site: (self.site[site], held) for site, held in covered.items()}, counts)
+            return
         for name in release.attributes:
             if ATTRIBUTES[name].working_hours:
                 _check_working_hours(name, {site: self.site[site] for site in covered})
@@ -147,7 +153,7 @@ class Policy(Frozen):
             radio: (name, zone.id) for name, site in self.site.items() for zone in site.zones for radio in zone.radios
         }
 
-    def zones_of(self, release: CountRelease | AttributeRelease, site: str) -> tuple[Zone, ...]:
+    def zones_of(self, release: Release, site: str) -> tuple[Zone, ...]:
         """Zones of a site that a release covers, in registry order."""
         return tuple(zone for zone in self.site[site].zones if release.zones.covers(zone))
 
@@ -245,8 +251,11 @@ def _check_largest(release: CountRelease, what: str, most: int) -> None:
         raise ValueError(msg)
 
 
-def load_policy(text: str, file: str = "policy") -> Policy:
-    """Parse and check a policy; PolicyError names file, line or key, the rule and the value."""
+def load_policy(text: str, file: str = "policy", attached: Callable[[str], str] | None = None) -> Policy:
+    """Parse and check a policy; PolicyError names file, line or key, the rule and the value.
+
+    ``attached`` gives the text of a file that the policy names; without it none may be named.
+    """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -259,15 +268,19 @@ def load_policy(text: str, file: str = "policy") -> Policy:
         msg = f"{file}: not TOML: a number must have fewer than 4,300 digits"
         raise PolicyError(msg) from None
     try:
+        attach_schedules(document, attached)
         return Policy.model_validate(document)
     except ValidationError as error:
         report = refusals(error.errors(), Policy, document, text)
         raise PolicyError("\n".join(f"{file}: {sentence}" for sentence in report)) from None
+    except ScheduleError as error:
+        msg = f"{file}: {error}"
+        raise PolicyError(msg) from None
 
 
 __all__ = [
     "EVERYBODY", "LARGEST_EPSILON", "NANO", "Attribute", "AttributeModel", "AttributeName",
     "AttributeRelease", "Audience", "CountRelease", "Meeting", "Mobility", "Policy", "Privacy", "Pseudonyms", "Release",
-    "Restricted", "Selection", "Sensitive", "Site", "Zone", "audiences_of", "decimal_string", "load_policy",
-    "parse_duration", "parse_epsilon",
+    "Restricted", "Selection", "Sensitive", "Site", "ThresholdRelease", "Zone", "audiences_of", "decimal_string",
+    "load_policy", "parse_duration", "parse_epsilon",
 ]  # fmt: skip

@@ -187,15 +187,31 @@ MECHANISMS: dict[str, Mechanism] = {
 }
 """Name in the policy -> declaration, in the order in which messages name them."""
 
+SPARSE_VECTOR = "sparse-vector"
+DECIDING: dict[str, Mechanism] = {
+    SPARSE_VECTOR: Mechanism(
+        implementation="stream.mechanisms.sparse_vector:SparseVector",
+        composition=ONE_CHAIN,
+        spending=Spending.WINDOW,
+        own_noise=True,
+        audiences=1,
+        clamped=True,
+        by_day=True,
+    ),
+}
+"""What decides on counts instead of releasing them: no mechanism of a count release. All audiences of a stream are told
+the same, and so count as one."""
+
 ALIASES = {"plain": "laplace"}
 """Another name that a policy may use -> the one that records have: with gaussian noise it is not Laplace's."""
 
 
 def mechanism_named(name: str) -> Mechanism:
     """Return what the mechanism of this name declares; UsageError where there is none of it."""
-    if name not in MECHANISMS:
+    declared = MECHANISMS.get(name) or DECIDING.get(name)
+    if declared is None:
         raise UsageError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {name!r}")
-    return MECHANISMS[name]
+    return declared
 
 
 def names_where(condition: str) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from pydantic import Field
 
 from stream.policy.attribute_release import AttributeRelease
 from stream.policy.count_release import CountRelease
+from stream.policy.threshold_release import ThresholdRelease
 
-Release = Annotated[CountRelease | AttributeRelease, Field(discriminator="query")]
+Release = Annotated[CountRelease | AttributeRelease | ThresholdRelease, Field(discriminator="query")]
 
 
-def audiences_of(release: CountRelease | AttributeRelease) -> tuple[str, ...]:
+def audiences_of(release: CountRelease | AttributeRelease | ThresholdRelease) -> tuple[str, ...]:
     """Return the audiences of a release, sorted."""
-    return release.audiences if isinstance(release, AttributeRelease) else tuple(sorted(release.epsilon))
+    return tuple(sorted(release.epsilon)) if isinstance(release, CountRelease) else release.audiences

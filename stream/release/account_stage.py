@@ -7,7 +7,6 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import orjson
 
@@ -15,20 +14,14 @@ from stream.accounting.account import Account, AccountState
 from stream.accounting.attribute_model import day_model
 from stream.accounting.exposure import AttributeAccount
 from stream.accounting.knowledge import Knowledge
-from stream.accounting.ledger import LedgerState, account_of
+from stream.accounting.ledger import LedgerState
 from stream.accounting.views import Readers, readers_of
 from stream.errors import UsageError
-from stream.local_time import span_of_day
 from stream.operators import scan
-from stream.policy.document import AttributeRelease, CountRelease, Policy
+from stream.policy.document import AttributeRelease, CountRelease, Policy, ThresholdRelease
 from stream.policy.sites import zones_now
-from stream.records import DAY, AttributeCharge, Charge, CountCharge, DayTerms, Micros, Published, ReleaseId, Spent
-from stream.release.attribute_plan import ABSENT
-from stream.release.budgets import Budgets
-from stream.release.paid_by_day import PaidByDay
-from stream.schemas import parse_time
-
-Entry = Mapping[str, Any]
+from stream.records import Micros, Published, ReleaseId, Spent
+from stream.release.books import Books, Entry
 
 
 def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Readers | None = None) -> Account:
@@ -37,8 +30,9 @@ def account_stage(policy: Policy, site: str, *, laboratory: bool, readers: Reade
     releases = [r for r in policy.release if isinstance(r, AttributeRelease) and policy.zones_of(r, site)]
     models = {release.name: day_model(release) for release in releases}
     zones = {
-        r.name: tuple(z.id for z in policy.zones_of(r, site)) for r in policy.release if isinstance(r, CountRelease)
-    }
+        r.name: tuple(z.id for z in policy.zones_of(r, site))
+        for r in policy.release if isinstance(r, CountRelease | ThresholdRelease)
+    }  # fmt: skip
     attributes = AttributeAccount(
         models={name: model for name, model in models.items() if model is not None},
         targets={r.name: r.information_target for r in releases if r.information_target is not None},
@@ -146,7 +140,7 @@ def go_on(
     laboratory = any(entry["laboratory"] for entry in entries)
     state, ledger, radios = begun
     books = {
-        version: _Books(policy, site, outcomes, ledger) for version, policy in by_version(policies, entries).items()
+        version: Books(policy, site, outcomes, ledger) for version, policy in by_version(policies, entries).items()
     }
     stages = {
         version: account_stage(held.policy, site, laboratory=laboratory, readers=readers)
@@ -178,7 +172,7 @@ class _Place(NamedTuple):
     """Policy in whose account it stands."""
 
 
-def _placed(entries: Iterable[Entry], books: Mapping[str, _Books]) -> list[tuple[_Place, Entry]]:
+def _placed(entries: Iterable[Entry], books: Mapping[str, Books]) -> list[tuple[_Place, Entry]]:
     """Place each entry: a window's by its own policy, and all of a local day together, where the last one is."""
     days: dict[str, _Place] = {}
     placed: list[tuple[_Place | str, Entry]] = []
@@ -213,85 +207,9 @@ def by_version(policies: Iterable[Policy], entries: Iterable[Entry]) -> dict[str
     return {version: known[version] for version in needed}
 
 
-def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str, _Books]) -> Iterator[Spent]:
+def _spent(site: str, placed: Iterable[tuple[_Place, Entry]], books: Mapping[str, Books]) -> Iterator[Spent]:
     for place, group in groupby(placed, key=lambda one: one[0]):
         charged = [(books[entry["policy_version"]], entry) for _, entry in group]
         for held, entry in charged:  # all of them first: what is left may be shared
             held.note(entry)
         yield Spent(site, place.end, tuple(held.charge(entry, place.version) for held, entry in charged))
-
-
-class _Books:
-    """Reads charges back out of ledger entries of one policy."""
-
-    def __init__(self, policy: Policy, site: str, outcomes: Mapping[str, Any], ledger: LedgerState) -> None:
-        self.policy = policy
-        self._releases = {release.name: release for release in policy.release}
-        self._tick_length = policy.site[site].tick
-        self._outcomes = outcomes
-        self._by_day: dict[str, PaidByDay] = {}
-        self._budgets = Budgets.of(policy, site)
-        self._ledger = ledger
-        """What entries of all policies have charged so far."""
-
-    def item(self, entry: Entry) -> tuple[Micros, bool]:
-        """Return when the entry's window, or day, was released, and whether it was a window.
-
-        A day is released with the first window that ends at or after it, before that window.
-        """
-        end, daily = parse_time(entry["window_end"]), isinstance(self._release(entry), AttributeRelease)
-        return (-(-end // self._tick_length) * self._tick_length if daily else end), not daily
-
-    def note(self, entry: Entry) -> None:
-        """Take an entry into the sums that budgets look at."""
-        end = parse_time(entry["window_end"])
-        zones = self._budgets.covered.get(entry["release"], ())
-        account = account_of(entry["release"], entry["audience"], zones)
-        self._ledger.remember(account, self._key_day(end), end, entry["nano"], zones)
-
-    def _key_day(self, end: Micros) -> int:
-        return (end - self._tick_length) // DAY
-
-    def charge(self, entry: Entry, account: str) -> Charge:
-        """Return what an entry charged, for the account of a policy version."""
-        release, paid = self._release(entry), entry["outcome"] == "released"
-        epsilon, reason = Fraction(entry["epsilon"]) if paid else Fraction(0), "" if paid else entry["outcome"]
-        if isinstance(release, CountRelease):
-            key_day = self._key_day(parse_time(entry["window_end"]))
-            known = entry["audience"] in release.epsilon
-            left = self._budgets.left(self._ledger, release, entry["audience"], key_day) if known else None
-            return CountCharge(
-                release.name, entry["audience"], release.mechanism, epsilon,
-                reason=reason, left=left, attempt=entry["attempt"], w=release.windows_paid,
-                terms=self._terms(release, entry) if paid else None,
-            )  # fmt: skip
-        which = ReleaseId.parse(entry["release_id"]).attribute
-        span = span_of_day(which.day, ZoneInfo(self.policy.site[entry["site"]].timezone))
-        shown = self._outcomes.get(entry["release_id"])
-        if shown is None and entry["release_id"] in self._outcomes:
-            shown = ABSENT
-        return AttributeCharge(
-            release.name, entry["audience"], epsilon, reason=reason,
-            zone=which.zone, attribute=which.attribute, day=which.day, span=span, shown=shown,
-            version="" if self.policy.version == account else self.policy.version,
-        )  # fmt: skip
-
-    def _terms(self, release: CountRelease, entry: Entry) -> DayTerms | None:
-        """Return what was paid for where a release is paid by the day."""
-        days = self.policy.site[entry["site"]].privacy_days
-        if not release.by_day or days is None:
-            return None
-        day = days.at(parse_time(entry["window_end"])).number
-        return self._paid_by_day(release, entry["site"]).paid(entry["audience"], day)
-
-    def _paid_by_day(self, release: CountRelease, site: str) -> PaidByDay:
-        if release.name not in self._by_day:
-            self._by_day[release.name] = PaidByDay.of(self.policy, release, site)
-        return self._by_day[release.name]
-
-    def _release(self, entry: Entry) -> CountRelease | AttributeRelease:
-        release = self._releases.get(entry["release"])
-        if release is None:
-            msg = f"policy: must have the release {entry['release']} of ledger entry {entry['sequence']}"
-            raise UsageError(msg)
-        return release

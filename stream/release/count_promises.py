@@ -18,6 +18,7 @@ from stream.accounting.units import DeviceCosts
 from stream.policy.document import EVERYBODY, CountRelease, Policy, Site, audiences_of
 from stream.records import DAY, HOUR, DayTerms, Micros
 from stream.release.paid_by_day import PaidByDay
+from stream.release.run_prices import RunPrice, paid_thresholds
 
 LONGEST_DAY: Micros = DAY + HOUR
 """A local day on which the clocks are put back."""
@@ -42,7 +43,11 @@ class CountPromise:
 
 
 def count_promises(policy: Policy) -> list[CountPromise]:
-    """Return the cost of every count release for each of its audiences and for all together."""
+    """Return the cost of every count release, and of every threshold stream, for each audience and for all together."""
+    return [*_of_counts(policy), *_of_thresholds(policy)]
+
+
+def _of_counts(policy: Policy) -> list[CountPromise]:
     return [
         _by_day(policy, site_id, release, reader, names)
         if release.by_day
@@ -53,6 +58,18 @@ def count_promises(policy: Policy) -> list[CountPromise]:
             *((name, (name,)) for name in audiences_of(release)), (EVERYBODY, tuple(audiences_of(release)))
         ]
     ]  # fmt: skip
+
+
+def _of_thresholds(policy: Policy) -> Iterator[CountPromise]:
+    """Yield what streams of decisions cost: all audiences are told the same, and so all together no more."""
+    for site in policy.site:
+        for release in paid_thresholds(policy, site):
+            price = RunPrice.of(policy, release, site)
+            terms = price.terms(0, price.most)
+            pure = {unit: cost.pure for unit, cost in _units_of(terms, policy.site[site], policy).items()}
+            tight, zones = {unit: float(cost) for unit, cost in pure.items()}, len(policy.zones_of(release, site))
+            for reader in (*release.audiences, EVERYBODY):
+                yield CountPromise(site, release.name, reader, release.mechanism, zones, pure, terms, tight)
 
 
 def _by_window(
@@ -104,13 +121,21 @@ def counts_exponent(policy: Policy, site: str, zone: str, audiences: frozenset[s
                 if release.by_day
                 else _of_ticks(policy, site, release, seen)
             )
+    for stream in paid_thresholds(policy, site):
+        told = zone in {covered.id for covered in policy.zones_of(stream, site)} and audiences & set(stream.audiences)
+        if told:
+            total += _days_touched(policy, site) * 2 * RunPrice.of(policy, stream, site).day
     return total * policy.privacy.devices_per_person
 
 
 def _of_changed_day(policy: Policy, site: str, release: CountRelease, seen: list[str]) -> Fraction:
     prices = PaidByDay.of(policy, release, site).prices
-    touched = 1 if policy.site[site].day_starts == "00:00" else 2
-    return touched * max((prices[name].changed for name in seen), default=Fraction(0))
+    return _days_touched(policy, site) * max((prices[name].changed for name in seen), default=Fraction(0))
+
+
+def _days_touched(policy: Policy, site: str) -> int:
+    """Return how many privacy days a local day may lie in."""
+    return 1 if policy.site[site].day_starts == "00:00" else 2
 
 
 def _of_ticks(policy: Policy, site: str, release: CountRelease, seen: list[str]) -> Fraction:

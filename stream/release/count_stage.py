@@ -31,6 +31,7 @@ from stream.policy.document import Policy, decimal_string
 from stream.records import EPOCH, CountCharge, OccupancyWindow, Published
 from stream.release.carried import Owner
 from stream.release.count_plan import CountPlan
+from stream.release.free_decisions import free_decisions
 from stream.release.issuer import Issuer
 from stream.release.questions import Question, questions_of
 from stream.release.revision_plan import RevisionPlan
@@ -51,7 +52,9 @@ class CountReleases:
         self._revisable = {
             name: mechanism for name, mechanism in self._mechanisms().items() if isinstance(mechanism, Revisable)
         }
-        self._queries = {plan.release.name: questions_of(plan, self._site) for plan in plans}
+        self._queries = {
+            plan.release.name: [*questions_of(plan, self._site), *free_decisions(policy, plan)] for plan in plans
+        }
         self._revisions = {
             plan.release.name: [RevisionPlan(plan, span, self._site, issuer) for span in plan.release.revise]
             for plan in plans
@@ -166,12 +169,16 @@ class CountReleases:
         verdicts: Verdicts,
     ) -> Iterator[Published]:  # fmt: skip
         """Answer a query from the values just made: free, and so without a ledger entry."""
-        end, answers = window.window_end, {}
+        end, answers = window.window_end, dict[Fraction, Any]()
         for epsilon in query.plan.mechanisms:
             name = query.state_name(epsilon)
-            state.smoothing[name], answers[epsilon] = query.step(state.smoothing.get(name), made.get(epsilon), end)
+            state.smoothing[name], answers[epsilon] = query.step(
+                state.smoothing.get(name), made.get(epsilon), end, epsilon
+            )
         head = self._issuer.head(end - self._issuer.tick_length, end)
         for audience, (reason, _) in verdicts.items():
+            if not query.tells(audience):
+                continue
             answer = answers[query.plan.release.epsilon[audience]] if reason is None else None
             record = query.record(head, window, audience, answer, reason)
             topic = private_topic(audience, query.query.name)

@@ -15,7 +15,7 @@ from stream.accounting.charged import Line, line_name
 from stream.accounting.ledger import account_of
 from stream.keys import key_day_of
 from stream.local_time import span_of_day
-from stream.policy.document import CountRelease, Policy
+from stream.policy.document import AttributeRelease, CountRelease, Policy
 from stream.policy.queries import LONGEST_W
 from stream.policy.sites import zones_now
 from stream.records import HOUR, Micros, ReleaseId
@@ -23,6 +23,7 @@ from stream.release.asked import LocalDay
 from stream.release.paid_by_day import PaidByDay
 from stream.release.paid_days import ELSEWHERE
 from stream.release.promises import log_largest_factor
+from stream.release.run_prices import STREAMS, RunPrice
 from stream.release.state import ReleaseState
 from stream.schemas import parse_time
 
@@ -42,6 +43,8 @@ class EarlierPolicy:
         self._days: dict[str, PaidByDay] = {}
         """Count release that is paid by the day -> what its days cost."""
         self._privacy_days = policy.site[site].privacy_days
+        self._runs: dict[str, RunPrice] = {}
+        """Threshold stream -> what its runs cost."""
         self._alone: dict[str, float] = {}
         """Attribute release -> ln of the largest factor that it reaches by itself."""
         self._carrying: set[str] = set()
@@ -53,18 +56,23 @@ class EarlierPolicy:
                 self._lines[release.name] = Line(release.mechanism, release.windows_paid, tuple(sorted(zones)))
                 if release.by_day:
                     self._days[release.name] = PaidByDay.of(policy, release, site)
-            else:
+            elif isinstance(release, AttributeRelease):
                 self._alone[release.name] = log_largest_factor(release)
+            elif not release.free:
+                zones = {now for zone in policy.zones_of(release, site) for now in self._now[zone.id]}
+                self._lines[release.name] = Line(release.mechanism, 1, tuple(sorted(zones)))
+                self._runs[release.name] = RunPrice.of(policy, release, site)
 
     def note(self, state: ReleaseState, entry: Entry, end: Micros) -> None:
         """Take one charge into what has been charged and asked."""
         release = entry["release"]
         if release in self._lines:
             line = self._lines[release]
-            account = account_of(release, entry["audience"], line.zones)
+            zones = () if release in self._runs else line.zones  # a stream's runs use up no budget of counts
+            account = account_of(release, entry["audience"], zones)
             if entry["nano"]:
                 key_day = key_day_of(end - self._tick_length)
-                state.ledger.remember(account, key_day, end, entry["nano"], line.zones)
+                state.ledger.remember(account, key_day, end, entry["nano"], zones)
             self._note_count(state, entry, end, line)
         elif release in self._alone:
             local_day, zone, attribute = ReleaseId.parse(entry["release_id"]).attribute
@@ -76,9 +84,11 @@ class EarlierPolicy:
         """Take what a window was charged, or what the price of its day bought, into the charged windows."""
         release, audience, cost = entry["release"], entry["audience"], Fraction(entry["epsilon"])
         number = None
-        if release in self._days and self._privacy_days is not None:
+        if release in {*self._days, *self._runs} and self._privacy_days is not None:
             number = self._privacy_days.at(end).number
-            line, cost = line._replace(day=number), self._days[release].prices[audience].changed
+            by_run = self._runs.get(release)
+            cost = self._days[release].prices[audience].changed if by_run is None else 2 * by_run.day
+            line = line._replace(day=number)
         name = line_name(release, self._version, entry["attempt"], number)
         state.charged.note(end, name, line, {audience: cost})
 
@@ -96,6 +106,8 @@ class EarlierPolicy:
             state.waits = max(state.waits, end + LONGEST_W * HOUR)
         if release in self._days and self._privacy_days is not None:
             state.paid.pay(release, self._privacy_days.at(end), ELSEWHERE)
+        if release in self._runs and self._privacy_days is not None:
+            state.paid.pay(STREAMS, self._privacy_days.at(end), ELSEWHERE)
 
 
 def settle(

@@ -37,9 +37,16 @@ class HeatPlan:
         """Return the name under which an epsilon's past is kept."""
         return f"{self.query.name}/{decimal_string(epsilon)}"
 
-    def step(self, state: Past | None, values: Values | None, end: Micros) -> tuple[Past, Shown | None]:
+    def tells(self, audience: str) -> bool:
+        """Whether an audience is told: everybody who is given the counts."""
+        return audience in self.plan.release.epsilon
+
+    def step(
+        self, state: Past | None, values: Values | None, end: Micros, epsilon: Fraction | None = None
+    ) -> tuple[Past, Shown | None]:
         """Take a window's values (None: denied) and its end; return the next state and the colours, None while too few
-        windows are known."""
+        windows are known. Nothing depends on ``epsilon`` but by the values."""
+        del epsilon
         told = None if values is None else values.values[: len(self.plan.names)]
         item = Passed(slot_of(end, self._timezone, self._day_starts), told)
         after, [shown] = self.stage.step(self.stage.initial() if state is None else state, item)

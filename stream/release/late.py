@@ -17,8 +17,8 @@ from stream.errors import UsageError
 from stream.keys import Keys, key_day_of
 from stream.local_time import span_of_day
 from stream.mechanisms.labels import counts_digest
-from stream.policy.document import Attribute, AttributeRelease, Policy, audiences_of
-from stream.policy.mechanisms import names_where
+from stream.policy.document import Attribute, AttributeRelease, CountRelease, Policy, audiences_of
+from stream.policy.mechanisms import SPARSE_VECTOR, names_where
 from stream.records import (
     Charge,
     DayClosed,
@@ -34,6 +34,7 @@ from stream.release.attribute_stage import AttributeReleases
 from stream.release.count_plan import CountPlan, count_plans
 from stream.release.count_stage import CountReleases
 from stream.release.earlier import EarlierPolicy
+from stream.release.free_decisions import free_thresholds
 from stream.release.issuer import Issuer
 from stream.release.state import ReleaseState
 from stream.schemas import parse_time, rfc3339
@@ -169,10 +170,13 @@ class LateReleases:
     def _free(self, end: str) -> Iterator[str]:
         """Yield the release ids of what is answered from a window's values, and of what revises them."""
         for release in (plan.release for plan in self._plans):
+            decided = free_thresholds(self._policy, self._issuer.site, release.name)
+            told = {each.name: each.audiences for each in decided}
             named = [(query.name, end) for query in release.queries]
+            named += [(each.name, end) for each in decided]
             named += [(release.revised_name, f"{end}/{span}") for span in release.revise]
             for name, where in named:
-                for audience in audiences_of(release):
+                for audience in told.get(name, audiences_of(release)):
                     yield str(ReleaseId(self._issuer.site, name, audience, where, self._issuer.attempt))
 
     def commitments(self, item: OccupancyWindow | DayClosed) -> dict[str, str]:
@@ -214,7 +218,7 @@ def _check_names(policy: Policy, attempt: int, names: Collection[str]) -> None:
         if isinstance(release, AttributeRelease):
             msg = f"--release: must name count releases, since attributes are asked once, got {name}"
             raise UsageError(msg)
-        if release is None or release.declared.carries:
-            never = " or ".join(names_where("carries"))
+        if not isinstance(release, CountRelease) or release.declared.carries:
+            never = " or ".join([*names_where("carries"), SPARSE_VECTOR])
             msg = f"--release: must name count releases of the policy, and not of {never}, got {name}"
             raise UsageError(msg)

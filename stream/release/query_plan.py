@@ -80,12 +80,18 @@ class QueryPlan:
         """Return the name under which an epsilon's history is kept."""
         return f"{self.query.name}/{decimal_string(epsilon)}"
 
-    def step(self, state: Any, values: Values | None, end: Micros) -> tuple[Any, Answer | None]:
+    def tells(self, audience: str) -> bool:
+        """Whether an audience is told: everybody who is given the counts."""
+        return audience in self.plan.release.epsilon
+
+    def step(
+        self, state: Any, values: Values | None, end: Micros, epsilon: Fraction | None = None
+    ) -> tuple[Any, Answer | None]:
         """Take a window's values (None: denied); return the next state and the answer, None while too early.
 
-        No answer depends on the window's ``end``.
+        No answer depends on the window's ``end``, nor on ``epsilon`` but by the values.
         """
-        del end
+        del end, epsilon
         item = None if values is None else self._item(values)
         after, [numbers] = self.stage.step(self.stage.initial() if state is None else state, item)
         return after, None if values is None or numbers is None else Answer(numbers, values, after)

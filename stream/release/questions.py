@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from stream.mechanisms.contract import Values
 from stream.operators import Operator
-from stream.policy.document import Site
+from stream.policy.document import Site, ThresholdRelease
 from stream.policy.queries import Query
 from stream.records import Micros, OccupancyWindow
 from stream.release.count_plan import CountPlan
@@ -25,7 +25,7 @@ class Question(Protocol):
         """Of the release."""
 
     @property
-    def query(self) -> Query:
+    def query(self) -> Query | ThresholdRelease:
         """As the policy has it."""
 
     @property
@@ -35,8 +35,15 @@ class Question(Protocol):
     def state_name(self, epsilon: Fraction) -> str:
         """Return the name under which an epsilon's history is kept."""
 
-    def step(self, state: Any, values: Values | None, end: Micros) -> tuple[Any, Any]:
-        """Take a window's values (None: denied) and its end; return the next state and the answer, None: too early."""
+    def tells(self, audience: str) -> bool:
+        """Whether an audience is told."""
+
+    def step(self, state: Any, values: Values | None, end: Micros, epsilon: Fraction) -> tuple[Any, Any]:
+        """Take a window's values (None: denied) at an epsilon, and its end.
+
+        Returns:
+            The next state and the answer, None: too early, or denied.
+        """
 
     def record(
         self, head: Head, window: OccupancyWindow, audience: str, answer: Any, reason: str | None

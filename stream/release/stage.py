@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from stream.errors import DataError
 from stream.keys import Keys
+from stream.operators import Operator
 from stream.policy.document import Policy
 from stream.records import Charge, DayClosed, OccupancyWindow, Published, Spent
 from stream.release.attribute_plan import attribute_plans
@@ -15,6 +17,7 @@ from stream.release.count_plan import count_plans
 from stream.release.count_stage import CountReleases
 from stream.release.issuer import Issuer
 from stream.release.state import ReleaseState, decode_release_state, encode_release_state
+from stream.release.threshold_stage import ThresholdReleases
 
 MECHANISMS = "3"
 """Version of everything that decides a released byte; a state made under another one is refused."""
@@ -27,6 +30,7 @@ class Releases:
         issuer = Issuer.of(policy, site, keys, attempt)
         self._issuer = issuer
         self._counts = CountReleases(policy, issuer, count_plans(policy, site))
+        self._thresholds = ThresholdReleases(policy, issuer)
         self._attributes = AttributeReleases(policy, issuer, attribute_plans(policy, site, keys))
 
     def initial(self) -> ReleaseState:
@@ -43,7 +47,10 @@ class Releases:
         """
         outputs: list[Published | Charge]
         if isinstance(item, OccupancyWindow):
+            late = item.window_end <= state.through
             outputs = list(self._counts.window(state, item))
+            if not late:
+                outputs += self._thresholds.window(state, item)
             state.charged.forget(item.window_end)
         else:
             outputs = list(self._attributes.day(state, item))
@@ -59,7 +66,7 @@ class Releases:
 
     def encode(self, state: ReleaseState) -> bytes:
         """Return the state's bytes."""
-        operators = self._counts.operators()
+        operators = self._operators()
         return encode_release_state(
             state, {name: operators[name].encode(value) for name, value in sorted(state.smoothing.items())}
         )
@@ -67,7 +74,7 @@ class Releases:
     def decode(self, data: bytes) -> ReleaseState:
         """Return the state of these bytes; DataError when they belong to other releases."""
         state, parts = decode_release_state(data)
-        known, owners = self._counts.operators(), self._counts.owners()
+        known, owners = self._operators(), self._counts.owners()
         unknown = set(parts) - set(known) or {
             name for name, owner in state.carried.items() if owners.get(name) != owner
         }
@@ -95,4 +102,8 @@ class Releases:
             state.waits = max(state.waits, waiting_until(state.through, ended, begun))
         state.carried = {name: owners[name] for name in kept}
         self._counts.carry_on(state, kept, parts)
+        self._thresholds.carry_on(state, parts)
         return state
+
+    def _operators(self) -> dict[str, Operator[Any, Any, Any]]:
+        return {**self._counts.operators(), **self._thresholds.operators()}

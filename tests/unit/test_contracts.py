@@ -44,12 +44,17 @@ from tests.core_ground import (
 from tests.unit import test_heat_release as heat
 from tests.unit import test_noisy_release as noisy
 from tests.unit import test_revised_release as revised
+from tests.unit import test_threshold_release as decided
 from tests.unit.test_policy_show import MODELLED, PRIVACY
 
 ROOT = Path(__file__).parents[2]
 COMMITTED = ROOT / "deploy" / "contracts"
 OLD = json.loads((ROOT / "tests" / "fixtures" / "contracts_1.json").read_text())
-FIRST = OLD | json.loads((ROOT / "tests" / "fixtures" / "contracts_2.json").read_text())
+FIRST = OLD | {
+    name: schema
+    for n in (2, 3)
+    for name, schema in json.loads((ROOT / "tests" / "fixtures" / f"contracts_{n}.json").read_text()).items()
+}
 """Each schema as it was when there first was one."""
 OLD_STORE = json.loads((ROOT / "tests" / "fixtures" / "store_1.json").read_text())
 CHECKED = {name: Draft202012Validator(record_schema(name)) for name in MODELS}
@@ -86,6 +91,8 @@ def records() -> dict[str, list[dict[str, Any]]]:
     return {
         "count-record": counts,
         "attribute-record": [body for body in private if "attribute" in body],
+        "threshold-record": decided.released(decided.windows([(n % 40, 0, 9) for n in range(12)])).records
+        + decided.released(decided.windows([(9, 9, 9)] * 2, bounded=False)).records,
         "audit-entry": bodies(outputs, AUDIT)[-50:],
         "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
         "site-metadata": [*site_metadata(policy).values(), *site_metadata(named).values()],
@@ -271,7 +278,9 @@ def test_the_account_and_the_metadata_say_who_reads_them_as_whom() -> None:
     channels, messages = document["channels"], document["components"]["messages"]
     assert channels["account"]["x-privacy"] == {"spend": "0", "read_as": ["facilities", "public", "board"]}
     assert channels["metadata"]["x-privacy"] == {"spend": "0"}
-    assert [name for name, message in messages.items() if "traits" in message] == ["count-record", "attribute-record"]
+    assert [name for name, message in messages.items() if "traits" in message] == [
+        "count-record", "attribute-record", "threshold-record",
+    ]  # fmt: skip
     assert "#/$defs" not in json.dumps(document), "every reference leads somewhere within the document"
 
 
