@@ -165,12 +165,15 @@ class AttributeRecord(_Record):
         return self.model_copy(update={"value": value})
 
 
-class ThresholdRecord(CountRecord):
-    """One window's decisions for one audience: at which nodes a count is beyond its threshold.
+class ThresholdRecord(_Record):
+    """One window's decisions for one audience: at which nodes a count is beyond its threshold."""
 
-    ``values`` and ``levels`` are 1 where an alert lasts and 0 where none does; nodes without an answer are left out.
-    """
-
+    release_id: str
+    site: str
+    audience: str
+    release: str
+    window_start: str
+    window_end: str
     alert: Literal["above", "below"]
     """Whether counts above their threshold are alerted of, or below."""
     thresholds: dict[str, int]
@@ -179,6 +182,25 @@ class ThresholdRecord(CountRecord):
     """By node: whether an alert lasts; null where it has no answer."""
     denied: dict[str, str]
     """Of nodes without an answer, why: ``events``, ``budget`` or ``unbooked``."""
+    values: dict[str, int] | None
+    """By zone, as records of counts have them: 1 where an alert lasts, 0 where none does."""
+    levels: Levels | None = None
+    """The same of floors or building, of a stream about these; others do not have this field."""
+    released: bool
+    reason: str | None
+    mechanism: str
+    unit: str
+    epsilon: str
+    """The most that a device's day costs; of what is decided on counts, theirs."""
+    spend: str
+    noise_scale: dict[str, float]
+    """Of one question."""
+    half_width_95: dict[str, float] | None
+    """Null: an answer has no band."""
+    half_width_kind: HalfWidthKind
+    coverage: float
+    policy_version: str
+    laboratory: bool
 
 
 class AuditEntry(_Record):

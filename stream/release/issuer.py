@@ -17,7 +17,7 @@ from stream.policy.queries import LONGEST_W
 from stream.records import HOUR, Micros, Published
 from stream.release.budgets import nano
 from stream.release.state import ReleaseState
-from stream.schemas import AUDIT, AttributeRecord, CountRecord, rfc3339
+from stream.schemas import AUDIT, AttributeRecord, CountRecord, ThresholdRecord, rfc3339
 
 
 class Head(NamedTuple):
@@ -64,7 +64,8 @@ class Issuer:
         return hmac.new(key, label(self.site, release, end, *attempt, digest), sha256).hexdigest()[:32]
 
     def charge(
-        self, state: ReleaseState, record: CountRecord | AttributeRecord, *, end: Micros, key_day: int, commitment: str,
+        self, state: ReleaseState, record: CountRecord | ThresholdRecord | AttributeRecord, *, end: Micros,
+        key_day: int, commitment: str,
         zones: Collection[str] = (),
     ) -> Published:  # fmt: skip
         """Enter a record into the ledger, before it is published; return the entry.

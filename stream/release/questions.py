@@ -14,7 +14,7 @@ from stream.release.count_plan import CountPlan
 from stream.release.heat_plan import HeatPlan
 from stream.release.issuer import Head
 from stream.release.query_plan import QueryPlan
-from stream.schemas import CountRecord
+from stream.schemas import CountRecord, ThresholdRecord
 
 
 class Question(Protocol):
@@ -47,7 +47,7 @@ class Question(Protocol):
 
     def record(
         self, head: Head, window: OccupancyWindow, audience: str, answer: Any, reason: str | None
-    ) -> CountRecord:
+    ) -> CountRecord | ThresholdRecord:
         """Return the record of an answer; without one it says why there is none."""
 
 

@@ -118,7 +118,7 @@ class ThresholdPlan:
         if self.release.level == "zone":
             return record
         levels = None if told is None else self._levels(known)
-        return record.model_copy(update={"levels": levels, "levels_half_width_95": None})
+        return record.model_copy(update={"levels": levels})
 
     @staticmethod
     def _levels(known: Mapping[str, int]) -> Levels:

@@ -37,6 +37,7 @@ TABLES = {
     "[[site.NAME.zones]]": MODELS["Zone"],
     "[[site.NAME.probe]]": MODELS["Probe"],
     'query = "count"': MODELS["CountRelease"],
+    'query = "threshold"': MODELS["ThresholdRelease"],
     'query = "attributes"': MODELS["AttributeRelease"],
     "[privacy]": MODELS["Privacy"],
 }

@@ -92,7 +92,10 @@ def records() -> dict[str, list[dict[str, Any]]]:
         "count-record": counts,
         "attribute-record": [body for body in private if "attribute" in body],
         "threshold-record": decided.released(decided.windows([(n % 40, 0, 9) for n in range(12)])).records
-        + decided.released(decided.windows([(9, 9, 9)] * 2, bounded=False)).records,
+        + decided.released(decided.windows([(9, 9, 9)] * 2, bounded=False)).records
+        + decided.released(
+            decided.windows([(9, 9, 9)] * 2), decided.policy(decided.stream(more='level = "floor"'))
+        ).records,
         "audit-entry": bodies(outputs, AUDIT)[-50:],
         "account-record": [*bodies(outputs, LEAKAGE)[-60:], *day_accounts()],
         "site-metadata": [*site_metadata(policy).values(), *site_metadata(named).values()],
