@@ -18,6 +18,7 @@ from stream.attackers.priors import Flags, Ints
 from stream.keys import Keys
 from stream.policy.count_release import CountRelease
 from stream.policy.document import Policy
+from stream.policy.sites import Zone
 from stream.records import OccupancyWindow, Published
 from stream.release.stage import Releases
 from stream.schemas import private_topic
@@ -67,36 +68,44 @@ def count_releases(policy: Policy, site: str) -> list[CountRelease]:
     return [r for r in policy.release if isinstance(r, CountRelease) and policy.zones_of(r, site)]
 
 
-def nodes_of(policy: Policy, site: str, release: CountRelease) -> Nodes:
-    """Return the smallest nodes that a release tells and that hold its zones."""
+def nodes_of(policy: Policy, site: str, release: CountRelease, *, measured: bool = False) -> Nodes:
+    """Return the smallest nodes that a release tells and that hold its zones.
+
+    ``measured``: all nodes that have noise of their own, the smallest first; floors too where shares are paid for them.
+    """
+    told = [level for level in ("zone", "floor", "building") if level in release.levels]
+    levels = [level for level in told if level in release.shares] if measured and release.shares else told[:1]
     zones = policy.site[site].zones
-    covered = [release.zones.covers(zone) for zone in zones]
-    level = next(name for name in ("zone", "floor", "building") if name in release.levels)
+    groups = [group for level in levels for group in _groups(zones, release, level)]
+    holds = np.zeros((len(groups), len(zones)), dtype=bool)
+    for row, (_, places) in enumerate(groups):
+        holds[row, places] = True
+    return Nodes(tuple(name for name, _ in groups), holds)
+
+
+def _groups(zones: Sequence[Zone], release: CountRelease, level: str) -> list[tuple[tuple[str, str], list[int]]]:
+    """Return the nodes of a level and the places of their zones, the smallest first."""
     groups: dict[str, list[int]] = {}
     if level == "zone" and release.states:
         index = {zone.id: place for place, zone in enumerate(zones)}
         groups = {state: [index[zone] for zone in held if zone in index] for state, held in release.states.items()}
     else:
         for place, zone in enumerate(zones):
-            if covered[place]:
+            if release.zones.covers(zone):
                 name = {"zone": zone.id, "floor": zone.floor, "building": "building"}[level]
                 groups.setdefault(name, []).append(place)
-    smallest_first = sorted(groups.items(), key=lambda group: len(group[1]))
-    holds = np.zeros((len(groups), len(zones)), dtype=bool)
-    for row, (_, places) in enumerate(smallest_first):
-        holds[row, places] = True
-    return Nodes(tuple((level, name) for name, _ in smallest_first), holds)
+    return sorted((((level, name), places) for name, places in groups.items()), key=lambda group: len(group[1]))
 
 
 class Publisher:
     """Runs the releases of a policy at a site, and reads what audiences would."""
 
-    def __init__(self, policy: Policy, site: str, releases: Iterable[CountRelease]) -> None:
+    def __init__(self, policy: Policy, site: str, releases: Iterable[CountRelease], *, measured: bool = False) -> None:
         """Take the releases that are run: these alone, so that others cost nothing here."""
         self._releases = list(releases)
         self._policy = policy.model_copy(update={"release": tuple(self._releases)})
         self._site = site
-        self.nodes = {release.name: nodes_of(policy, site, release) for release in self._releases}
+        self.nodes = {release.name: nodes_of(policy, site, release, measured=measured) for release in self._releases}
         self._topics = {
             private_topic(audience, release.name): (release, audience)
             for release in self._releases

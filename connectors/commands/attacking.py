@@ -11,6 +11,7 @@ from rich.console import Console
 from connectors.attacks.laboratory import Terms, attack_day
 from connectors.attacks.recording import record, site_of
 from connectors.attacks.told import NOTICE, draw, report, tables
+from connectors.commands.attacking_membership import membership
 from connectors.commands.choosing import dialect_options
 from connectors.commands.options import FILE, FOLDER, json_option, print_json, progress, read_policy
 from connectors.files.dialect import Dialect
@@ -93,3 +94,6 @@ def _check_span(policy: Policy, site: str, minutes: int) -> None:
     if minutes * MINUTE % tick or (24 * 60) % minutes:
         rule = f"must divide a day and be a multiple of the tick ({tick // MINUTE:g} min)"
         raise UsageError(f"--span: {rule}, got {minutes}")
+
+
+attack.add_command(membership)

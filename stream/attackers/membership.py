@@ -59,10 +59,12 @@ def rate_at_most(hits: Ints, runs: int, level: float) -> Floats:
 def most_shown(runs: int, level: float = LEVEL) -> float:
     """Return the largest bound that so many runs a side can show: all right, at 1,000 runs about 4.9."""
     sure = float(rate_at_least(np.array([runs]), runs, level)[0])
-    return math.log(sure / (1 - sure))
+    return max(0.0, math.log(sure / (1 - sure)))
 
 
-def measure(there: Floats, away: Floats, threshold: float, level: float, delta: float = 0.0) -> Bound:
+def measure(
+    there: Floats, away: Floats, threshold: float, level: float, delta: float = 0.0, *, one_way: bool = False
+) -> Bound:
     """Return the bound that runs show at a threshold, the better of both directions.
 
     Args:
@@ -71,6 +73,7 @@ def measure(there: Floats, away: Floats, threshold: float, level: float, delta: 
         threshold: fixed before these runs were looked at.
         level: probability with which each end of an interval may miss.
         delta: of the promise.
+        one_way: only Pr[s >= t | there] is promised to be bounded by the other, as of one-sided mechanisms.
 
     Raises:
         UsageError: numbers of runs differ, or there is none.
@@ -78,20 +81,29 @@ def measure(there: Floats, away: Floats, threshold: float, level: float, delta: 
     if len(there) != len(away) or len(there) == 0:
         raise UsageError(f"runs with and without must be as many, at least one, got {len(there)} and {len(away)}")
     hits, false = (np.array([(scores >= threshold).sum()]) for scores in (there, away))
-    shown = float(_bounds(hits, false, len(there), level, delta)[0])
+    shown = float(_bounds(hits, false, len(there), _Terms(level, delta, one_way))[0])
     return Bound(shown, threshold, float(hits[0]) / len(there), float(false[0]) / len(away), len(there))
 
 
-def best_threshold(there: Floats, away: Floats, level: float, delta: float = 0.0) -> float:
+def best_threshold(there: Floats, away: Floats, level: float, delta: float = 0.0, *, one_way: bool = False) -> float:
     """Return the threshold of the largest bound on runs that will not be measured; of equals the lowest."""
     candidates = np.unique(np.concatenate([there, away]))
     hits, false = (len(s) - np.searchsorted(np.sort(s), candidates) for s in (there, away))
-    return float(candidates[np.argmax(_bounds(hits, false, len(there), level, delta))])
+    return float(candidates[np.argmax(_bounds(hits, false, len(there), _Terms(level, delta, one_way)))])
 
 
-def _bounds(hits: Ints, false: Ints, runs: int, level: float, delta: float) -> Floats:
-    """Return the larger bound of both directions, at least 0."""
+class _Terms(NamedTuple):
+    level: float
+    delta: float
+    one_way: bool
+
+
+def _bounds(hits: Ints, false: Ints, runs: int, terms: _Terms) -> Floats:
+    """Return the larger bound of the directions that are promised, at least 0."""
+    level, delta, one_way = terms
     forth = _log_ratio(rate_at_least(hits, runs, level) - delta, rate_at_most(false, runs, level))
+    if one_way:
+        return np.maximum(0.0, forth)
     back = _log_ratio(rate_at_least(runs - false, runs, level) - delta, rate_at_most(runs - hits, runs, level))
     return np.maximum(0.0, np.maximum(forth, back))
 

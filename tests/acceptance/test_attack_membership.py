@@ -1,0 +1,151 @@
+"""``tacet attack membership``: what runs show stays below what is promised, and halved noise is found out.
+
+Noise follows from the seed, so nothing here varies from run to run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stream.records import MINUTE
+from tests.acceptance.command_line import Done, run
+from tests.core_ground import people, policy_text, write_csv
+
+RELEASES = """
+[[release]]
+name = "plain"
+query = "count"
+mechanism = "laplace"
+zones = { kind = "hall" }
+epsilon = { facilities = "2", public = "1" }
+
+[[release]]
+name = "grouped"
+query = "count"
+mechanism = "pegasus"
+zones = { kind = "hall" }
+epsilon = { facilities = "1" }
+
+[[release]]
+name = "any-six"
+query = "count"
+mechanism = "ba"
+zones = { kind = "hall" }
+w = 6
+epsilon = { board = "2" }
+
+[[release]]
+name = "days"
+query = "count"
+mechanism = "laplace"
+noise = "gaussian"
+unit = "device_day"
+zones = { kind = "lobby" }
+epsilon = { board = "2" }
+delta = "1e-6"
+
+[[release]]
+name = "office-day"
+query = "attributes"
+zones = { kind = "office" }
+[release.attributes.arrival]
+epsilon = { board = "1" }
+sensitive = { after = "10:00" }
+[release.attributes.occupancy_level]
+epsilon = { board = "0.5" }
+sensitive = { below = 0.3 }
+"""
+SITE = 'day_starts = "04:00"\ncontribution = "2h"\nresidents = "ignore"'
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("members")
+    (folder / "policy.toml").write_text(policy_text(RELEASES, site=SITE, head="[privacy]\nmax_factor = 1e30\n"))
+    write_csv(folder / "observations.csv", people(1, hours=76, devices=12, every=9 * MINUTE))
+    return folder
+
+
+def membership(folder: Path, *more: str | Path) -> Done:
+    files = ("--observations", folder / "observations.csv", "--policy", folder / "policy.toml")
+    return run("attack", "membership", *files, *more)
+
+
+@pytest.fixture(scope="module")
+def shown(ground: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    answer = membership(ground, "--runs", "300", "--json").answer
+    assert answer["releases"] == 6
+    return {(each["release"], each["audience"]): each for each in answer["tried"]}
+
+
+def test_nothing_shows_more_than_it_promises(shown: dict[tuple[str, str], dict[str, Any]]) -> None:
+    promised = {key: each["epsilon"] for key, each in shown.items()}
+    assert promised == {
+        ("plain", "facilities"): 2.0, ("plain", "public"): 1.0, ("grouped", "facilities"): 1.0,
+        ("any-six", "board"): 2.0, ("days", "board"): 2.0, ("office-day", "board"): 1.5,
+    }  # fmt: skip
+    for each in shown.values():
+        assert 0 <= each["shown"] <= each["epsilon"]
+        assert not each["exceeded"]
+
+
+def test_what_can_be_shown_is_shown(shown: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """Noise and coins of the promised size leave little room: a bound of 0 would say that nothing was attacked."""
+    assert shown["plain", "facilities"]["shown"] > 1.2
+    assert shown["plain", "public"]["shown"] > 0.4
+    assert shown["grouped", "facilities"]["shown"] > 0.2
+    assert shown["office-day", "board"]["shown"] > 1.0
+
+
+def test_exact_ratios_are_those_of_the_noise_that_was_paid_for(shown: dict[tuple[str, str], dict[str, Any]]) -> None:
+    ratios = {key: each["largest_ratio"] for key, each in shown.items()}
+    assert ratios["plain", "facilities"] == pytest.approx(2.0)
+    assert ratios["plain", "public"] == pytest.approx(1.0)
+    assert ratios["grouped", "facilities"] == pytest.approx(0.8)  # four fifths pay for noise, the rest for groups
+    assert ratios["office-day", "board"] == pytest.approx(1.5)
+    assert ratios["any-six", "board"] is None
+    assert 0.5 < ratios["days", "board"] < 2.5  # gaussian noise has no largest one
+
+
+def test_halved_noise_is_found_out(ground: Path) -> None:
+    """The same releases at twice the epsilon, held against the promises of the first."""
+    louder = ground / "louder.toml"
+    text = (ground / "policy.toml").read_text()
+    louder.write_text(text.replace('facilities = "2", public = "1"', 'facilities = "4", public = "2"'))
+    files = ("--observations", ground / "observations.csv", "--policy", louder, "--promised", ground / "policy.toml")
+    done = run("attack", "membership", *files, "--release", "plain", "--runs", "300")
+    assert done.code == 1
+    assert "release 'plain' for 'facilities' shows more than it promises" in done.problem
+    assert done.out.count("BROKEN") == 2
+
+
+def test_the_same_seed_shows_the_same(ground: Path) -> None:
+    once, again = (membership(ground, "--release", "plain", "--runs", "40", "--json").answer for _ in range(2))
+    other = membership(ground, "--release", "plain", "--runs", "40", "--seed", "2", "--json").answer
+    assert once == again
+    assert other != once
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--release", "nothing"), "--release: must be a release of the policy"),
+        (("--runs", "9"), "--runs"),
+        (("--site", "elsewhere"), "--site: must be one of the policy's sites"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(ground: Path, more: tuple[str, ...], said: str) -> None:
+    done = membership(ground, *more)
+    assert done.code == 2
+    assert said in done.problem
+
+
+def test_a_release_without_a_promise_is_refused(ground: Path) -> None:
+    fewer = ground / "fewer.toml"
+    fewer.write_text((ground / "policy.toml").read_text().replace('facilities = "2", public = "1"', 'facilities = "2"'))
+    done = membership(ground, "--promised", fewer)
+    assert done.code == 2
+    assert "--promised: must have release 'plain' for audience 'public' too" in done.problem

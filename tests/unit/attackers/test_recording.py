@@ -1,0 +1,134 @@
+"""What an attack reads of a recording: days, a control that nothing released is about, and paths of people."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from connectors.attacks.followers import paths_of
+from connectors.attacks.published import Channel, Publisher, count_releases, nodes_of
+from connectors.attacks.recording import (
+    Recorded,
+    control_counts,
+    days_of,
+    is_control,
+    laboratory,
+    record,
+    renamed_counts,
+    spans_of,
+)
+from connectors.attacks.study import Scene, beliefs
+from connectors.files.dialect import OWN
+from stream.attackers.laws import NoiseLaw
+from stream.attackers.posteriors import from_true_counts, noisy_posterior
+from stream.policy.document import Policy, load_policy
+from stream.records import MINUTE, SECOND
+from tests.attack_ground import written
+from tests.core_ground import SITE, policy_text
+
+NESTED = """
+[[release]]
+name = "levels"
+query = "count"
+mechanism = "filter"
+zones = { kind = ["hall", "lobby"] }
+levels = ["floor", "building"]
+shares = { floor = "0.5", building = "0.5" }
+epsilon = { facilities = "4" }
+"""
+PRECISE = """
+[[release]]
+name = "precise"
+query = "count"
+mechanism = "laplace"
+zones = { kind = ["hall", "lobby"] }
+epsilon = { facilities = "60" }
+"""
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    return load_policy(policy_text(NESTED))
+
+
+@pytest.fixture(scope="module")
+def recorded(policy: Policy, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    observations, _ = written(tmp_path_factory.mktemp("recorded"), hours=66)
+    return record(observations, policy, SITE, 1, OWN, lambda *_: None)
+
+
+def test_days_are_whole_and_the_last_is_attacked(recorded: Recorded) -> None:
+    days = days_of(recorded)
+    assert [day.date for day in days] == ["2026-03-03", "2026-03-04"]
+    assert [len(day.ticks) for day in days] == [96, 96]
+    assert spans_of(recorded, days[0], 30 * MINUTE).tolist() == np.repeat(np.arange(48), 2).tolist()
+
+
+def test_nothing_that_is_counted_is_of_the_control(recorded: Recorded) -> None:
+    named = np.array([is_control(name) for name in recorded.names])
+    assert 0 < named.sum() < len(named)
+    assert named[np.unique(recorded.control.device)].all()
+    assert not named[np.unique(recorded.seen.device)].any()
+    for day in days_of(recorded):
+        assert renamed_counts(recorded, day, 10**15).tolist() == day.counts.tolist()
+        assert control_counts(recorded, day).sum() > 0
+
+
+def test_short_lived_names_count_more_than_there_are(recorded: Recorded) -> None:
+    day = days_of(recorded)[-1]
+    assert renamed_counts(recorded, day, SECOND).sum() > day.counts.sum()
+
+
+def test_paths_add_up_to_the_counts(recorded: Recorded) -> None:
+    day = days_of(recorded)[-1]
+    paths = paths_of(recorded.seen, day.ticks, recorded.site.validity)
+    found = np.stack([(paths == zone).sum(axis=0) for zone in range(day.counts.shape[1])], axis=1)
+    assert found.tolist() == day.counts.tolist()
+
+
+def test_the_smallest_nodes_that_are_told_stand_for_their_zones(policy: Policy) -> None:
+    (release,) = count_releases(policy, SITE)
+    nodes, measured = nodes_of(policy, SITE, release), nodes_of(policy, SITE, release, measured=True)
+    assert nodes.names == (("floor", "1"), ("floor", "2"))
+    assert measured.names == (*nodes.names, ("building", "building"))
+    assert nodes.of_zones().tolist() == [0, 0, 1, 1, -1, -1]  # offices are in no release
+
+
+def test_what_is_read_is_what_records_tell_with_the_law_of_its_noise(policy: Policy, recorded: Recorded) -> None:
+    publisher = Publisher(policy, SITE, count_releases(policy, SITE))
+    told = publisher.run(days_of(recorded)[-1].windows[:3], laboratory(1))
+    assert {channel.reads for channel in told} == {"values", "noisy"}
+    for channel, each in told.items():
+        assert each.values.shape == (3, 2)
+        assert each.laws == ((NoiseLaw("laplace", 0.5),) * 2 if channel.reads == "noisy" else None)
+    again = publisher.run(days_of(recorded)[-1].windows[:3], laboratory(1))
+    assert all((again[channel].values == each.values).all() for channel, each in told.items())
+
+
+def test_a_floor_is_shared_out_among_its_closed_zones_by_the_prior(policy: Policy, recorded: Recorded) -> None:
+    """By hand: zone b is open, so that of floor 1 only zone a is asked about, less the people seen in b."""
+    publisher = Publisher(policy, SITE, count_releases(policy, SITE))
+    read = publisher.run(days_of(recorded)[-1].windows[:1], laboratory(1))
+    told = read[Channel("levels", "facilities", "noisy")]
+    counts, prior = np.array([[2, 5, 1, 0, 1, 0]]), np.array([[0.2, 0.3, 0.1, 0.1, 0.2, 0.1]])
+    scene = Scene(counts, counts, prior, np.array([False, True, False, False, False, False]))
+    assert told.laws is not None
+    found = beliefs(told, publisher.nodes["levels"], told.laws, scene)[0]
+    closed = prior[0] * np.array([1, 0, 1, 1, 1, 1]) / 0.7
+    law, people = told.laws[0], 4
+    first = float(noisy_posterior(law.log_likelihood(told.values[0, 0] - 5, people), closed[0]))
+    second = float(noisy_posterior(law.log_likelihood(told.values[0, 1], people), closed[2] + closed[3]))
+    assert found == pytest.approx([first, 0, second / 2, second / 2, closed[4], closed[5]], abs=1e-12)
+
+
+def test_all_but_no_noise_lets_one_believe_the_true_counts(policy: Policy, recorded: Recorded) -> None:
+    day = days_of(recorded)[-1]
+    at = int(day.counts.sum(axis=1).argmax())
+    loud = load_policy(policy_text(PRECISE))
+    publisher = Publisher(loud, SITE, count_releases(loud, SITE))
+    ((_, told),) = publisher.run(day.windows[at : at + 1], laboratory(1)).items()
+    counts = day.counts[at : at + 1] * np.array([1, 1, 1, 1, 0, 0])  # nobody in offices, which are not told
+    scene = Scene(counts, counts, np.full((1, 6), 1 / 6), np.zeros(6, dtype=bool))
+    assert told.laws is not None
+    found = beliefs(told, publisher.nodes["precise"], told.laws, scene)
+    assert found[:, :4] == pytest.approx(from_true_counts(counts, scene.is_open)[:, :4], abs=1e-12)
