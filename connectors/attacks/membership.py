@@ -22,7 +22,8 @@ from stream.schemas import private_topic
 
 Tick = Callable[[int], None]
 SCORES = ("likelihood", "values")
-"""What an attacker makes of a run: the exact log-likelihood ratio, 0 where it cannot be had; values added up."""
+"""What an attacker makes of a run: the exact log-likelihood ratio, 0 where it cannot be had (to nine digits, so that
+outcomes of one ratio are one); values added up."""
 
 
 class Promise(NamedTuple):
@@ -115,8 +116,8 @@ class _Plan(NamedTuple):
 def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = False) -> Tried:
     """Choose score and threshold on the first half of the runs, and measure them on the second."""
     half, delta = len(scored.there) // 2, promise.delta
-    chosen: tuple[float, int, float] = (-1.0, 0, 0.0)
-    for kind in range(scored.there.shape[1]):
+    chosen: tuple[float, int, float] = (-1.0, 0, 0.0)  # shown, less the score's place, threshold
+    for kind in (0, 1) if scored.there[:, 0].any() else (1,):
         there, away = scored.there[:half, kind], scored.away[:half, kind]
         threshold = best_threshold(there, away, level, delta, one_way=one_way)
         shown = measure(there, away, threshold, level, delta, one_way=one_way).epsilon
@@ -190,7 +191,7 @@ def _score(told: dict[Channel, Told], values: Channel, nodes: Nodes, truth: _Tru
         seen = exact.values[at, node]
         ratio = law.log(seen - truth.there[at, node]) - law.log(seen - truth.away[at, node])
         likelihood += float(ratio.sum())
-    return likelihood, float((shown.values * changed * shown.released[:, None]).sum())
+    return round(likelihood, 9), float((shown.values * changed * shown.released[:, None]).sum())
 
 
 # --- attributes ---------------------------------------------------------------------------------------
