@@ -26,7 +26,7 @@ from typing import Any
 import orjson
 from cramjam import DecompressionError, zstd
 
-from stream.errors import DataError, KeyFileError
+from stream.errors import DataError, KeyFileError, LaterVersionError
 from stream.vault import Lock, Vault
 
 VERSION = 3
@@ -145,7 +145,7 @@ def _form_of(kind: Kind, data: bytes) -> _Form:
     version = version_of(data)
     if version not in (_PLAIN, VERSION):
         msg = f"{kind.name.lower()}: must be of version {VERSION} or before, got version {version}"
-        raise DataError(msg)
+        raise LaterVersionError(msg) if version > VERSION else DataError(msg)
     try:
         found, compression = data[len(_MAGIC) + 1], _Compression(data[len(_MAGIC) + 2])
         key_id, place = _field(data, _PREFIX)

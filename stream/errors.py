@@ -7,6 +7,7 @@ TacetError
 │   └── KeyFileError            a key file that is missing, open to others, or of the wrong kind
 │       └── GoneKeyError        it has let go of the day that is asked for
 ├── DataError(ValueError)       the data's: field and place are named, the value never
+│   └── LaterVersionError       a later version of this program wrote it: that one can read it
 └── FinalityError               a released window would be released differently: the site stops
 """
 
@@ -37,6 +38,10 @@ class AuditError(UsageError):
 
 class DataError(TacetError, ValueError):
     """Data from outside broke a rule; the message names field and place, never the value."""
+
+
+class LaterVersionError(DataError):
+    """A later version of this program wrote it; nothing of it is passed over, so that version can go on with it."""
 
 
 class FinalityError(TacetError):

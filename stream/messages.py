@@ -15,7 +15,7 @@ import orjson
 from stream.columns import Problem, decode_rows, encode_rows, good_rows
 from stream.counts_message import counts_message
 from stream.envelope import Kind, clear_of, seal, unseal, version_of
-from stream.errors import DataError, GoneKeyError, TacetError
+from stream.errors import DataError, GoneKeyError, LaterVersionError, TacetError
 from stream.keys import key_day_of
 from stream.records import (
     LATEST,
@@ -30,6 +30,10 @@ from stream.records import (
 )
 from stream.vault import Vault
 
+LATEST_VERSION = 2
+"""Of the messages that this program writes and reads."""
+LAST_VERSION = 99
+"""No version to come is taken to be beyond it."""
 Read = tuple[Message | None, list[Rejected]]
 """A message with its good rows, None where it cannot be read at all; and what had to be rejected."""
 
@@ -72,6 +76,7 @@ def decode_message(value: bytes, vault: Vault | None = None) -> Read:
     Raises:
         KeyFileError: it was encrypted under another data key, or there is no vault; with the right key file it can be
             read, so it is not passed over.
+        LaterVersionError: a later version of this program wrote it, and can read it, so it is not passed over either.
     """
     try:
         body = _head_of(value)
@@ -85,6 +90,8 @@ def decode_message(value: bytes, vault: Vault | None = None) -> Read:
         return _unreadable(sender.source, "key_gone", "message")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return _unreadable("unknown", "json", "message")
+    except LaterVersionError:
+        raise
     except DataError:
         return _unreadable("unknown", "envelope", "message")
 
@@ -127,8 +134,29 @@ def _is_sound(sender: Sender) -> bool:
 def _head_of(value: bytes) -> dict[str, Any]:
     sealed = version_of(value) > 1
     body = orjson.loads(clear_of(Kind.OBSERVATIONS, value) if sealed else value)
+    refuse_later(body["v"])
     known = sealed == (body["v"] == 2)  # each version has its form
     return {**body, **({} if known else {"v": None})}
+
+
+def refuse_unread(value: bytes) -> None:
+    """Raise LaterVersionError for a message of a version to come; any other is left to who reads it."""
+    try:
+        _head_of(value)
+    except LaterVersionError:
+        raise
+    except (ValueError, KeyError, TypeError):
+        return
+
+
+def refuse_later(version: object) -> None:
+    """Raise LaterVersionError for the version of a message that is to come; other numbers are nobody's versions."""
+    if type(version) is int and LATEST_VERSION < version <= LAST_VERSION:
+        msg = (
+            f"message: must be of version {LATEST_VERSION} or before, got {version}, which a later version "
+            "of the program wrote; that one reads it, and nothing was passed over: upgrade workers before ingests"
+        )
+        raise LaterVersionError(msg)
 
 
 def _unreadable(source: str, reason: str, place: str) -> Read:

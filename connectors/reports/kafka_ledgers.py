@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from connectors.kafka.bounded import read_one
 from connectors.keyfile import FileKeys
 from connectors.reports.ways import NEW_LEDGER, Finding, Way
+from stream.errors import LaterVersionError
 from stream.keys import fingerprint
+from stream.messages import refuse_unread
 from stream.runners.agreement import Control
+from stream.schemas import OBSERVATIONS
 
 RETIRE = Way(
     "stop ingests and workers, 'tacet key retire --kafka' with a new key ('tacet key create'), start them with that",
@@ -20,6 +24,7 @@ ACCEPT_LOSS = Way(
     "what was not read is lost for good: the windows up to the next heartbeat have coverage 0, and are charged",
 )
 _AGAIN = Way("'tacet key retire' once more, with the same keys", "none: what is done is passed by")
+_THAT_VERSION = Way("upgrade the workers to the version of the ingests", "none: nothing was passed over")
 _ITS_KEY = Way("give the key of the ledger that goes on", "none")
 
 
@@ -38,6 +43,18 @@ def of_key(control: Control, keys: FileKeys | None) -> Iterator[Finding]:
     elif keys is not None and control.key not in (None, fingerprint(keys)):
         what = "the key is not the one this cluster was begun with"
         yield Finding(what, (Way("give that key", "none"), RETIRE, NEW_LEDGER))
+
+
+async def of_next(servers: str, partition: int, position: int, end: int) -> list[Finding]:
+    """The message that is next, where only a later version can read it."""
+    message = await read_one(servers, OBSERVATIONS, partition, position) if position < end else None
+    try:
+        if message is not None:
+            refuse_unread(message[1])
+    except LaterVersionError:
+        what = f"partition {partition}: the message at offset {position} is of a later version, whose ingest wrote it"
+        return [Finding(what, (_THAT_VERSION,))]
+    return []
 
 
 def of_ended(partition: str, head: Mapping[str, Any], control: Control) -> Iterator[Finding]:

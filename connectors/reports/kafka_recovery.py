@@ -11,7 +11,7 @@ from connectors.kafka.bounded import begin_offsets, end_offsets, first_used, las
 from connectors.kafka.control import engine_counts, read
 from connectors.kafka.topics import refuse_producers_time, result_topics
 from connectors.reports.kafka_books import kafka_books
-from connectors.reports.kafka_ledgers import ACCEPT_LOSS, RETIRE, of_ended, of_key, ways_after_loss
+from connectors.reports.kafka_ledgers import ACCEPT_LOSS, RETIRE, of_ended, of_key, of_next, ways_after_loss
 from connectors.reports.ways import Finding, Way
 from stream.errors import AuditError, DataError, UsageError
 from stream.keys import fingerprint
@@ -193,6 +193,7 @@ async def _of_partition(
     elif not await _same_log(servers, partition, snapshot, given):
         what = f"{name}: the observations hold another message than the one that was read last; they were made anew"
         found.append(Finding(what, lost))
+    found += await of_next(servers, partition, head["next"], end)
     return found
 
 

@@ -17,6 +17,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
+from stream.errors import LaterVersionError
 from stream.records import Micros
 from stream.runners.continuity import loss_of, refuse_audit_made_anew
 from stream.runners.contract import Bounds, DeliveryError, Engine, FencedError, InterruptedWriteError, Output, Writer
@@ -84,13 +85,20 @@ class Tenure:
             if follows != self.position:
                 msg = f"partition {self.partition}: offset {self.position} was due, {follows} came"
                 raise DeliveryError(msg)
-            for outputs, last in self._engine.fold(offset, key, value, stamp):
-                if last:
-                    self.position = offset + 1
-                await self._take(outputs)
-                if last or self.ended or self._ending:
-                    return
-                await asyncio.sleep(0)
+            try:
+                await self._fold(offset, key, value, stamp)
+            except LaterVersionError:  # nothing of it was taken: the version that reads it begins here
+                await self._saved()
+                raise
+
+    async def _fold(self, offset: int, key: bytes | None, value: bytes, stamp: Micros | None) -> None:
+        for outputs, last in self._engine.fold(offset, key, value, stamp):
+            if last:
+                self.position = offset + 1
+            await self._take(outputs)
+            if last or self.ended or self._ending:
+                return
+            await asyncio.sleep(0)
 
     async def _take(self, outputs: Sequence[Output]) -> None:
         self._unsaved = True
@@ -104,11 +112,15 @@ class Tenure:
         """Publish and save everything that was fed, and wait for it; ``last`` ends the tenure."""
         self._ending = self._ending or last
         async with self._lock:
-            if self._unsaved:
-                self._rested.set()
-                self._begin_checkpoint()
-            await self._settled()
+            await self._saved()
             self.ended = self.ended or last
+
+    async def _saved(self) -> None:
+        """Publish and save everything that was taken, now."""
+        if self._unsaved:
+            self._rested.set()
+            self._begin_checkpoint()
+        await self._settled()
 
     def _begin_checkpoint(self) -> None:
         """Publish and save while further messages are folded in; if that is under way, once more after it."""

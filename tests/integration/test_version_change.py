@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,14 +12,20 @@ from typing import Any
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
 
-from stream.schemas import AUDIT
+from connectors.kafka.client import partition_of
+from stream.messages import encode_message
+from stream.records import Heartbeat
+from stream.schemas import AUDIT, OBSERVATIONS, QUARANTINE
 from tests.acceptance.command_line import tacet
 from tests.integration.chain_storm import ROOT
 from tests.integration.kafka_ground import Broker
 from tests.integration.storm import is_stopped
 from tests.integration.writers_ground import (
+    PARTITIONS,
     PRIVATE,
+    SITES,
     Ground,
     all_out,
     assert_one_history,
@@ -82,6 +89,34 @@ def test_a_version_begins_only_when_the_one_before_has_finished_what_it_began(gr
     back = tacet("worker", *ground.words(), "--accept-policy", code=2).stderr
     assert f"to go on from, got {LATER}; 'tacet recover' says" in back
     assert any(f"made by mechanism version {LATER}" in found["what"] for found in findings(ground))
+
+
+async def beat_of_a_version_to_come(ground: Ground) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=ground.kafka.bootstrap)
+    await producer.start()
+    for site in SITES:
+        beat = encode_message(Heartbeat(site, "127.0.0.1", 1, 1_772_460_000_000_000, 0)).replace(b'{"v":1,', b'{"v":3,')
+        await producer.send_and_wait(OBSERVATIONS, beat, key=site.encode(), partition=partition_of(site, PARTITIONS))
+    await producer.stop()
+
+
+@pytest.mark.timeout(300)
+def test_a_worker_loses_nothing_of_what_a_later_version_has_sent_and_that_goes_on_where_it_stops(
+    ground: Ground,
+) -> None:
+    """An ingest was upgraded before the workers."""
+    asyncio.run(beat_of_a_version_to_come(ground))
+    older = ground.worker(*ground.words(), log="older")
+    wait_until(lambda: older.poll() is not None, "it must stop", 120)
+    assert older.returncode == 3
+    assert "message: must be of version 2 or before, got 3, which a later version" in ground.log("older")
+    assert bodies(ground.kafka, QUARANTINE) == []
+    assert any("is of a later version" in found["what"] for found in findings(ground))
+    send_an_hour_more(ground)
+    ground.worker(*ground.words(), "--accept-policy", later=True, log="later")
+    wait_until(lambda: all_out(ground.kafka) and later_out(ground.kafka), ground.log("later")[-2000:])
+    assert_one_history(ground.kafka)
+    assert bodies(ground.kafka, QUARANTINE) == []
 
 
 @pytest.mark.timeout(300)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from connectors.data_keys import DataKeys
 from stream.columns import Columns, decode_rows, encode_rows
 from stream.envelope import Kind, clear_of, seal, unseal
-from stream.errors import KeyFileError
+from stream.errors import KeyFileError, LaterVersionError
 from stream.messages import decode_message, encode_message, sender_of
 from stream.records import DAY, LATEST, CountedWindow, Heartbeat, ObservationBatch, PrivacyDay, Rejected, Row
 
@@ -184,13 +184,27 @@ def test_what_are_no_rows_loses_its_batch(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("head", "reason"),
     [
-        (HEAD | {"v": 1}, "version"), (HEAD | {"v": 3}, "version"), (HEAD | {"site": 1}, "type"), ([], "json"),
+        (HEAD | {"v": 1}, "version"), (HEAD | {"v": 100}, "version"), (HEAD | {"site": 1}, "type"), ([], "json"),
         (HEAD | {"session": "7"}, "type"), ({"v": 2}, "json"), (5, "json"), (HEAD | {"v": [2]}, "version"),
     ],
 )  # fmt: skip
 def test_a_batch_that_does_not_say_whose_it_is_is_refused(head: Any, reason: str) -> None:
     batch, [rejected] = decode_message(with_content(columns(), head))
     assert (batch, rejected.source, rejected.reason) == (None, "unknown", reason)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        with_content(columns(), HEAD | {"v": 3}), orjson.dumps(HEAD | {"v": 3, "kind": "heartbeat", "watermark": 1}),
+        with_content(columns()).replace(b"\x89TACET\x03", b"\x89TACET\x04"),
+    ],
+)  # fmt: skip
+def test_a_message_of_a_version_to_come_is_not_passed_over(value: bytes) -> None:
+    """Its rows would be lost; the version that wrote it can read it."""
+    with pytest.raises(LaterVersionError, match=r"must be of version [23] or before, got"):
+        decode_message(value)
+    assert sender_of(value) is None
 
 
 def test_a_whole_batch_of_version_2_in_json_is_refused() -> None:
