@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import repeat
+from operator import itemgetter
 from typing import NamedTuple
 
-from connectors.files.row_sort import Packed
+import numpy as np
+import numpy.typing as npt
+
+from connectors.files.row_sort import Packed, unpacked
 from connectors.sink import Message
+from stream.columns import Columns
 from stream.policy.document import Policy
-from stream.records import LATEST, Heartbeat, Micros, ObservationBatch, PrivacyDay, Row
+from stream.records import LATEST, Heartbeat, Micros, ObservationBatch, PrivacyDay
 from stream.sensing.pseudonyms import Pseudonyms
 
 BATCH_ROWS = 1000
+FULL = BATCH_ROWS - 1
+"""Rows at which a batch is full: a row may bring the end of an earlier name with it."""
+NAME = 8
+"""Octets of a name."""
 
 
 class Range(NamedTuple):
@@ -30,20 +40,20 @@ class Range(NamedTuple):
         return LATEST if self.until is None else self.until // tick_length * tick_length
 
 
-class _Seen(NamedTuple):
-    """The last row of a device at a site."""
-
-    time: Micros
-    epoch: int
-    name: bytes
+_FEW = 16
+"""Rows of a site, below which they are quicker taken one by one."""
+_Seen = tuple[Micros, int, str]
+"""Time, epoch and name of the last row of a device at a site."""
 
 
 class _Open(NamedTuple):
-    """Rows that wait for a batch to be full."""
+    """Rows that wait for a batch to be full, by column."""
 
     epoch: PrivacyDay | None
     """The privacy day of all of them, where names are by such days: it turns at a tick, at which no batch goes on."""
-    rows: list[Row]
+    devices: list[str]
+    points: list[str | None]
+    times: list[Micros]
 
 
 class Playback:
@@ -60,6 +70,11 @@ class Playback:
         """Take names by site, radio address and site of each place in rows, and when the range begins: the session."""
         self._policy, self._names, self._points, self._asked = policy, names, points, asked
         self._first = first
+        self._radios = [radio for radio, _ in points]
+        self._sites = [*policy.site]
+        self._site_of = np.array([self._sites.index(site) for _, site in points], dtype=np.int64)
+        self._settled: dict[str, int] = {}
+        """Site -> the epoch in which all of its devices that were seen have their names, where there is one."""
         self._seen: dict[str, dict[int, _Seen]] = {site: {} for site in policy.site}
         self._open: dict[str, _Open] = {}
         self._sequences: Counter[str] = Counter()
@@ -77,26 +92,94 @@ class Playback:
             yield from self._beat(name, self._first)
 
     def take(self, row: Packed) -> Iterator[ObservationBatch]:
-        """Take a row that comes next; yield the batch that it fills."""
-        time, place, name, _, device = row
-        radio, site = self._points[place]
-        names, seen = self._names[site], self._seen[site]
-        epoch, day = names.epoch(time), names.day(time)
-        rows = self._open.setdefault(site, _Open(day, [])).rows
-        before = seen.get(device)
-        if before is not None and before.epoch < epoch and time - before.time <= self._policy.site[site].validity:
-            rows.append(Row(before.name.hex(), None, time))
-        seen[device] = _Seen(time, epoch, name)
-        rows.append(Row(name.hex(), radio, time))
-        if len(rows) >= BATCH_ROWS - 1:
-            yield from self._flush(site)
+        """Take one row that comes next, up to the next tick; yield the batch that it fills.
+
+        Before it an earlier name of its device may have to be ended.
+        """
+        time, place, octets, _, device = row
+        site = self._points[place][1]
+        name, epoch, seen = octets.hex(), self._names[site].epoch(time), self._seen[site]
+        batch, before = self._opened(site, time), seen.get(device)
+        if before is not None and before[1] < epoch and time - before[0] <= self._policy.site[site].validity:
+            _put(batch, before[2], None, time)
+        if before is None and not seen:
+            self._settled[site] = epoch
+        elif self._settled.get(site) != epoch:
+            self._settled.pop(site, None)
+        seen[device] = time, epoch, name
+        _put(batch, name, self._radios[place], time)
+        if len(batch.times) >= FULL:
+            yield self._flushed(site, batch)
+
+    def take_all(self, rows: npt.NDArray[np.void]) -> Iterator[Message]:
+        """Take rows of ``PACKED`` that come next; yield the batches that they fill, and heartbeats of ticks between."""
+        while len(rows):
+            if (time := int(rows["time"][0])) > self.due:
+                yield from self.advance(time)
+            end = int(np.searchsorted(rows["time"], self.due, side="right"))
+            yield from self._take_in(rows[:end])
+            rows = rows[end:]
+
+    def _take_in(self, rows: npt.NDArray[np.void]) -> Iterator[ObservationBatch]:
+        """Take rows of no tick's two sides; batches come in the order of the rows that fill them."""
+        sites = self._site_of[rows["place"]]
+        filled: list[tuple[int, ObservationBatch]] = []
+        for site in np.unique(sites).tolist():
+            which = np.flatnonzero(sites == site)
+            filled += self._take_site(self._sites[site], rows[which], which.tolist())
+        yield from (batch for _, batch in sorted(filled, key=itemgetter(0)))
+
+    def _take_site(
+        self, site: str, rows: npt.NDArray[np.void], numbers: list[int]
+    ) -> Iterator[tuple[int, ObservationBatch]]:
+        """Take rows of one site; yield each batch with the number of the row that fills it."""
+        names, times = self._names[site], rows["time"].tolist()
+        epoch = names.epoch(times[0])
+        turns = names.epoch(times[-1]) != epoch or (self._seen[site] and self._settled.get(site) != epoch)
+        if turns or len(rows) < _FEW:
+            for number, row in zip(numbers, unpacked(rows), strict=True):
+                yield from ((number, batch) for batch in self.take(row))
+            return
+        self._settled[site] = epoch
+        devices = rows["name"].tobytes().hex(" ", NAME).split(" ")
+        points = [*map(self._radios.__getitem__, rows["place"].tolist())]
+        self._seen[site].update(zip(rows["device"].tolist(), zip(times, repeat(epoch), devices), strict=False))
+        begin = 0
+        while begin < len(times):
+            batch = self._opened(site, times[begin])
+            end = begin + FULL - len(batch.times)
+            batch.devices.extend(devices[begin:end])
+            batch.points.extend(points[begin:end])
+            batch.times.extend(times[begin:end])
+            if end <= len(times):
+                yield numbers[end - 1], self._flushed(site, batch)
+            begin = end
+
+    def _opened(self, site: str, time: Micros) -> _Open:
+        batch = self._open.get(site)
+        if batch is None:
+            batch = self._open[site] = _Open(self._names[site].day(time), [], [], [])
+        return batch
+
+    def _flushed(self, site: str, batch: _Open) -> ObservationBatch:
+        """Return what waits as a batch; nothing waits any more."""
+        del self._open[site]
+        number = {point: place for place, point in enumerate(dict.fromkeys(batch.points))}
+        places = [*map(number.__getitem__, batch.points)]
+        rows = Columns(batch.devices, places, tuple(number), batch.times)
+        source, sequence = self._policy.site[site].sources[0], self._sequences[site]
+        self._sequences[site] += 1
+        return ObservationBatch(site, source, self._first, sequence, rows, batch.epoch)
 
     def _flush(self, site: str) -> Iterator[ObservationBatch]:
-        waiting = self._open.pop(site, None)
-        if waiting is not None:
-            source, rows = self._policy.site[site].sources[0], tuple(waiting.rows)
-            yield ObservationBatch(site, source, self._first, self._sequences[site], rows, waiting.epoch)
-            self._sequences[site] += 1
+        if (waiting := self._open.get(site)) is not None:
+            yield self._flushed(site, waiting)
+
+    def _settle(self, site: str) -> None:
+        """See whether all devices that were seen have names of one epoch."""
+        epochs = {epoch for _, epoch, _ in self._seen[site].values()}
+        if len(epochs) == 1:
+            self._settled[site] = epochs.pop()
 
     def advance(self, time: Micros) -> Iterator[Message]:
         """Yield a heartbeat of every source for each tick before ``time``; what came before goes first.
@@ -109,7 +192,9 @@ class Playback:
                 yield from self._beat(name, tick)
                 self._ticks[name] += self._policy.site[name].tick
                 horizon = tick - self._policy.site[name].validity
-                self._seen[name] = {device: seen for device, seen in self._seen[name].items() if seen.time >= horizon}
+                self._seen[name] = {device: seen for device, seen in self._seen[name].items() if seen[0] >= horizon}
+                if name not in self._settled:
+                    self._settle(name)
 
     def finish(self, last: Micros) -> Iterator[Message]:
         """Yield what is left, up to the instants at which the last windows close."""
@@ -136,3 +221,9 @@ class Playback:
         vouched = -(-begin // site.tick) * site.tick - site.tick
         for source in site.sources:
             yield Heartbeat(name, source, self._first, watermark, vouched)
+
+
+def _put(batch: _Open, device: str, point: str | None, time: Micros) -> None:
+    batch.devices.append(device)
+    batch.points.append(point)
+    batch.times.append(time)

@@ -56,7 +56,7 @@ class RowRules:
 
         In a dialect whose rows name no site that is the access point's.
         """
-        place = self._place(access_point)
+        place = self.place(access_point)
         if not self._dialect.names_sites and isinstance(place, int):
             site = self.points[place][1]
         zone = self._zones.get(site) if isinstance(site, str) else None
@@ -72,7 +72,7 @@ class RowRules:
             return _SITE
         return Sighting(moments[0], address, place) if self.points[place][1] == site else _OTHER_SITE
 
-    def _place(self, access_point: Any) -> int | str | None:
+    def place(self, access_point: Any) -> int | str | None:
         """Return the number of an access point; the rule that it broke, or None where it is none of the policy's."""
         if not isinstance(access_point, str):
             return _ACCESS_POINT

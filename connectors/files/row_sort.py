@@ -20,10 +20,11 @@ import secrets
 import struct
 import tempfile
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import IO, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from stream.errors import TacetError
 from stream.records import Micros
@@ -37,9 +38,13 @@ Packed = tuple[Micros, int, bytes, int, int]
 """(time, place, name, line, device) of a row; rows are in the order of these, and lines are distinct."""
 
 _ROW = struct.Struct("<qI8sqq")
-_KEYS = np.dtype(
-    {"names": ["time", "place", "name"], "formats": ["<i8", "<u4", ">u8"], "offsets": [0, 8, 12], "itemsize": _ROW.size}
-)
+PACKED = np.dtype([("time", "<i8"), ("place", "<u4"), ("name", ">u8"), ("line", "<i8"), ("device", "<i8")])
+"""A row as it is held, by column; ``name`` is the number that its octets are."""
+
+
+def unpacked(rows: npt.NDArray[np.void]) -> Iterator[Packed]:
+    """Yield the rows of an array of ``PACKED`` one by one."""
+    return _ROW.iter_unpack(rows.tobytes())
 
 
 class _Run(NamedTuple):
@@ -70,16 +75,41 @@ class RowSort:
         """
         self._held += _ROW.pack(*row)
         self.rows += 1
-        if len(self._held) == self._run_rows * _ROW.size:
+        if len(self._held) >= self._run_rows * _ROW.size:
+            self._spill()
+
+    def add_all(self, rows: npt.NDArray[np.void]) -> None:
+        """Take rows of ``PACKED``; raises what ``add`` does."""
+        self._held += rows.tobytes()
+        self.rows += len(rows)
+        if len(self._held) >= self._run_rows * _ROW.size:
             self._spill()
 
     def sorted(self) -> Iterator[Packed]:
-        """Yield all rows in their order; to be called once, after the last ``add``."""
+        """Yield all rows in their order; to be called once, after the last row was added."""
+        for block in self.blocks():
+            yield from unpacked(block)
+
+    def blocks(self) -> Iterator[npt.NDArray[np.void]]:
+        """Yield the same as arrays of ``PACKED``, some rows at a time."""
         if self._lanes and self._held:
             self._spill()
-        yield from _ROW.iter_unpack(self._sorted_run())
-        yield from heapq.merge(*(chain.from_iterable(map(self._read, lane)) for lane in self._lanes))
+        run = np.frombuffer(self._sorted_run(), dtype=PACKED)
+        for start in range(0, len(run), self._block_rows):
+            yield run[start : start + self._block_rows]
+        if len(self._lanes) == 1:
+            yield from chain.from_iterable(map(self._read, self._lanes[0]))
+        elif self._lanes:
+            yield from self._merged()
         self.close()
+
+    def _merged(self) -> Iterator[npt.NDArray[np.void]]:
+        rows = heapq.merge(*(self._of_lane(lane) for lane in self._lanes))
+        while data := b"".join([_ROW.pack(*row) for row in islice(rows, self._block_rows)]):
+            yield np.frombuffer(data, dtype=PACKED)
+
+    def _of_lane(self, lane: list[_Run]) -> Iterator[Packed]:
+        return chain.from_iterable(unpacked(block) for run in lane for block in self._read(run))
 
     def close(self) -> None:
         """Let go of what is held."""
@@ -89,9 +119,9 @@ class RowSort:
 
     def _sorted_run(self) -> bytes:
         """Return what is held, sorted; nothing is held any more."""
-        rows = np.frombuffer(self._held, dtype=_KEYS)
+        rows = np.frombuffer(self._held, dtype=PACKED)
         self._held = bytearray()
-        order = np.lexsort((rows["name"], rows["place"], rows["time"]))  # stable, and lines come in ascending order
+        order = np.lexsort((rows["line"], rows["name"], rows["place"], rows["time"]))
         return rows.view(np.dtype((np.void, _ROW.size)))[order].tobytes()
 
     def _spill(self) -> None:
@@ -111,13 +141,14 @@ class RowSort:
         lane = next((lane for lane in self._lanes if lane[-1].last < first), None)
         self._lanes.append([run]) if lane is None else lane.append(run)
 
-    def _read(self, run: _Run) -> Iterator[Packed]:
+    def _read(self, run: _Run) -> Iterator[npt.NDArray[np.void]]:
         file = self._file
         assert file is not None  # noqa: S101
         end = run.offset + run.rows * _ROW.size
         for place in range(run.offset, end, self._block_rows * _ROW.size):
             file.seek(place)
-            yield from _ROW.iter_unpack(self._seal(file.read(min(self._block_rows * _ROW.size, end - place)), place))
+            data = self._seal(file.read(min(self._block_rows * _ROW.size, end - place)), place)
+            yield np.frombuffer(data, dtype=PACKED)
 
     def _seal(self, data: bytes, place: int) -> bytes:
         """Seal or open a block."""

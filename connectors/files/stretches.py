@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
+
 from stream.records import DAY, Micros
 
 LEAP: Micros = 7 * DAY
@@ -23,6 +26,17 @@ class Stretches:
             self._days[time // DAY] = _Day(time, time, 1)
         else:
             day.add(time)
+
+    def add_all(self, times: npt.NDArray[np.int64]) -> None:
+        """Count many more rows."""
+        days = times // DAY
+        for day in np.unique(days).tolist():
+            of_day = times[days == day]
+            found = _Day(int(of_day.min()), int(of_day.max()), len(of_day))
+            held = self._days.get(day)
+            if held is not None:
+                found = _Day(min(held.first, found.first), max(held.last, found.last), held.rows + found.rows)
+            self._days[day] = found
 
     def span(self, since: Micros | None, until: Micros | None) -> tuple[Micros, Micros] | None:
         """Return when the range begins, and the last time that a row of it may have; None where nothing says.
