@@ -74,6 +74,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
     "noise": ("Noise draws against OpenDP", noise),
     "kafka": ("Observations a second on a real Kafka", kafka),
     "throughput": ("Observations through the engine", figures),
+    "files": ("A recording read and played (CPU)", figures),
     "latency": ("Heartbeat to readable record, embedded (wall clock)", figures),
     "latency_kafka": ("Heartbeat to readable record, Kafka (wall clock)", figures),
     "filter": ("A tick of the filter against its plain form (CPU)", figures),
