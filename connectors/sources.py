@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,29 +22,18 @@ from connectors.files.cells import CellRules
 from connectors.files.counted import CountsFile
 from connectors.files.dialect import OWN, Dialect
 from connectors.files.observations import ObservationFile
-from connectors.handover.entrance import HandoverEntrance
-from connectors.intake.admission import AllowList
 from connectors.intake.clock import AnchoredClock, wall_clock
-from connectors.intake.entrance import Entrance
 from connectors.intake.ingest import Ingest
 from connectors.intake.receiver import Receiver
 from connectors.intake.troubles import report_troubles
 from connectors.intake.vouching import Pair
+from connectors.live_sources import Live, uptime_start
 from connectors.probes.asking import Asking
 from connectors.probes.rounds import Rounds
 from connectors.probes.snmp import provoke
 from connectors.probes.way import Way
-from connectors.radius.clients import Client, ClientFile, Clients
-from connectors.radius.entrance import AccountingEntrance
-from connectors.secrets_file import SecretsNow
 from connectors.signals import first_to_end
 from connectors.sink import Sink
-from connectors.snmp.admission import Senders
-from connectors.snmp.communities import CommunityFile
-from connectors.snmp.entrance import TrapEntrance
-from connectors.snmp.forwarded import ForwardedEntrance
-from connectors.snmp.usm.listening import V3Files
-from connectors.snmp.usm.users import UserFile
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.policy.fields import is_cloud
@@ -93,46 +82,6 @@ class TopicSource(NamedTuple):
         return CountsTopic(self.kafka, self.topic, Gathering(rules, session, first, self.until))
 
 
-@dataclass(frozen=True, slots=True)
-class UdpSource:
-    """Controllers that send traps to an address of this machine."""
-
-    address: tuple[str, int]
-    communities: tuple[bytes, ...] | CommunityFile
-    v3: V3Files | None = None
-    """Who may speak SNMPv3; None: nobody."""
-    start: Micros | None = None
-    """What uptime 0 stands for, in a laboratory whose event time is the controllers' sysUpTime; None: arrival."""
-
-    def entrance(self, sources: Sequence[str]) -> Entrance:
-        """Return where traps of the policy's sources come in."""
-        senders = Senders(AllowList(sources), self.communities, or_v3=self.v3 is not None)
-        return TrapEntrance(self.address, senders, v3=self.v3)
-
-
-@dataclass(frozen=True, slots=True)
-class RadiusSource:
-    """Controllers that send RADIUS accounting to an address of this machine."""
-
-    address: tuple[str, int]
-    clients: tuple[Client, ...] | ClientFile
-
-    def entrance(self, sources: Sequence[str]) -> Entrance:
-        """Return where accounting of the policy's sources comes in."""
-        return AccountingEntrance(self.address, Clients(self.clients, sources))
-
-
-@dataclass(frozen=True, slots=True)
-class HandedSource:
-    """Systems of the cloud, whose sightings ``tacet hooks`` hands over at a socket."""
-
-    path: Path
-
-    def entrance(self, sources: Sequence[str]) -> Entrance:
-        """Return where sightings of the policy's sources are handed over."""
-        return HandoverEntrance(self.path, sources)
-
-
 class Probing(NamedTuple):
     """Which sources are asked whether they are alive, and who is told beside the receiver."""
 
@@ -153,41 +102,6 @@ class Probing(NamedTuple):
             pair: Way(partial(provoke, *where), partial(made.refused, pair[1])) for pair, where in self.provoked.items()
         }
         return Rounds(self.asked, clock, tell, ways)
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardedSource:
-    """A pipe into which snmptrapd writes what controllers send."""
-
-    path: Path
-    """``-``: standard input."""
-
-    def entrance(self, sources: Sequence[str]) -> Entrance:
-        """Return where forwarded traps of the policy's sources come in."""
-        return ForwardedEntrance(self.path, AllowList(sources))
-
-
-LiveSource = UdpSource | RadiusSource | ForwardedSource | HandedSource
-Live = Sequence[LiveSource]
-"""All that one receiver listens to."""
-
-
-def secrets_of(live: Live) -> list[SecretsNow[Any]]:
-    """Return the files of secrets that are read anew when they change, by which those are known who are listened to."""
-    found: list[SecretsNow[Any]] = []
-    for source in live:
-        if isinstance(source, UdpSource):
-            found += [source.communities] if isinstance(source.communities, CommunityFile) else []
-            users = None if source.v3 is None else source.v3.users
-            found += [users.file] if isinstance(users, UserFile) else []
-        elif isinstance(source, RadiusSource) and isinstance(source.clients, ClientFile):
-            found.append(source.clients)
-    return found
-
-
-def uptime_start(live: Live) -> Micros | None:
-    """Return what uptime 0 stands for, where event time is the controllers' uptime; None: it is the time of arrival."""
-    return next((source.start for source in live if isinstance(source, UdpSource)), None)
 
 
 TURN = 0.005

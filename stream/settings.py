@@ -45,6 +45,10 @@ class Settings(BaseSettings):
     """File of SNMPv3 users and of the engines of each source, TOML, mode 0600."""
     snmp_state_file: Path | None = None
     """File in which a receiver of SNMPv3 keeps what it has heard; beside the file of users unless it is set."""
+    snmptrapd_state_file: Path | None = None
+    """File in which it is kept how far snmptrapd's log was read; beside the log unless it is set."""
+    telegraf_group: str = "tacet.telegraf"
+    """Under this name Kafka keeps how far telegraf's topic was read; each ingest that reads it needs one of its own."""
     radius_clients_file: Path | None = None
     """File of RADIUS clients and their secrets, TOML, mode 0600."""
     hooks_file: Path | None = None

@@ -12,30 +12,51 @@ from connectors.commands.options import FILE, Address, F, Speed
 from connectors.commands.snmp_files import communities_now, probe_community, v3_files
 from connectors.counters.topic import check_topic
 from connectors.files.dialect import OWN, Dialect, dialect_of
+from connectors.live_sources import (
+    CollectedSource,
+    ForwardedSource,
+    HandedSource,
+    Live,
+    LiveSource,
+    LoggedSource,
+    RadiusSource,
+    UdpSource,
+)
 from connectors.monitoring.monitor import Monitor
 from connectors.probes.declared import declared, provoked
 from connectors.radius.clients import ClientFile
-from connectors.sources import ForwardedSource, HandedSource, Live, LiveSource, Probing, RadiusSource, UdpSource
+from connectors.snmp.communities import CommunityFile
+from connectors.sources import Probing
 from stream.errors import UsageError
 from stream.policy.document import Policy
 from stream.records import Micros
 from stream.settings import Settings
 
+LISTENED = "--udp, --radius, --snmptrapd, --snmptrapd-log, --telegraf, --hooks"
 PIPE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
 def source_options(function: F) -> F:
-    """Add what observations come from: what is listened to, or ``--observations``, and how fast."""
+    """Add what observations come from: what is listened to, which makes one argument ``to``, or ``--observations``, and
+    how fast."""
+
+    def with_listening(*args: Any, udp: Any, radius: Any, snmptrapd: Any, hooks: Any, **more: Any) -> Any:
+        log, topic = more.pop("snmptrapd_log"), more.pop("telegraf")
+        return function(*args, to=Listening(udp, radius, snmptrapd, hooks, log, topic), **more)
+
+    made = update_wrapper(with_listening, function)
     for option in (
         click.option("--speed", type=Speed(), default="max", show_default=True, help="For a file: times real time."),
         click.option("--observations", type=FILE, help="Read a file instead of listening."),
+        click.option("--telegraf", metavar="TOPIC", help="Read traps from a topic of Kafka that telegraf writes."),
+        click.option("--snmptrapd-log", type=FILE, help="Read traps from snmptrapd's log as it grows."),
         click.option("--snmptrapd", type=PIPE, help="Read traps from snmptrapd's pipe; - is standard input."),
         click.option("--hooks", type=FILE, help="Take what 'tacet hooks' hands over at this socket."),
         click.option("--radius", type=Address(), help="Listen for RADIUS accounting on HOST:PORT."),
         click.option("--udp", type=Address(), help="Listen for SNMP traps on HOST:PORT."),
     ):
-        function = option(function)
-    return function
+        made = option(made)
+    return cast(F, made)
 
 
 def dialect_options(function: F) -> F:
@@ -118,9 +139,7 @@ def alone(counts: Counts, *others: object, dialect: Dialect) -> Counts:
     """Return the counts; a usage error where something else is given besides."""
     refuse_dialect(dialect)
     if any(other is not None for other in others):
-        raise click.UsageError(
-            "give --counts alone, or --observations, or some of --udp, --radius, --snmptrapd, --hooks"
-        )
+        raise click.UsageError(f"give --counts alone, or --observations, or some of {LISTENED}")
     return counts
 
 
@@ -131,6 +150,9 @@ class Listening(NamedTuple):
     radius: tuple[str, int] | None = None
     snmptrapd: Path | None = None
     hooks: Path | None = None
+    snmptrapd_log: Path | None = None
+    telegraf: str | None = None
+    """Topic."""
 
 
 def chosen(
@@ -149,7 +171,7 @@ def chosen(
     live: list[LiveSource] = []
     listening = any(each is not None for each in to)
     if listening == (observations is not None):
-        raise click.UsageError("give either --observations, or some of --udp, --radius, --snmptrapd, --hooks")
+        raise click.UsageError(f"give either --observations, or some of {LISTENED}")
     if observations is not None:
         return observations
     refuse_dialect(dialect)
@@ -161,9 +183,27 @@ def chosen(
         live.append(RadiusSource(to.radius, clients(settings)))
     if to.snmptrapd is not None:
         live.append(ForwardedSource(to.snmptrapd))
+    if to.snmptrapd_log is not None:
+        live.append(LoggedSource(to.snmptrapd_log, _state_of(settings, to.snmptrapd_log)))
+    if to.telegraf is not None:
+        live.append(_collected(settings, to.telegraf))
     if to.hooks is not None:
         live.append(HandedSource(to.hooks))
     return live
+
+
+def _state_of(settings: Settings, log: Path) -> Path:
+    return settings.snmptrapd_state_file or log.with_name(f"{log.name}.state")
+
+
+def _collected(settings: Settings, topic: str) -> CollectedSource:
+    """Return traps of a topic; UsageError where no broker is named."""
+    if settings.kafka is None:
+        msg = "--telegraf: must go with --kafka or TACET_KAFKA, the brokers that telegraf writes to"
+        raise UsageError(msg)
+    file = settings.snmp_communities_file
+    known = None if file is None else CommunityFile(file)
+    return CollectedSource(settings.kafka, topic, settings.telegraf_group, known)
 
 
 def probing(settings: Settings, policy: Policy, monitor: Monitor) -> Probing | None:

@@ -20,12 +20,13 @@ from connectors.embedded.runner import FileSink, embedded
 from connectors.files.replay import refuse_used
 from connectors.intake.admission import Counters
 from connectors.intake.receiver import Receiver
+from connectors.live_sources import UdpSource
 from connectors.private_folder import private_folder
 from connectors.serve.running import Wanted
 from connectors.serve.server import free_port
 from connectors.simulation import policy as simulation_policy
 from connectors.simulation.traps import TrapSchedule, trap_schedule
-from connectors.sources import UdpSource, receiver
+from connectors.sources import receiver
 from stream.pipeline import Options
 from stream.policy.document import Policy
 from stream.records import MINUTE, SECOND, Micros

@@ -57,9 +57,10 @@ from connectors.intake.receiver import Receiver
 from connectors.kafka.claims import Claims
 from connectors.kafka.client import KafkaSink
 from connectors.kafka.control import checked
+from connectors.live_sources import Live, secrets_of
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import first_to_end, stop_signals, within
-from connectors.sources import FileSource, Live, Probing, TopicSource, feed_file, receiver, secrets_of, until_stopped
+from connectors.sources import FileSource, Probing, TopicSource, feed_file, receiver, until_stopped
 from stream.errors import KeyFileError
 from stream.keys import key_day_of
 from stream.messages import encode_message
@@ -92,9 +93,8 @@ Source = FileSource | TopicSource | Live
 @json_option
 @click.pass_obj
 def ingest(
-    settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, udp: tuple[str, int] | None,
-    radius: tuple[str, int] | None, snmptrapd: Path | None, hooks: Path | None, observations: Path | None,
-    speed: float | None, counts: Counts | None, take_over: bool,
+    settings: Settings, *, kafka: str | None, policy_file: Path, key_file: Path, to: Listening,
+    observations: Path | None, speed: float | None, counts: Counts | None, take_over: bool,
     first_window: Micros | None, last_window: Micros | None, dialect: Dialect,
     metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -111,18 +111,17 @@ def ingest(
     data key when the day is over.
     """
     policy = read_policy(policy_file)
-    to = Listening(udp, radius, snmptrapd, hooks)
     bounded = counts is not None or observations is not None
     if not bounded and (first_window is not None or last_window is not None):
         raise click.UsageError("--from, --to: must go with --observations; for live ones give them to 'tacet worker'")
+    servers = bootstrap(settings, kafka)
     if counts is None:
-        given = chosen(settings, to, observations, dialect)
+        given = chosen(settings.model_copy(update={"kafka": servers}), to, observations, dialect)
     else:
         given = alone(counts, *to, observations, dialect=dialect).file or ()
     source: Source = given if not isinstance(given, Path) else FileSource(
         given, speed, *public_range(key_file, policy, first_window, last_window), dialect, counts is not None
     )  # fmt: skip
-    servers = bootstrap(settings, kafka)
     if counts is not None and counts.topic is not None:
         ends = on_grid(policy, first_window, up=True), on_grid(policy, last_window, up=False)
         source = TopicSource(servers, counts.topic, *ends)

@@ -65,21 +65,17 @@ from connectors.files.shortfall import NO_DROPS, shortfall
 from connectors.intake.clock import CLOCK_STEP, wall_clock
 from connectors.intake.port import Port
 from connectors.intake.receiver import Receiver
+from connectors.live_sources import Live, RadiusSource, UdpSource, secrets_of, uptime_start
 from connectors.monitoring.monitor import Monitor
 from connectors.signals import stop_signals
 from connectors.sources import (
     FileSource,
-    ForwardedSource,
-    HandedSource,
-    Live,
     Probing,
     TopicSource,
     check_uptime_clock,
     feed_file,
     receiver,
-    secrets_of,
     until_stopped,
-    uptime_start,
 )
 from stream.pipeline import Options
 from stream.policy.document import Policy
@@ -97,7 +93,7 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @click.option("--store", type=FOLDER, required=True, help="Folder of the store; made if missing.")
 @source_options
 @counts_options
-@click.option("--kafka", help="With --topic: bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
+@click.option("--kafka", help="With --topic, --telegraf: bootstrap servers, HOST:PORT.  [env: TACET_KAFKA]")
 @dialect_options
 @click.option(
     "--clock",
@@ -113,9 +109,8 @@ Home = Callable[..., AbstractContextManager[tuple[Embedded, SqliteStore]]]
 @json_option
 @click.pass_obj
 def run(
-    settings: Settings, *, policy_file: Path, key_file: Path, store: Path, udp: tuple[str, int] | None,
-    radius: tuple[str, int] | None, snmptrapd: Path | None, hooks: Path | None, observations: Path | None,
-    speed: float | None,
+    settings: Settings, *, policy_file: Path, key_file: Path, store: Path, to: Listening,
+    observations: Path | None, speed: float | None,
     clock: str, start: Micros | None, accept_policy: bool, first_window: Micros | None,
     last_window: Micros | None, counts: Counts | None, kafka: str | None, dialect: Dialect,
     metrics: tuple[str, int] | None, as_json: bool,
@@ -130,9 +125,9 @@ def run(
     TACET_SNMP_USERS_FILE, clients of RADIUS and their secrets from the one of TACET_RADIUS_CLIENTS_FILE.
     """
     policy = read_policy(policy_file)
-    to = Listening(udp, radius, snmptrapd, hooks)
     given: Path | Live | TopicSource
     if counts is None:
+        settings = settings.model_copy(update={"kafka": kafka or settings.kafka})
         given = chosen(settings, to, observations, dialect, start if clock == "uptime" else None)
     else:
         given = _counted(settings, alone(counts, *to, observations, dialect=dialect), kafka)
@@ -211,7 +206,7 @@ def _feed(file: ObservationFile | CountsFile, source: FileSource, runner: Embedd
 
 def _run_live(live: Live, asking: Probing | None, building: _Building, *, as_json: bool) -> None:
     for source in live:
-        if not isinstance(source, ForwardedSource | HandedSource):
+        if isinstance(source, UdpSource | RadiusSource):
             Port(source.address, 1, lambda: 0).close()
     simulated = uptime_start(live) is not None  # simulated times have nothing to do with this machine's
     with building.opened(clock=None if simulated else wall_clock, live=not simulated) as (runner, _):

@@ -98,7 +98,7 @@ class HandoverEntrance:
         if self._reading is not None:
             self._reading.cancel()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give the socket back."""
         self.stop()
         if self._writer is not None:

@@ -50,7 +50,7 @@ class Entrance(Protocol):
     def stop(self) -> None:
         """Hear no more, at once."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give no answers any more, and let everything go; harmless on one that was never open."""
 
 
@@ -104,7 +104,7 @@ class UdpEntrance(ABC):
         if self._port is not None:
             self._port.stop()
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give the address back."""
         if self._port is not None:
             self._port.close()

@@ -56,7 +56,7 @@ class PipeEntrance(ABC):
             self._file = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
         mode = os.fstat(self._file).st_mode
         if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-            self.close()
+            await self.close()
             msg = f"{self._path}: must be a pipe that another program writes to"
             raise OSError(msg)
         os.set_blocking(self._file, False)
@@ -75,7 +75,7 @@ class PipeEntrance(ABC):
         if self._file >= 0:
             asyncio.get_running_loop().remove_reader(self._file)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let the pipe go."""
         self.stop()
         if self._file >= 0:

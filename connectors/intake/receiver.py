@@ -56,7 +56,7 @@ class Receiver:
             for entrance in self.entrances:
                 await entrance.open(self._room)
         except BaseException:
-            self._close()
+            await self._close()
             raise
         self.state.listened_since = self._clock.now()
         self._worker = asyncio.create_task(self._work())
@@ -78,11 +78,11 @@ class Receiver:
                 raise
         finally:
             self._awake.cancel()
-            self._close()
+            await self._close()
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
         for entrance in self.entrances:
-            entrance.close()
+            await entrance.close()
 
     @property
     def address(self) -> tuple[str, int]:

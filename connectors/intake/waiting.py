@@ -48,6 +48,11 @@ class WaitingRoom:
         self._wake = asyncio.Event()
         self._nudge: asyncio.TimerHandle | None = None
 
+    @property
+    def free(self) -> int:
+        """How many more may wait."""
+        return self._size - len(self.queue)
+
     def take(self, arrival: Arrival) -> bool:
         """Queue a sighting; where there is no room, count it as dropped and return False."""
         if len(self.queue) >= self._size:

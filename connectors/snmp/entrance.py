@@ -59,9 +59,9 @@ class TrapEntrance(UdpEntrance):
             self._hearing = Hearing(self._senders, self._held.enter_context(listening(self._v3, room.clock.now())))
         await super().open(room)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give the address back, and the file."""
-        super().close()
+        await super().close()
         self._held.close()
 
     def turned(self) -> None:

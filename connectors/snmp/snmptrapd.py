@@ -4,7 +4,7 @@
 
 with ``hexOutputLength 0`` in its configuration: one line a trap, all text in hexadecimal, so that no text can pretend
 to be a line. A line becomes the SNMPv2c notification that it tells of (RFC 3584 section 3.1 for version 1), and that
-goes through the decoder of all traps. The time in it is not read.
+goes through the decoder of all traps. The time in it counts where it is read from a log, later than it came.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from connectors.snmp.ber import (
     tlv,
 )
 from connectors.snmp.profiles import SNMP_TRAP_OID
+from stream.records import SECOND, Micros
 
 NO_TRAP_LINE = "no_trap_line"
 """The reason for which a line of snmptrapd that tells of no trap, such as its greeting, is passed over."""
@@ -38,8 +39,17 @@ _SNMP_TRAPS = ".1.3.6.1.6.3.1.1.5"
 _SENDER = re.compile(r"[A-Za-z0-9/]+: \[([0-9A-Fa-f:.]+)(?:%\w+)?\]:\d{1,5}->.*")
 _OID = re.compile(r"\.[0-2]\.\d{1,2}(?:\.\d{1,10}){0,126}")
 _HEX = re.compile(r"(?:[0-9A-F]{2} ?)+")
+_SECONDS = re.compile(rb"\d{1,12}")
 _WHOLE = re.compile(r"-?\d{1,10}")
 _TICKS = re.compile(r"\((\d{1,10})\) .*")
+
+
+def written_at(line: bytes) -> Micros | None:
+    """Return when a line that tells of a trap was written, to the second; None where it does not say so."""
+    if not line.startswith(b"T|"):
+        return None
+    _, _, seconds, *_ = (*line.split(b"|", 3), b"", b"")
+    return int(seconds) * SECOND if _SECONDS.fullmatch(seconds) else None
 
 
 def notification(line: bytes) -> tuple[str, bytes]:

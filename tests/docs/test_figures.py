@@ -22,6 +22,7 @@ from connectors.files.row_sort import RUN_ROWS
 from connectors.files.shortfall import MANY
 from connectors.files.stretches import LEAP
 from connectors.hooks.judging import FURTHEST, OLDEST
+from connectors.intake.followed import BEHIND
 from connectors.intake.ingest import CLOCKS_APART, GRID, OUTAGE
 from connectors.intake.limits import MOST_AGE
 from connectors.intake.waiting import ROOM
@@ -118,6 +119,7 @@ MADE = [
     ("docs/sources.md", f"every {VALIDITY // MINUTE // 2} minutes.** A sighting holds for the policy's ` ,"),
     ("docs/sources.md", f"{VALIDITY // MINUTE} minutes by default; a device"),
     ("docs/sources.md", f"nor than {MOST_AGE // SECOND} s."),
+    ("docs/sources.md", f"read for {BEHIND:.0f} s, the ingest vouches for nothing"),
     ("docs/sources.md", f"(than {CLOCKS_APART // SECOND} s, if ` is less)"),
     ("docs/sources.md", f"{CLOCKS_APART // SECOND} s ahead, is dropped"),
     ("docs/sources.md", f"remembered for {REMEMBERED // MINUTE} minutes by its client"),

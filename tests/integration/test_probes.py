@@ -27,6 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from connectors import sources
 from connectors.intake.clock import AnchoredClock
+from connectors.live_sources import UdpSource
 from connectors.probes import asking, icmp, rounds
 from connectors.probes.asking import Answer, Asking
 from connectors.probes.declared import declared
@@ -36,7 +37,7 @@ from connectors.probes.rounds import Rounds
 from connectors.probes.snmp import ByCommunity, ByUser, provoke
 from connectors.probes.way import Way
 from connectors.snmp.usm.users import Source, Users
-from connectors.sources import Probing, UdpSource
+from connectors.sources import Probing
 from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import HOUR, MINUTE, Heartbeat

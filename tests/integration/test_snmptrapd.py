@@ -44,7 +44,7 @@ def _programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def documented(port: int) -> tuple[str, list[str]]:
     """Return the configuration and the words of the command as the document has them, for a port of the loopback."""
-    configuration, command = re.findall(r"```text\n(.*?)```", section("docs/sources.md", "snmptrapd"), re.DOTALL)
+    configuration, command, *_ = re.findall(r"```text\n(.*?)```", section("docs/sources.md", "snmptrapd"), re.DOTALL)
     words = shlex.split(command.partition(" > ")[0].replace("udp:162", f"udp:127.0.0.1:{port}"))
     return configuration.replace("COMMUNITY 10.2.0.5", "c0mm 127.0.0.1"), words
 

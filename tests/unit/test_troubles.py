@@ -13,10 +13,11 @@ from connectors.intake.clock import AnchoredClock
 from connectors.intake.ingest import Ingest
 from connectors.intake.receiver import Receiver
 from connectors.intake.troubles import KERNEL, Troubles
+from connectors.live_sources import UdpSource
 from connectors.snmp.admission import Senders
 from connectors.snmp.entrance import TrapEntrance
 from connectors.snmp.sender import Association, encode_associate
-from connectors.sources import UdpSource, receiver
+from connectors.sources import receiver
 from tests.core_ground import building
 
 UNKNOWN = "5c:52:1e:ff:ff:01"
