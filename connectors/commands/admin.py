@@ -24,6 +24,7 @@ from stream.errors import UsageError
 from stream.policy.document import AttributeRelease, CountRelease, Policy, decimal_string
 from stream.release.count_promises import CountPromise, count_promises
 from stream.release.promises import attribute_promises
+from stream.release.threshold_promises import threshold_promises
 from stream.schemas import json_float
 
 
@@ -191,6 +192,7 @@ def promises(policy: Policy, expected: Qualities) -> dict[str, Any]:
             for name, budget in sorted(r.w_budget.items())
         },
         "refresh_days": {r.name: r.refresh_days for r in policy.release if isinstance(r, CountRelease)},
+        "thresholds": [promise.figures() for promise in threshold_promises(policy)],
         "models": {r.name: _model(r) for r in policy.release if isinstance(r, AttributeRelease)},
     }  # fmt: skip
 

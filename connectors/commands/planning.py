@@ -109,6 +109,8 @@ def _print_plan(console: Console, report: dict[str, Any]) -> None:
         title = f"A day at {site} under policy {report['policy_version']}"
         _print_costs(console, f"{title}: costs", rows)
         _print_errors(console, f"{title}: counts", rows)
+    for site, rows in _by_site(report["thresholds"]):
+        _print_thresholds(console, f"Threshold streams at {site}", rows)
     for site, rows in _by_site(report["attributes"]):
         attributes = table(
             f"Attributes at {site}", ("release", "attribute", "audience"), ("epsilon", "zones", "odds factor")
@@ -119,6 +121,24 @@ def _print_plan(console: Console, report: dict[str, Any]) -> None:
                 str(row["zones"]), f"{row['with_counts']:.4g}",
             )  # fmt: skip
         console.print(attributes)
+
+
+def _print_thresholds(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\na run", "epsilon\na day")
+    made = table(title, ("release", "audience"), columns)
+    for column in made.columns[:2]:
+        column.min_width = 12  # names before numbers, where the terminal is narrow
+    for row in rows:
+        quiet = row["quiet"]
+        made.add_row(
+            row["release"], ", ".join(row["audiences"]), row["miss"], f"{row['within_seconds'] // 60} min",
+            str(quiet["devices"]), f"{quiet['false_alarms_a_day']:.2g}", f"{quiet['denied']:.2g}",
+            row["epsilon_run"], row["epsilon_day"],
+        )  # fmt: skip
+    console.print(made)
+    console.print(
+        "Quiet is what stays so many devices off its threshold all day: false alarms a day, and events denied."
+    )
 
 
 def _print_costs(console: Console, title: str, rows: list[dict[str, Any]]) -> None:

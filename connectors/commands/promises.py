@@ -21,6 +21,7 @@ from stream.accounting.knowledge import Knowledge
 from stream.policy.document import AttributeRelease, CountRelease, Policy, audiences_of, decimal_string
 from stream.release.count_promises import count_promises
 from stream.release.promises import AttributePromise, attribute_promises
+from stream.release.threshold_promises import threshold_promises
 
 MOST_ROWS = 16
 """Patterns of a joint distribution that are printed; --json has all."""
@@ -65,10 +66,12 @@ def print_promises(policy: Policy, expected: Qualities) -> None:
     console.print(_UNIT.format(devices=policy.privacy.devices_per_person))
     for line in counted_lines(policy):
         console.print(f"{line}\n")
-    if any(isinstance(release, CountRelease) for release in policy.release):
+    if not all(isinstance(release, AttributeRelease) for release in policy.release):
         console.print(_COUNTS)
         for made in (*_counts(policy), *days_paid(policy), *_worse(expected), *_budgets(policy), *_knowledge(policy)):
             console.print(made)
+    for promise in threshold_promises(policy):
+        console.print(f"{promise.sentence()}\n")
     _print_attributes(console, policy)
     for line in _rest(policy):
         console.print(line)

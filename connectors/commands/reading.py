@@ -76,12 +76,22 @@ def _by_node(levels: dict[str, Any]) -> dict[str, int]:
     return floors | ({"building": levels["building"]} if "building" in levels else {})
 
 
+def _alerts(record: Release) -> str:
+    """Return the nodes with an alert, and those without an answer."""
+    alerts = [node for node, above in record["above"].items() if above]
+    unknown = [f"{node} not answered ({why})" for node, why in record["denied"].items()]
+    said = f"{record['alert']}: {', '.join(alerts)}" if alerts else f"none {record['alert']}"
+    return "; ".join([said, *unknown])
+
+
 def one_line(record: Release) -> str:
     """Return a release as a line for people."""
     mark = "  (laboratory)" if record["laboratory"] else ""
     if "attribute" in record:
         what = record["value"] if record["released"] else "not shown"
         text = f"{record['day']} {record['zone']} {record['attribute']}: {what}"
+    elif "above" in record and record["released"]:
+        text = f"{record['window_end']} {_alerts(record)}"
     elif record["released"]:
         if record["values"]:
             values, widths = record["values"], record["half_width_95"] or {}

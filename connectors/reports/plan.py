@@ -20,6 +20,7 @@ from stream.records import DAY
 from stream.release.budgets import companions
 from stream.release.count_promises import CountPromise, count_promises
 from stream.release.promises import attribute_promises
+from stream.release.threshold_promises import threshold_promises
 from stream.schemas import json_float
 
 
@@ -54,6 +55,7 @@ def plan(policy: Policy, days: Windows | None = None) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "policy_version": policy.version, "counts": counts, "coalitions": coalitions, "attributes": attributes,
+        "thresholds": [promise.figures() for promise in threshold_promises(policy)],
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from stream.policy.document import AttributeRelease, Policy, decimal_string
 from stream.records import HOUR
 from stream.release.count_promises import CountPromise, count_promises
+from stream.release.threshold_promises import threshold_promises
 
 DEVICES, MONTH = 1000, 30
 """Of the example that says what a delta comes to."""
@@ -51,6 +52,7 @@ def promise_lines(policy: Policy, audience: str) -> list[str]:
         *counted_lines(policy),
         *_counts(policy, audience),
         *_days(policy, audience),
+        *(promise.sentence() for promise in threshold_promises(policy) if audience in promise.audiences),
     ]
 
 

@@ -60,11 +60,11 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdPromise:
-    """What one stream promises one audience at one site."""
+    """What one stream promises at one site the audiences that are told the same."""
 
     site: str
     release: str
-    audience: str
+    audiences: tuple[str, ...]
     mechanism: str
     alert: str
     level: str
@@ -92,7 +92,7 @@ class ThresholdPromise:
     def figures(self) -> dict[str, Any]:
         """Return what programs are given."""
         return {
-            "site": self.site, "release": self.release, "audience": self.audience, "mechanism": self.mechanism,
+            "site": self.site, "release": self.release, "audiences": list(self.audiences), "mechanism": self.mechanism,
             "alert": self.alert, "level": self.level, "thresholds": self.thresholds,
             "miss": decimal_string(self.miss), "within_seconds": self.within // SECOND,
             "cooldown_seconds": self.cooldown // SECOND, "events_a_day": self.events, "early": self.early,
@@ -103,8 +103,9 @@ class ThresholdPromise:
     def sentence(self) -> str:
         """Return what is promised, in words."""
         side, least = "below" if self.alert == "above" else "above", float(1 - self.miss)
+        whose = f"{self.release} for {', '.join(self.audiences)} at {self.site}"
         said = [
-            f"{self.release} for {self.audience} at {self.site}: a node that stays {self.alert} its threshold for "
+            f"{whose}: a node that stays {self.alert} its threshold for "
             f"{self.within // MINUTE} min has an alert by then, with probability {least:g} at least, while it is not "
             f"denied (up to {self.cooldown // MINUTE} min later where an alert has just begun or ended).",
             f"One that stays {self.quiet.distance} or more {side} it has {self.quiet.false_alarms:.2g} false alarms a "
@@ -128,12 +129,12 @@ def _figures(quiet: Quiet) -> dict[str, Any]:
 
 
 def threshold_promises(policy: Policy) -> list[ThresholdPromise]:
-    """Return what every stream of decisions promises each of its audiences."""
+    """Return what every stream of decisions promises: one that is free by each law of the noise it is decided on."""
     return [
-        _paid(policy, site, release, audience) if release.counts is None else _free(policy, site, release, audience)
+        promise
         for site in policy.site
         for release in thresholds_at(policy, site)
-        for audience in release.audiences
+        for promise in (_frees(policy, site, release) if release.free else [_paid(policy, site, release)])
     ]
 
 
@@ -165,7 +166,7 @@ def asked_a_day(release: ThresholdRelease, tick: Micros) -> int:
     return min(LONGEST_DAY // tick, both)
 
 
-def _paid(policy: Policy, site: str, release: ThresholdRelease, audience: str) -> ThresholdPromise:
+def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdPromise:
     plan = RunPlan(policy, release, site)
     vector, asked = plan.vector, asked_a_day(release, policy.site[site].tick)
     low, high = 0, 1
@@ -174,30 +175,42 @@ def _paid(policy: Policy, site: str, release: ThresholdRelease, audience: str) -
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if quiet_run(vector, asked, middle).false_alarms > RARE else (low, middle)
+    quiet = quiet_run(vector, asked, high), quiet_run(vector, asked, _nearest(plan))
     return _promise(
-        plan, audience, vector.shift, (quiet_run(vector, asked, high), quiet_run(vector, asked, _nearest(plan))),
+        plan, release.audiences, vector.shift, quiet,
         release.events, (plan.price.run, plan.price.day), plan.release.mechanism,
     )  # fmt: skip
 
 
-def _free(policy: Policy, site: str, release: ThresholdRelease, audience: str) -> ThresholdPromise:
+def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[ThresholdPromise]:
     counts = next(r for r in policy.release if r.name == release.counts)
     assert isinstance(counts, CountRelease)  # noqa: S101
     plan = FreeDecision(policy, CountPlan(policy, counts, site), release)
-    law, asked = plan.law(audience), asked_a_day(release, policy.site[site].tick)
-    shift, draws = max(zip(plan.alarm(audience).shifts, map(len, plan.members), strict=True))
-    most = LONGEST_DAY // max(release.cooldown, policy.site[site].tick) + 1
+    alike = {counts.epsilon[name]: name for name in release.audiences}
+    return [
+        _free(
+            plan,
+            asked_a_day(release, policy.site[site].tick),
+            tuple(n for n in release.audiences if counts.epsilon[n] == e),
+        )
+        for e in alike
+    ]
+
+
+def _free(plan: FreeDecision, asked: int, audiences: tuple[str, ...]) -> ThresholdPromise:
+    law, alarm = plan.law(audiences[0]), plan.alarm(audiences[0])
+    shift, draws = max(zip(alarm.shifts, map(len, plan.members), strict=True))
+    most = float(min(asked, LONGEST_DAY // max(plan.release.cooldown, plan.tick) + 1))
 
     def quiet(distance: int) -> Quiet:
-        each = min(1.0, asked * tail(law, draws, distance + 1 - shift))
-        return Quiet(distance, min(each, float(most)) if each < 1 else float(min(asked, most)), 0.0)
+        return Quiet(distance, min(most, asked * tail(law, draws, distance + 1 - shift)), 0.0)
 
     distance = shift
     while quiet(distance).false_alarms > RARE:
         distance += 1
     return _promise(
-        plan, audience, shift, (quiet(distance), quiet(_nearest(plan))), None, (Fraction(0), Fraction(0)),
-        f"{counts.mechanism}/threshold",
+        plan, audiences, shift, (quiet(distance), quiet(_nearest(plan))), None, (Fraction(0), Fraction(0)),
+        f"{plan.plan.release.mechanism}/threshold",
     )  # fmt: skip
 
 
@@ -207,12 +220,12 @@ def _nearest(plan: ThresholdPlan) -> int:
 
 
 def _promise(
-    plan: ThresholdPlan, audience: str, early: int, quiet: tuple[Quiet, Quiet], events: int | None,
+    plan: ThresholdPlan, audiences: tuple[str, ...], early: int, quiet: tuple[Quiet, Quiet], events: int | None,
     price: tuple[Fraction, Fraction], mechanism: str,
 ) -> ThresholdPromise:  # fmt: skip
     release = plan.release
     return ThresholdPromise(
-        plan.site, release.name, audience, mechanism, release.alert, release.level,
+        plan.site, release.name, audiences, mechanism, release.alert, release.level,
         dict(zip(plan.names, plan.thresholds, strict=True)), release.miss, release.windows(plan.tick) * plan.tick,
         release.cooldown, events, early, *quiet, *price,
     )  # fmt: skip
