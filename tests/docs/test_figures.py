@@ -215,6 +215,8 @@ HOOKS_SERVED = "tests/unit/hooks/test_hooks_service.py::"
 RADIUS_CLIENTS = "tests/unit/radius/test_radius_entrance.py::test_secrets_come_from_a_file_that_only_its_owner_reads"
 SNMP_STATE = "tests/acceptance/test_snmp_v3_run.py::test_a_recorded_trap_counts_once_however_often_the_run_is_started"
 SNMP_USERS = "tests/unit/snmp/test_v3_users.py::test_a_file_of_users_that_others_can_read_is_refused"
+GAME = "tests/acceptance/page/test_game_page.py::"
+GAME_POINTS = f"{GAME}test_points_are_for_accuracy_speed_and_answers_before"
 COLOURED = "tests/unit/mechanisms/test_colours.py::test_colours_are_those_of_the_formula"
 LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_the_capacity_and_twenty"
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
@@ -308,6 +310,14 @@ TESTED = [
     ),
     ("docs/reference/records.md", "by which ` are colours, 1 to 10; null", COLOURED),
     ("docs/page.md", "rooms by its colours, 1 to 10, each with", COLOURED),
+    (
+        "docs/page.md",
+        "question after question for five minutes",
+        f"{GAME}test_the_clock_stands_while_the_truth_is_read",
+    ),
+    ("docs/page.md", "half as many more when it is fast (within a minute), and 10 for each", GAME_POINTS),
+    ("docs/page.md", "that had points, up to five.", GAME_POINTS),
+    ("docs/page.md", "The best ten games", f"{GAME}test_the_ten_best_are_kept_the_best_first"),
     (
         "docs/reference/policy.md",
         "six windows with each window behind the first 48 of 5 min of the next day",

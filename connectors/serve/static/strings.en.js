@@ -340,6 +340,16 @@ export const strings = {
     },
     total: (sum, n) => `${sum} points for ${n} ${many(n, "answer", "answers")}.`,
     none: "No answer yet.",
+    trueSeries: (name) => `${name}, truth`,
+  },
+  game: {
+    title: "Against the clock", start: "Start", end: "End the game", next: "Go on", left: "Time left", points: "Points", name: "Name", epsilon: "ε of the game", rank: "Rank", player: "Player", answers: "Answers",
+    intro: "Five minutes of questions; the clock stands while you read the truth. An answer has up to 100 points for being right, up to half as many more for being fast, and 10 for each earlier answer of the game that had points, up to five.",
+    stays: "The name and the leaderboard stay in this browser.", nobody: "Somebody", forget: "Clear the leaderboard",
+    question: (n) => `Question ${n}`, near: (seconds) => `${seconds} seconds left`,
+    got: (each) => `${each.total} points: ${each.accuracy} for the answer, ${each.speed} for speed, ${each.before} for those before`,
+    over: (points, n) => `The game is over: ${points} points for ${n} ${many(n, "answer", "answers")}.`,
+    board: (epsilon) => `Leaderboard at ε ${epsilon}`, noBoard: (epsilon) => `Nobody has played at ε ${epsilon} in this browser yet.`,
   },
   ops: {
     title: "Ops",

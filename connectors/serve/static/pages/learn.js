@@ -6,6 +6,7 @@ import { segmented } from "../controls.js";
 import { detective } from "../detective.js";
 import { h, put, say, throttled } from "../dom.js";
 import { clock, date, number, range, withBand } from "../format.js";
+import { game } from "../game.js";
 import { factorOf } from "../privacy_terms.js";
 import { objects } from "../records.js";
 import { strings } from "../strings.en.js";
@@ -38,17 +39,20 @@ export async function mount(place, context) {
   };
   const choice = h("select", { "aria-label": words.place, on: { change: () => changed({ place: choice.value }) } },
     first.places.map((each) => h("option", { value: each }, each === "building" ? strings.node.building : words.room(each))));
-  const game = h("section", { class: "card game" });
+  const questions = h("section", { class: "card game" });
+  const against = h("section", { class: "card against" });
   put(place, h("h1", {}, words.title), h("p", { class: "soft" }, words.intro),
     h("section", { class: "card lesson" }, h("h2", {}, words.slider), h("p", { class: "soft" }, words.sliderText), slider,
       h("div", { class: "controls" }, h("label", { class: "choice" }, h("span", { class: "choice-name" }, words.place), choice),
         segmented(words.mechanism, "mechanism", first.mechanisms.map((name) => [name, words.mechanisms[name]]), state.mechanism, (_, mechanism) => changed({ mechanism }))),
-      parts.said, parts.chart, parts.why, h("details", { class: "figures" }, h("summary", {}, words.table), parts.table)), game);
+      parts.said, parts.chart, parts.why, h("details", { class: "figures" }, h("summary", {}, words.table), parts.table)), questions, against);
   await drawDay(parts, first, signal);
-  const stopGame = await detective(game, signal);
+  const leisure = await detective(questions, signal);
+  const stopGame = game(against, leisure.told, signal);
   return () => {
     later.stop();
     parts.drawn?.stop();
+    leisure.stop();
     stopGame();
   };
 }
