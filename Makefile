@@ -32,8 +32,7 @@ sbom: $(SUPPLY)/.ready  ## What is in the image, as a bill of materials (sbom.js
 	$(SUPPLY)/bin/cyclonedx-py requirements requirements-runtime.lock --output-reproducible --of JSON -o sbom.json
 
 audit: $(SUPPLY)/.ready  ## Whether anything in the image is known to be vulnerable; asks a service on the internet
-	$(SUPPLY)/bin/pip-audit --disable-pip --require-hashes -r requirements-runtime.lock \
-	    $$(sed -n 's/^\([A-Z]*-[^ ]*\) .*/--ignore-vuln \1/p' deploy/waivers.txt)
+	$(PYTHON) .ci/audit
 
 pinned: $(READY)  ## Released bytes on the oldest NumPy and on the newest Python (fetched beside Debian's own)
 	.ci/pinned || [ $$? = 77 ]
@@ -52,6 +51,7 @@ nightly: $(READY)  ## What takes long: long fuzzing, the long storm, every mutan
 	$(MAKE) mutants MUTANTS=
 	$(MAKE) pinned
 	$(MAKE) bench
+	$(MAKE) $(SUPPLY)/.ready && $(PYTHON) .ci/audit || [ $$? = 77 ]
 
 bench: $(BENCH)  ## Speed, latency and memory, each beside an alternative (installs pysnmp and Quix Streams)
 	$(PYTHON) -m tests.benchmarks

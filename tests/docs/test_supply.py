@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -114,3 +115,51 @@ def test_waivers_of_known_weaknesses_say_why_and_until_when() -> None:
         assert line.startswith("#") or re.fullmatch(
             r"(?:CVE|GHSA|PYSEC)-\S+  # \S.{20,} until 20\d\d-\d\d-\d\d", line
         ), line
+
+
+# --- what is known of it ---------------------------------------------------------------------------------------------
+
+
+def audited(tmp_path: Path, answer: object, *, code: int = 0, told: str = "") -> tuple[int, str]:
+    """Run ``.ci/audit`` with a tool that answers so; return its exit code and what it says."""
+    tool = tmp_path / "pip-audit"
+    (tmp_path / "answer").write_text(answer if isinstance(answer, str) else json.dumps({"dependencies": answer}))
+    tool.write_text(
+        f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked\ncat {tmp_path}/answer\necho '{told}' >&2\nexit {code}\n"
+    )
+    tool.chmod(0o700)
+    env = os.environ | {"PIP_AUDIT": str(tool)}
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "audit"], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert f"-r {ROOT / RUNTIME}" in (tmp_path / "asked").read_text()
+    return done.returncode, done.stdout + done.stderr
+
+
+FINE = {"name": "a", "version": "1", "vulns": []}
+WEAK = {"name": "b", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": []}]}
+UNKNOWN = {"name": "c", "skip_reason": "Dependency not found on PyPI and could not be audited: c (1)"}
+
+
+def test_an_audit_says_that_all_was_looked_up_or_fails(tmp_path: Path) -> None:
+    assert audited(tmp_path, [FINE]) == (0, f"audit: 1 pins of {RUNTIME} looked up, nothing is known of any\n")
+    code, said = audited(tmp_path, [FINE, WEAK], code=1)
+    assert (code, "audit: b: PYSEC-1" in said) == (1, True)
+    code, said = audited(tmp_path, [FINE, UNKNOWN])
+    assert (code, "not looked up: c" in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "told"),
+    [([UNKNOWN, UNKNOWN], 0, ""), ([], 0, ""), ("", 1, "ERROR: Could not connect to PyPI")],
+)  # fmt: skip
+def test_where_the_service_cannot_be_asked_it_says_that_nothing_was_audited(
+    tmp_path: Path, answer: object, code: int, told: str
+) -> None:
+    """The tool itself says 'No known vulnerabilities found' then, and exits with 0."""
+    assert audited(tmp_path, answer, code=code, told=told)[0] == 77
+    assert "NOTHING WAS AUDITED" in audited(tmp_path, answer, code=code, told=told)[1]
+
+
+def test_a_tool_that_fails_is_no_audit(tmp_path: Path) -> None:
+    assert audited(tmp_path, "", code=2, told="usage: pip-audit")[0] == 1

@@ -25,12 +25,15 @@ from stream.envelope import Kind as Envelope
 from stream.envelope import clear_of, join_parts, split_parts, unseal
 from stream.errors import DataError, GoneKeyError, KeyFileError
 from stream.messages import decode_message, encode_message
+from stream.policy.document import load_policy
 from stream.records import DAY, HOUR, MINUTE, Heartbeat, ObservationBatch
 from stream.runners.partition import Partition
 from stream.runners.site_form import open_site, seal_site
 from stream.runners.snapshot import open_snapshot, seal_snapshot
 from stream.schemas import AUDIT, LEAKAGE, OCCUPANCY, PRESENCE, RESTRICTED, parse_time
 from tests.core_ground import COUNTS, SITE, building, laboratory, mac, messages, people, write_csv
+from tests.unit.test_counted import text as counted_text
+from tests.unit.test_counted import window
 
 RELEASES = COUNTS.split('[[release]]\nname = "smooth"', maxsplit=1)[0]
 POLICY = building(releases=RELEASES, head="[restricted]\noccupancy = true\npresence = true\n")
@@ -48,10 +51,14 @@ PUBLIC = {
 }
 """Columns of the store that may be read without a key; values of ``outputs`` too, but for restricted topics."""
 HEARTBEAT = {"v", "site", "source", "session", "kind", "watermark", "listened_since"}
+COUNTS_MESSAGE = {"v", "site", "source", "session", "kind", "window_end"}
 BATCH = {"v", "site", "source", "session", "sequence", "epoch"}
 SITE_FORM = {"standing", "release", "account", "radios"}
 STANDING = {"form", "clock", "ticks"}
 RECORD = {"v", "topic", "site", "window_end"}
+
+
+COUNTED = counted_text()
 
 
 class Crash(BaseException):
@@ -107,7 +114,8 @@ def clear_part(table: str, column: str, value: bytes, topic: str) -> None:
         if message.startswith(b"{"):
             assert orjson.loads(message).keys() <= HEARTBEAT
         else:
-            assert orjson.loads(clear_of(Envelope.OBSERVATIONS, message)).keys() <= BATCH
+            head = orjson.loads(clear_of(Envelope.OBSERVATIONS, message))
+            assert head.keys() <= (COUNTS_MESSAGE if head.get("kind") == "counts" else BATCH)
             with pytest.raises(KeyFileError, match="is encrypted"):
                 unseal(Envelope.OBSERVATIONS, message)
     elif table == "state":
@@ -139,6 +147,21 @@ def test_every_field_outside_a_public_list_lies_in_an_envelope(tmp_path: Path, k
                     clear_part(table, column, row[column], row.get("topic", ""))
                     seen.add((table, row.get("topic", "")))
     assert {("observations", ""), ("state", ""), ("outputs", OCCUPANCY), ("outputs", PRESENCE)} <= seen
+
+
+def test_of_what_people_counters_tell_the_counts_lie_in_an_envelope_too(tmp_path: Path) -> None:
+    policy = load_policy(COUNTED.replace("[site.", "[restricted]\noccupancy = true\n[site.", 1))
+    keyfile.create(tmp_path / "key", laboratory=False, first_day=window(0, 1).window_end // DAY)
+    seen: set[tuple[str, str]] = set()
+    with embedded(policy, tmp_path / "key", tmp_path / "store") as runner:
+        for number in range(6):
+            runner.keep(window(number, 3, 4, 5))
+            for table, row in tables(tmp_path / "store"):
+                for column in row.keys() - PUBLIC[table]:
+                    clear_part(table, column, row[column], row.get("topic", ""))
+                    seen.add((table, row.get("topic", "")))
+            runner.take(window(number, 3, 4, 5))
+    assert {("observations", ""), ("state", ""), ("outputs", OCCUPANCY)} <= seen
 
 
 def needles(log: Iterable[ObservationBatch | Heartbeat]) -> set[bytes]:
