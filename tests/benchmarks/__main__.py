@@ -82,6 +82,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
     "snapshot": ("Snapshot of 1,000 zones", figures),
     "serve": ("200 event streams and 50 history queries a second (wall clock)", figures),
     "memory": ("Memory over a simulated week", figures),
+    "decisions": ("Threshold decisions on 10,000 predicates (CPU)", figures),
     "history": ("A month of the service's history (CPU)", figures),
 }
 

@@ -120,6 +120,15 @@ def test_the_next_noisy_count_is_as_likely_undecided_as_the_chain_makes_it() -> 
     assert stays_undecided(above, shift, coarser, finer) == pytest.approx(exact, abs=1e-12)
 
 
+@pytest.mark.parametrize(("above", "stays"), [(0, 0.627), (8, 0.501), (20, 0.134)])
+def test_on_a_fine_grid_it_is_the_clean_form_of_the_thesis_5_9(above: int, stays: float) -> None:
+    """ε .1, then .4, β .05 in four shares; both noises taken for independent it would be .578, .453, .152."""
+    grid = 100
+    shift = int(grid * math.log(40) / 0.4)
+    found = stays_undecided(np.array([grid * above]), shift, Fraction(1, 10 * grid), Fraction(4, 10 * grid))
+    assert found == pytest.approx(stays, abs=6e-4)
+
+
 def test_noise_of_all_steps_is_one_chain() -> None:
     """Coarse noise equals the finer one as often as their link is 0; false alarm 1e-6 over all links."""
     epsilons = plan_of(Terms("dppwlm", BETA, Fraction(1, 100)), Fraction(1)).all_epsilons
