@@ -1,8 +1,8 @@
 """The file of a ledger of decisions: a line an answer, on disk before its noise is drawn.
 
-One process at a time has it. A last line that is not whole was being written when the machine stopped, so nothing was
-drawn for it, and it is taken away. Nothing here can see that whole entries are missing at the end: whoever can write
-the file can spend again, as with any budget that lies beside its key.
+One process at a time has it. A last line that begins as the next entry would and is not whole was being written when
+the machine stopped, so nothing was drawn for it, and it is taken away. Nothing here can see that whole entries are
+missing at the end: whoever can write the file can spend again, as with any budget that lies beside its key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from connectors.private_file import sync_folder
-from stream.decisions.books import Books, Charge, books_of, entry_of
+from stream.decisions.books import Books, Charge, beginning, books_of, entry_of, not_an_entry
 from stream.errors import UsageError
 from stream.keys import Keys
 
@@ -64,23 +64,32 @@ def opened(path: Path, keys: Keys) -> Iterator[DecisionLedger]:
     except OSError as error:
         raise UsageError(f"{path}: cannot be opened as a ledger ({error.strerror})") from None
     try:
-        if stat.S_IMODE(os.fstat(handle).st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-            raise UsageError(f"{path}: must be readable by its owner only (mode 0600)")
+        _refuse_other(path, os.fstat(handle).st_mode)
         fcntl.flock(handle, fcntl.LOCK_EX)
         sync_folder(path.absolute().parent)
-        yield DecisionLedger(path, keys, handle, books_of(_whole_lines(handle), keys))
+        yield DecisionLedger(path, keys, handle, _read(handle, keys))
     finally:
         os.close(handle)
 
 
-def _whole_lines(handle: int) -> list[bytes]:
+def _refuse_other(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path}: must be a file")
+    if stat.S_IMODE(mode) & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageError(f"{path}: must be readable by its owner only (mode 0600)")
+
+
+def _read(handle: int, keys: Keys) -> Books:
     with os.fdopen(os.dup(handle), "rb") as file:
         file.seek(0)
         content = file.read()
     whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.ftruncate(handle, whole)
-    return content[:whole].splitlines()
+    books, torn = books_of(content[:whole].splitlines(), keys), content[whole:]
+    begin = beginning(books, keys)
+    if torn[: len(begin)] != begin[: len(torn)]:
+        raise not_an_entry(len(books.charges))
+    os.ftruncate(handle, whole)
+    return books
 
 
 def _write(handle: int, content: bytes) -> None:

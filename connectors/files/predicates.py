@@ -12,8 +12,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from connectors.files.text_rows import csv_rows, lines_of, open_text
-from stream.errors import DataError
+from connectors.files.text_rows import csv_rows, fields_of, lines_of, open_text
+from stream.errors import DataError, UsageError
 
 T = TypeVar("T")
 
@@ -64,8 +64,7 @@ def read_values(path: Path) -> Iterator[tuple[str, Fraction]]:
 
 def read_thresholds(path: Path) -> Thresholds:
     """Return predicate -> threshold and, where the file says them, α and cells; raises what ``read_counts`` does."""
-    with open_text(path) as lines:
-        header = lines.readline().rstrip("\r\n").split(",")
+    header = _header(path)
     columns = ("threshold", *(name for name in ("alpha", "cells") if name in header))
     rows = _by_predicate(path, columns, lambda row: dict(zip(columns, map(_read, columns, row), strict=True)))
     cells = {name: row.get("cells", frozenset({name})) for name, row in rows.items()}
@@ -98,7 +97,15 @@ def _by_predicate(path: Path, columns: tuple[str, ...], read: Callable[[list[str
     return found
 
 
+def _header(path: Path) -> list[str]:
+    with open_text(path) as lines:
+        return fields_of(next(lines_of(path, lines), "") or "") or []
+
+
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, str, list[str]]]:
+    header = _header(path)
+    if any(header.count(name) > 1 for name in ("predicate", *columns)):
+        raise UsageError(f"{path}: first line must name each column once")
     with open_text(path) as lines:
         for number, row in csv_rows(path, lines_of(path, lines), ("predicate", *columns)):
             if isinstance(row, str):

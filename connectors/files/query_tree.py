@@ -170,11 +170,19 @@ class _Reader:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"), parse_float=_decimal, parse_constant=_decimal)
+        text = path.read_text("utf-8-sig")
+        return json.loads(text, parse_float=_decimal, parse_constant=_decimal, object_pairs_hook=_once)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
     except (UnicodeDecodeError, RecursionError, ValueError):
-        raise UsageError(f"{path}: must be JSON") from None
+        raise UsageError(f"{path}: must be JSON, in which no object has an entry twice") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError
+    return made
 
 
 def _decimal(text: str) -> Fraction:

@@ -154,14 +154,14 @@ def csv_rows(path: Path, lines: Iterable[Line], columns: tuple[str, ...]) -> Ite
         UsageError: the first line does not name the columns.
     """
     numbered = enumerate(lines, start=1)
-    header = _fields(next(numbered, (1, ""))[1] or "") or []
+    header = fields_of(next(numbered, (1, ""))[1] or "") or []
     missing = [name for name in columns if name not in header]
     if missing:
         msg = f"{path}: first line must name the columns {', '.join(columns)}; {missing[0]} is missing"
         raise UsageError(msg)
     places = [header.index(name) for name in columns]
     for number, line in numbered:
-        row = _fields(line or "")
+        row = fields_of(line or "")
         if line is None:
             yield number, TOO_LONG
         elif row is not None and len(row) == len(header):
@@ -170,7 +170,7 @@ def csv_rows(path: Path, lines: Iterable[Line], columns: tuple[str, ...]) -> Ite
             yield number, UNLIKE_HEADER
 
 
-def _fields(line: str) -> list[str] | None:
+def fields_of(line: str) -> list[str] | None:
     """Return a line's fields, None where it has none that can be made out: one line never takes in another."""
     if '"' not in line:
         return line.rstrip("\r\n").split(",")

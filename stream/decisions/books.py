@@ -95,14 +95,22 @@ class Books:
 
 def entry_of(books: Books, charge: Charge, keys: Keys) -> tuple[Books, bytes]:
     """Enter a new charge; return the next state and the entry's line."""
-    body = {
-        "v": 1, "sequence": len(books.charges), "previous": books.head, "ledger": keys.ledger, "label": charge.label,
-        "everywhere": charge.everywhere, "commitment": charge.commitment,
+    body = _place(books, keys) | {
+        "label": charge.label, "everywhere": charge.everywhere, "commitment": charge.commitment,
         "theta": [[sorted(cells), int(epsilon * _NANO)] for cells, epsilon in _by_cost(charge.theta)],
     }  # fmt: skip
     digest = chain_hash(body)
     line = orjson.dumps(body | {"hash": digest, "mac": _mac(keys, digest)}, option=orjson.OPT_APPEND_NEWLINE)
     return replace(books.with_charge(charge), head=digest), line
+
+
+def _place(books: Books, keys: Keys) -> dict[str, Any]:
+    return {"v": 1, "sequence": len(books.charges), "previous": books.head, "ledger": keys.ledger}
+
+
+def beginning(books: Books, keys: Keys) -> bytes:
+    """Return how the next entry's line begins, whatever is charged."""
+    return orjson.dumps(_place(books, keys))[:-1] + b',"label":'
 
 
 def _by_cost(theta: Theta) -> list[tuple[list[str], Fraction]]:
@@ -124,9 +132,13 @@ def books_of(lines: Iterable[bytes], keys: Keys) -> Books:
         try:
             books = _followed(books, orjson.loads(line), keys)
         except (AuditError, LookupError, TypeError, ValueError):
-            msg = f"ledger of decisions: entry {number} must be whole, follow the one before it and be of this key"
-            raise AuditError(msg) from None
+            raise not_an_entry(number) from None
     return books
+
+
+def not_an_entry(number: int) -> AuditError:
+    """Return what to say of a line that is none."""
+    return AuditError(f"ledger of decisions: entry {number} must be whole, follow the one before it and be of this key")
 
 
 def _followed(books: Books, entry: dict[str, Any], keys: Keys) -> Books:

@@ -168,7 +168,12 @@ def plan_of(terms: Terms, alpha: Fraction) -> Plan:
     Raises:
         UsageError: α is negative; or 0, for which the thesis has no ε.
     """
-    _within("alpha", alpha, alpha >= 0 if terms.form == "safe" else alpha > 0, "at least 0, as printed above 0")
+    _within(
+        "alpha",
+        alpha,
+        alpha >= 0 if terms.form == "safe" else alpha > 0,
+        "at least 0" if terms.form == "safe" else "above 0 as printed",
+    )
     share, shift = terms.beta / terms.shares, int(alpha)
     epsilon = levels.epsilon_for(shift, share) if terms.form == "safe" else levels.printed_epsilon(alpha, share)
     return Plan(terms, Step(epsilon, shift, 1))

@@ -171,6 +171,35 @@ def test_at_a_threshold_the_operators_differ_by_one(ground: Path) -> None:
     assert told["<"] == pytest.approx(0.8, abs=0.054)
 
 
+@pytest.mark.parametrize("columns", ["predicate,threshold,alpha,alpha", "predicate,threshold,threshold,alpha"])
+def test_a_column_that_is_there_twice_decides_nothing(ground: Path, columns: str) -> None:
+    (ground / "thresholds.csv").write_text(f"{columns}\nhall,20,5,5\nloft,20,2,5\nroof,11.5,9,5\n")
+    done = ask(ground, words=["--mechanism", "tslm", "--beta", "0.05"])
+    assert (done.code, done.out) == (2, "")
+    assert "must name each column once" in done.problem
+
+
+def test_an_entry_that_is_there_twice_decides_nothing(ground: Path) -> None:
+    far(ground)
+    text = '{"counts": "counts.csv", "thresholds": "thresholds.csv", "alpha": 1, "alpha": 20}'
+    (ground / "tree.json").write_text(text)
+    words = [
+        "--mechanism",
+        "tslm",
+        "--beta",
+        "0.05",
+        "--epsilon-max",
+        "40",
+        "--json",
+        "--key-file",
+        str(ground / "key"),
+    ]
+    done = run("decide", "--query", ground / "tree.json", *words)
+    assert (done.code, done.out) == (2, "")
+    (ground / "tree.json").write_bytes(b"\xef\xbb\xbf" + text.replace('"alpha": 1, ', "").encode())
+    assert run("decide", "--query", ground / "tree.json", *words).code == 0
+
+
 @pytest.mark.parametrize(
     ("node", "said"),
     [

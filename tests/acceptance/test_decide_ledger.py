@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from fractions import Fraction
@@ -204,12 +205,31 @@ def test_a_ledger_that_is_not_whole_books_nothing(ground: Path, how: str) -> Non
     assert (ground / "ledger").read_bytes() == held
 
 
-def test_a_line_that_was_being_written_when_the_machine_stopped_is_taken_away(ground: Path) -> None:
+@pytest.mark.parametrize("length", [1, 100, 400, -1])
+def test_a_line_that_was_being_written_when_the_machine_stopped_is_taken_away(ground: Path, length: int) -> None:
     first = ask(ground, "monday")
     booked = (ground / "ledger").read_bytes()
-    (ground / "ledger").write_bytes(booked + booked[:100])
+    ask(ground, "tuesday")
+    entry = (ground / "ledger").read_bytes()[len(booked) :]
+    (ground / "ledger").write_bytes(booked + entry[:length])
     assert ask(ground, "monday") == first
     assert (ground / "ledger").read_bytes() == booked
+
+
+@pytest.mark.parametrize("content", [b"my only copy", b"line\nmy only copy", b'{"v":1,"sequence":7', b'{"v":1}'])
+def test_a_file_that_is_no_ledger_is_left_as_it_is(ground: Path, content: bytes) -> None:
+    (ground / "ledger").write_bytes(content)
+    (ground / "ledger").chmod(0o600)
+    done = ask(ground, "monday")
+    assert (done.code, done.out) == (2, "")
+    assert "must be whole" in done.problem
+    assert (ground / "ledger").read_bytes() == content
+
+
+def test_a_ledger_is_a_file(ground: Path) -> None:
+    os.mkfifo(ground / "ledger", 0o600)
+    done = ask(ground, "monday")
+    assert (done.code, "must be a file" in done.problem) == (2, True)
 
 
 def test_answers_of_several_processes_are_booked_one_after_another(ground: Path) -> None:
