@@ -51,7 +51,8 @@ def draw_distances(folder: Path, seed: int) -> None:
                 found = distances(query, level, seed)
                 shares = [(place + 1) / len(found) for place in range(len(found))]
                 panel.plot([max(1, each) for each in found], shares, label=level, marker="")
-            panel.set(title=query, xscale="log", xlabel="distance from the threshold", ylabel="share of cells within")
+            panel.set(title=query, xscale="log", xlim=(0.8, 100_000))
+            panel.set(xlabel="distance from the threshold", ylabel="share of cells within")
         sheet.legend()
 
 
