@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from connectors.commands.options import FILE, Address, json_option, print_json, run_async
-from connectors.hooks.hooks_file import read_hooks
+from connectors.commands.watching import metrics_option, monitor_of, watch_certificates, watch_hooks, watch_secrets
+from connectors.hooks.hooks_file import HooksNow
 from connectors.hooks.running import Door, Hooks, Wanted
 from connectors.serve.server import Tls
 from connectors.signals import stop_signals
@@ -22,11 +23,12 @@ from stream.settings import Settings
 @click.option("--tls-cert", type=FILE, help="Certificate chain (PEM).")
 @click.option("--tls-key", type=FILE, help="Its key (PEM).")
 @click.option("--behind-proxy", is_flag=True, help="A proxy of yours has TLS, and says who asks.")
+@metrics_option
 @json_option
 @click.pass_obj
 def hooks(
     settings: Settings, *, to: Path, listen: tuple[str, int] | None, names: tuple[str, ...],
-    tls_cert: Path | None, tls_key: Path | None, behind_proxy: bool, as_json: bool,
+    tls_cert: Path | None, tls_key: Path | None, behind_proxy: bool, metrics: tuple[str, int] | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Take webhooks of Mist and Meraki, read Cisco Spaces, and hand sightings over to an ingest.
 
@@ -41,16 +43,21 @@ def hooks(
         raise click.UsageError("--tls-cert goes with --tls-key")
     tls = None if tls_cert is None or tls_key is None else Tls(tls_cert, tls_key)
     door = None if listen is None else Door(listen, names, tls, behind_proxy)
-    service = Hooks(Wanted(read_hooks(file), to, file.with_name(f"{file.name}.state"), door))
+    systems = HooksNow(file)
+    service = Hooks(Wanted(systems, to, file.with_name(f"{file.name}.state"), door))
 
     async def until_stopped() -> None:
         async with stop_signals() as stop:
             await service.run(stop, click.echo)
 
-    try:
-        run_async(until_stopped())
-    finally:
-        report(service, as_json=as_json)
+    with monitor_of("hooks", None, metrics) as monitor:
+        watch_hooks(monitor, service)
+        watch_secrets(monitor, [systems])
+        watch_certificates(monitor, hooks=tls_cert)
+        try:
+            run_async(monitor.during(until_stopped()))
+        finally:
+            report(service, as_json=as_json)
 
 
 def report(service: Hooks, *, as_json: bool) -> None:

@@ -38,6 +38,7 @@ from stream.runners.partition import Partition
 from stream.schemas import parse_time
 
 if TYPE_CHECKING:
+    from connectors.hooks.running import Hooks
     from connectors.serve.running import Wanted
     from connectors.serve.service import Service
 
@@ -57,7 +58,7 @@ def metrics_option(function: F) -> F:
     )(function)
 
 
-def monitor_of(verb: Verb, policy: Policy, address: tuple[str, int] | None) -> Monitor:
+def monitor_of(verb: Verb, policy: Policy | None, address: tuple[str, int] | None) -> Monitor:
     """Return the monitor of a verb, to be entered."""
     return Monitor(verb, policy, address, wall_clock)
 
@@ -95,6 +96,20 @@ def watch_secrets(monitor: Monitor, files: Iterable[SecretsNow[Any]]) -> None:
                 told[file, outcome] = number
 
     monitor.often(look, SECRETS_BEATS)
+
+
+def watch_hooks(monitor: Monitor, service: Hooks) -> None:
+    """Watch what faces the internet: ready while the ingest is there and every stream is read.
+
+    What comes and what is refused depends on people, of whom it knows no access points: the ingest tells that.
+    """
+
+    def look() -> None:
+        monitor.figures.set("tacet_clock_offset_seconds", service.clock.wall_ahead() / SECOND)
+
+    monitor.health.require("ingest", lambda: service.is_connected)
+    monitor.health.require("streams", lambda: service.hears)
+    monitor.often(look)
 
 
 def is_working_time(site: Site, now: Micros) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -22,12 +22,14 @@ AT_ONCE = 16
 UNKNOWN_HOOK = "unknown_hook"
 
 
-def application(hooks: Iterable[Hook], desk: Desk, names: Names, now: Callable[[], Micros]) -> Guard:
-    """Return the application: 200 means that what was said is durable, or that there is nothing to store."""
-    by_name = {hook.name: hook for hook in hooks}
+def application(hook_of: Callable[[str], Hook | None], desk: Desk, names: Names, now: Callable[[], Micros]) -> Guard:
+    """Return the application: 200 means that what was said is durable, or that there is nothing to store.
+
+    ``hook_of`` gives a system by its name, with its secrets of now.
+    """
 
     async def asked(request: Request) -> Response:
-        hook = by_name.get(request.path_params["name"])
+        hook = hook_of(request.path_params["name"])
         if hook is None:
             desk.refuse(UNKNOWN_HOOK)
             return Response(status_code=404)

@@ -24,7 +24,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from connectors.secrets_file import Secret, Table, octets_of, read_tables
+from connectors.secrets_file import Secret, SecretsNow, Table, octets_of, read_tables
+from stream.errors import KeyFileError
 from stream.policy.fields import is_cloud
 
 
@@ -95,6 +96,39 @@ class HooksFile(Table):
             msg = "must have at least one [[hook]] or [[stream]], each with a name of its own"
             raise ValueError(msg)
         return self
+
+
+class HooksNow(SecretsNow[HooksFile]):
+    """The file as it is now: secrets and keys change while it is listened; systems do not."""
+
+    def __init__(self, path: Path) -> None:
+        """Read it; KeyFileError where it is not as it must be."""
+        self._systems: object = None
+        super().__init__(path, "secrets of hooks", self._fitting)
+        self._systems = _systems(self.held)
+
+    def _fitting(self, path: Path) -> HooksFile:
+        file = read_hooks(path)
+        if self._systems is not None and self._systems != _systems(file):
+            msg = f"{path}: must name the same systems and sources while it is used; start again to change them"
+            raise KeyFileError(msg)
+        return file
+
+    def hook(self, name: str) -> Hook | None:
+        """Return a system that sends, with its secrets of now; None: there is none of that name."""
+        self.renew()
+        return next((hook for hook in self.held.hook if hook.name == name), None)
+
+    def key(self, name: str) -> str:
+        """Return the key of now with which a stream is read."""
+        self.renew()
+        return next(stream.api_key.get_secret_value() for stream in self.held.stream if stream.name == name)
+
+
+def _systems(file: HooksFile) -> object:
+    """Return all that is no secret."""
+    hooks = {(hook.name, hook.system, hook.source) for hook in file.hook}
+    return hooks, {(stream.name, stream.source, stream.url, stream.ca_file) for stream in file.stream}
 
 
 def read_hooks(path: Path) -> HooksFile:

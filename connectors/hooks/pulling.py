@@ -43,10 +43,18 @@ class BrokenError(Exception):
 class Puller:
     """Reads one stream for as long as it runs."""
 
-    def __init__(self, stream: Stream, desk: Desk, now: Callable[[], Micros], hearing: Callable[[bool], None]) -> None:
-        """``hearing`` is told whether the stream is connected, whenever that changes."""
+    def __init__(
+        self,
+        stream: Stream,
+        desk: Desk,
+        now: Callable[[], Micros],
+        hearing: Callable[[bool], None],
+        key: Callable[[], str] | None = None,
+    ) -> None:
+        """``hearing`` is told whether the stream is connected, whenever that changes; ``key`` gives its key of now."""
         self._stream, self._desk, self._now, self._hearing = stream, desk, now, hearing
-        self._key = stream.api_key.get_secret_value()
+        self._key_now = key or stream.api_key.get_secret_value
+        self._key = self._key_now()
         self._reached: Micros | None = None
         self._wait = FIRST_WAIT
 
@@ -68,7 +76,7 @@ class Puller:
 
     async def _read(self, client: httpx.AsyncClient) -> None:
         async with self._open(client) as answer:
-            if answer.status_code in {401, 403}:
+            if answer.status_code in {401, 403} and self._key == self._key_now():
                 msg = f"stream {self._stream.name}: api_key must be one that it takes, got {answer.status_code}"
                 raise UsageError(msg)
             if answer.status_code != 200:
@@ -79,7 +87,7 @@ class Puller:
                 self._wait = FIRST_WAIT
 
     def _open(self, client: httpx.AsyncClient) -> AbstractAsyncContextManager[httpx.Response]:
-        since = {}
+        since, self._key = {}, self._key_now()
         if self._reached is not None:
             since["fromTimestamp"] = str(max(self._reached, self._now() - OLDEST) // 1000)
         return client.stream("GET", self._stream.url, headers={KEY_HEADER: self._key}, params=since)

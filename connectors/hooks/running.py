@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import structlog
 
 from connectors.hooks.app import application
 from connectors.hooks.desk import REPLAYED, Counts, Desk
-from connectors.hooks.hooks_file import HooksFile
+from connectors.hooks.hooks_file import Hook, HooksFile, HooksNow
 from connectors.hooks.link import Link
 from connectors.hooks.pulling import Puller
 from connectors.hooks.replays import Replays
@@ -39,16 +40,28 @@ class Door(NamedTuple):
 class Wanted(NamedTuple):
     """What is heard and read, where it goes, and what is kept of it."""
 
-    file: HooksFile
+    file: HooksFile | HooksNow
+    """As it was read once, or as it is now."""
     to: Path
     state: Path
     door: Door | None
+
+    @property
+    def systems(self) -> HooksFile:
+        """What the file says."""
+        return self.file.held if isinstance(self.file, HooksNow) else self.file
+
+    def hook(self, name: str) -> Hook | None:
+        """Return a system that sends, by its name."""
+        if isinstance(self.file, HooksNow):
+            return self.file.hook(name)
+        return next((hook for hook in self.file.hook if hook.name == name), None)
 
 
 def check(wanted: Wanted) -> None:
     """Raise UsageError unless the door fits what is to be heard, and hides it on its way."""
     door = wanted.door
-    if (door is None) != (not wanted.file.hook):
+    if (door is None) != (not wanted.systems.hook):
         raise UsageError("--listen: must be given where the file has a [[hook]], and only there")
     if door is None:
         return
@@ -67,15 +80,25 @@ class Hooks:
         """Take what is wanted; UsageError where it does not fit, KeyFileError where its state cannot be used."""
         check(wanted)
         self._wanted = wanted
-        self._clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
+        self.clock = AnchoredClock(wall_clock, lambda: time.monotonic_ns() // 1000)
         self._link, self._replays = Link(wanted.to), Replays(wanted.state)
-        self._desk = Desk(self._link, self._replays, self._clock.now)
-        self._deaf = {stream.name for stream in wanted.file.stream}
+        self._desk = Desk(self._link, self._replays, self.clock.now)
+        self._deaf = {stream.name for stream in wanted.systems.stream}
 
     @property
     def counts(self) -> Counts:
         """What became of each request and event, and of their rows."""
         return self._desk.counts
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the ingest is there."""
+        return self._link.connected
+
+    @property
+    def hears(self) -> bool:
+        """Whether every stream is connected."""
+        return not self._deaf
 
     async def run(self, stop: asyncio.Event, say: Callable[[str], None]) -> None:
         """Hear and read until told to stop; ``say`` is given where one may send."""
@@ -97,8 +120,11 @@ class Hooks:
 
             return hearing
 
-        streams = self._wanted.file.stream
-        return [Puller(stream, self._desk, self._clock.now, told(stream.name)).run() for stream in streams]
+        file, found = self._wanted.file, []
+        for stream in self._wanted.systems.stream:
+            key = partial(file.key, stream.name) if isinstance(file, HooksNow) else None
+            found.append(Puller(stream, self._desk, self.clock.now, told(stream.name), key).run())
+        return found
 
     async def _serve(
         self, door: Door, work: list[Coroutine[Any, Any, Any]], stop: asyncio.Event, say: Callable[[str], None]
@@ -108,8 +134,8 @@ class Hooks:
             scheme = "https" if door.tls is not None or door.behind_proxy else "http"
             host, port = bound.getsockname()[:2]
             names = Names.of(door.names, port, scheme, behind_proxy=door.behind_proxy)
-            server = server_of(application(self._wanted.file.hook, self._desk, names, self._clock.now), door.tls)
-            for hook in self._wanted.file.hook:
+            server = server_of(application(self._wanted.hook, self._desk, names, self.clock.now), door.tls)
+            for hook in self._wanted.systems.hook:
                 say(f"{'http' if door.tls is None else 'https'}://{host}:{port}/hooks/{hook.name}")
             serving = server.serve([bound])
             await first_to_end(_served(server, serving, stop), *work)
@@ -119,7 +145,7 @@ class Hooks:
     async def _run_on(self) -> None:
         """Look at the clock: one that was set ends the service, for it says what is new."""
         while True:
-            self._clock.now()
+            self.clock.now()
             await asyncio.sleep(1)
 
     async def _report(self) -> None:

@@ -33,12 +33,13 @@ APART: Micros = 5 * MINUTE
 """... and for how long; its counters step on the clock's grid of this width and at no other time."""
 
 Kind = Literal["gauge", "counter", "histogram"]
-Verb = Literal["run", "ingest", "worker", "serve"]
-EVERYONE: frozenset[Verb] = frozenset({"run", "ingest", "worker", "serve"})
+Verb = Literal["run", "ingest", "worker", "serve", "hooks"]
+EVERYONE: frozenset[Verb] = frozenset({"run", "ingest", "worker", "serve", "hooks"})
+BY_POLICY: frozenset[Verb] = EVERYONE - {"hooks"}
 ENGINE: frozenset[Verb] = frozenset({"run", "worker"})
 INTAKE: frozenset[Verb] = frozenset({"run", "ingest"})
 STORE: frozenset[Verb] = frozenset({"run"})
-NETWORK: frozenset[Verb] = frozenset({"ingest", "worker", "serve"})
+NETWORK: frozenset[Verb] = frozenset({"ingest", "worker", "serve", "hooks"})
 READERS: frozenset[Verb] = ENGINE | {"serve"}
 
 
@@ -58,7 +59,7 @@ _P, _T, _S, _D = Nature.PUBLIC, Nature.TIMING, Nature.SIZE, Nature.TRAFFIC
 _OF_A_RELEASE = ("site", "release", "audience")
 METRICS: tuple[Metric, ...] = (
     Metric("tacet_build_info", "gauge", "1; the labels say what runs.", ("version", "mechanisms"), _P, EVERYONE),
-    Metric("tacet_policy_info", "gauge", "1; the label is the policy's version.", ("policy",), _P, EVERYONE),
+    Metric("tacet_policy_info", "gauge", "1; the label is the policy's version.", ("policy",), _P, BY_POLICY),
     Metric("tacet_check_ok", "gauge", "1 where something that readiness needs is well.", ("check",), _P, EVERYONE),
     Metric("tacet_failures_total", "counter", "Errors that ended the process, by kind.", ("error",), _P, EVERYONE),
     Metric("tacet_replay_mismatches_total", "counter",
@@ -68,7 +69,7 @@ METRICS: tuple[Metric, ...] = (
            INTAKE),
     Metric("tacet_secrets_read_total", "counter",
            "How often a file of secrets was read anew, or refused because it broke a rule.", ("secrets", "outcome"), _P,
-           INTAKE),
+           INTAKE | {"hooks"}),
     Metric("tacet_working_time", "gauge", "1 where a site is in its working hours.", ("site",), _P,
            INTAKE),
     Metric("tacet_site_closed", "gauge", "1 where a site is closed at max_devices.", ("site",), _P, ENGINE),
@@ -93,7 +94,7 @@ METRICS: tuple[Metric, ...] = (
            "Until a certificate ends that this process shows or goes by; zero where it cannot be read.",
            ("certificate",), _T, NETWORK),
     Metric("tacet_clock_offset_seconds", "gauge", "How far the wall clock has left the one that stamps arrivals.", (),
-           _T, INTAKE),
+           _T, INTAKE | {"hooks"}),
     Metric("tacet_store_size_bytes", "gauge", "Octets of the store's files.", (), _S, STORE),
     Metric("tacet_disk_free_bytes", "gauge", "Octets left where the store is.", (), _S, STORE),
     Metric("tacet_disk_size_bytes", "gauge", "Octets there are in all where the store is.", (), _P, STORE),

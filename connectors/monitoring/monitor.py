@@ -41,9 +41,9 @@ class Monitor:
     """
 
     def __init__(
-        self, verb: Verb, policy: Policy, address: tuple[str, int] | None, clock: Callable[[], Micros]
+        self, verb: Verb, policy: Policy | None, address: tuple[str, int] | None, clock: Callable[[], Micros]
     ) -> None:
-        """``clock`` is the wall's."""
+        """``clock`` is the wall's; who has no policy tells of none."""
         self.figures, self.health = Figures(verb, clock), Health(time.monotonic)
         self.traffic = Traffic(self.figures)
         self.address = address
@@ -51,7 +51,8 @@ class Monitor:
         self._beats = 0
         self._port: Port | None = None
         self.figures.set("tacet_build_info", 1, version("tacet-occupancy"), MECHANISMS)
-        self.figures.set("tacet_policy_info", 1, policy.version)
+        if policy is not None:
+            self.figures.set("tacet_policy_info", 1, policy.version)
         if verb in ENGINE:
             self.figures.add("tacet_replay_mismatches_total", 0)
 

@@ -128,6 +128,37 @@ def test_a_workers_key_forgets_in_a_volume_that_no_other_pod_opens(objects: Any)
     assert seed["secret"]["optional"] is True
 
 
+@pytest.fixture
+def with_hooks(tmp_path: Path) -> list[dict[str, Any]]:
+    """What is made where systems of the cloud are heard, too."""
+    given = ["--set", "policy=x", "--set", "hooks.enabled=true", "--set", "hooks.name=hooks.example.org"]
+    done = helm("template", "tacet", CHART, *GIVEN, *given)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def test_what_faces_the_internet_shares_a_socket_with_the_ingest_and_nothing_else(
+    with_hooks: list[dict[str, Any]],
+) -> None:
+    (pod,) = [each["spec"]["template"]["spec"] for each in with_hooks if each["kind"] == "Deployment"]
+    ingest, hooks = pod["containers"]
+    shared = [{mount["name"] for mount in each["volumeMounts"]} for each in (ingest, hooks)]
+    assert shared[0] & shared[1] == {"handover"}
+    assert hooks["args"][hooks["args"].index("--to") + 1] == ingest["args"][ingest["args"].index("--hooks") + 1]
+    assert not any(each["name"].startswith("TACET_KAFKA") for each in hooks["env"])
+    assert "readinessProbe" not in hooks, "a cloud that is away would keep traps from the pod"
+    options = {word for word in hooks["args"] if word.startswith("--")}
+    known = {option for parameter in subcommands(tacet)["hooks"].params for option in parameter.opts}
+    assert {"--to", "--listen", "--metrics"} <= options <= known
+    ports = [port["targetPort"] for each in with_hooks if each["kind"] == "Service" for port in each["spec"]["ports"]]
+    assert ports == [1162, "hooks"]
+
+
+def test_a_name_must_be_given_where_systems_are_heard() -> None:
+    done = helm("template", "tacet", CHART, *GIVEN, "--set", "policy=x", "--set", "hooks.enabled=true")
+    assert (done.returncode, "hooks.name: must be the name" in done.stderr) == (1, True)
+
+
 def test_there_is_one_ingest_and_it_sees_who_sends(objects: Any) -> None:
     assert (objects["Deployment"]["spec"]["replicas"], objects["Deployment"]["spec"]["strategy"]) == (
         1, {"type": "Recreate"},

@@ -20,9 +20,11 @@ ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = ["topics", "ingest", "worker", "page"]
+"""Those that know the brokers; 'hooks' knows none."""
 PROFILES = {
     "core": {"kafka", "topics", "ingest", "worker"},
     "page": {"page"},
+    "hooks": {"hooks"},
     "demo": {"demo"},
     "observability": {"prometheus", "grafana"},
 }
@@ -71,7 +73,8 @@ def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: st
     writable = [volume for volume in service.get("volumes", []) if not volume.endswith(":ro")]
     allowed = {
         "kafka": ["kafka-data:/var/lib/kafka/data"],
-        "ingest": ["./deploy/secrets/ingest:/run/tacet"],
+        "ingest": ["./deploy/secrets/ingest:/run/tacet", "handover:/run/handover"],
+        "hooks": ["./deploy/secrets/hooks:/run/tacet", "handover:/run/handover"],
         "worker": ["./deploy/secrets/worker:/var/lib/tacet"],
         "page": ["page-index:/var/lib/tacet"],
         "prometheus": ["prometheus-data:/prometheus"],
@@ -80,10 +83,18 @@ def test_a_service_has_a_read_only_root_and_writes_to_named_places_only(name: st
     assert writable == allowed.get(name, [])
 
 
-def test_others_reach_the_trap_port_alone() -> None:
+def test_what_people_look_at_is_on_the_loopback_and_files_are_of_these_users() -> None:
+    """As docs/operations.md says."""
+    ports = {name: SERVICES[name]["ports"] for name in ("page", "prometheus", "grafana")}
+    assert ports == {name: [f"127.0.0.1:{port}:{port}"] for name, port in
+                     (("page", 8050), ("prometheus", 9090), ("grafana", 3000))}  # fmt: skip
+    assert [SERVICES[name]["user"].split(":")[0] for name in ("page", "hooks", "grafana")] == ["10001", "10002", "472"]
+
+
+def test_others_reach_the_trap_port_and_what_hears_the_cloud_alone() -> None:
     published = {(name, port) for name, service in SERVICES.items() for port in service.get("ports", [])}
     reached = {(name, port) for name, port in published if not port.startswith("127.0.0.1:")}
-    assert {each for each in reached if each[0] != "hooks"} == {("ingest", "162:1162/udp")}
+    assert reached == {("ingest", "162:1162/udp"), ("hooks", "443:8443")}
 
 
 def test_the_broker_is_on_a_network_that_leads_nowhere() -> None:
@@ -146,7 +157,7 @@ def test_everything_waits_for_what_it_needs() -> None:
         assert SERVICES[name]["depends_on"]["topics"]["condition"] == "service_completed_successfully"
 
 
-@pytest.mark.parametrize("name", [*OURS, "demo"])
+@pytest.mark.parametrize("name", [*OURS, "demo", "hooks"])
 def test_a_command_and_its_options_exist(name: str) -> None:
     command: click.Command = tacet
     words = list(SERVICES[name]["command"])
@@ -170,7 +181,8 @@ def test_prometheus_asks_every_service_that_shows_metrics_by_rules_that_are_ther
     asked = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     (scraped,) = asked["scrape_configs"]
     (names,) = scraped["dns_sd_configs"]
-    shown = {name: word for name in OURS for word in SERVICES[name]["command"] if word.startswith("--metrics=")}
+    words = [(name, word) for name in [*OURS, "hooks"] for word in SERVICES[name]["command"]]
+    shown = {name: word for name, word in words if word.startswith("--metrics=")}
     assert set(names["names"]) == set(shown)
     assert set(shown.values()) == {f"--metrics=0.0.0.0:{names['port']}"}
     mounted = {volume.split(":")[1] for volume in SERVICES["prometheus"]["volumes"]}
@@ -186,6 +198,20 @@ def test_grafana_finds_prometheus_and_the_operators_dashboard() -> None:
     (provider,) = yaml.safe_load((folder / "dashboards" / "tacet.yml").read_text())["providers"]
     mounted = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
     assert f"{provider['options']['path']}/operations.json" in mounted
+
+
+def test_what_faces_the_internet_shares_a_socket_with_the_ingest_and_nothing_else() -> None:
+    """Of another user, on no network of the broker, without a setting that names one."""
+    hooks, ingest = SERVICES["hooks"], SERVICES["ingest"]
+    assert hooks["user"].split(":")[1] == ingest["user"].split(":")[1]
+    assert hooks["user"] != ingest["user"]
+    assert "log" not in hooks["networks"]
+    assert not any(name.startswith("TACET_KAFKA") for name in hooks["environment"])
+    assert set(hooks["volumes"]) & set(ingest["volumes"]) == {"handover:/run/handover"}
+    assert "uid=10001,gid=10001" in COMPOSE["volumes"]["handover"]["driver_opts"]["o"]
+    (to,) = [word for word in hooks["command"] if word.startswith("--to=")]
+    assert f"TACET_HANDOVER=--hooks={to.partition('=')[2]}" in (ROOT / ".env").read_text()
+    assert [word for word in ingest["command"] if "TACET_HANDOVER" in word] == ["${TACET_HANDOVER:---udp=0.0.0.0:1162}"]
 
 
 def test_a_worker_gets_the_time_it_needs_to_stop() -> None:
@@ -213,7 +239,7 @@ def test_the_image_runs_without_root_and_holds_no_secret() -> None:
 
 
 def test_the_paths_of_mounted_files_are_those_the_commands_read() -> None:
-    for name in OURS:
+    for name in [*OURS, "hooks"]:
         targets = [volume.split(":")[1] for volume in SERVICES[name]["volumes"]]
         paths = [path for word in SERVICES[name]["command"] if (path := word.partition("=")[2]).startswith("/")]
         paths += [value for value in SERVICES[name]["environment"].values() if str(value).startswith("/")]

@@ -222,7 +222,8 @@ LARGEST_COUNT = "tests/unit/test_policy.py::test_the_largest_count_is_ten_times_
 HALF_WIDTH = "tests/statistical/test_query_half_widths.py::test_at_least_95_of_100_sums_lie_within_their_half_width"
 REVISED = "tests/unit/test_revised_release.py::test_an_hour_is_revised_an_hour_after_it"
 DAY_REVISED = "tests/unit/test_revised_release.py::test_of_five_minutes_a_day_is_published_six_windows_at_a_time"
-PORT = "tests/docs/test_compose.py::test_only_ingest_publishes_a_port_and_it_is_the_trap_port"
+PORT = "tests/docs/test_compose.py::test_others_reach_the_trap_port_and_what_hears_the_cloud_alone"
+SHOWN = "tests/docs/test_compose.py::test_what_people_look_at_is_on_the_loopback_and_files_are_of_these_users"
 RATED = "tests/acceptance/serve/test_guard.py::test_more_than_a_rate_is_refused_with_when_to_come_again"
 OF_QUERIES = (
     "tests/unit/experiments/test_decision_experiments.py::"
@@ -270,6 +271,17 @@ TESTED = [
     ("docs/operations.md", "3 bad data, the rest was processed; 1 anything else", BAD_ROWS),
     ("docs/operations.md", "says 429 or 503 and when to come again", RATED),
     ("docs/operations.md", "UDP port 162 of the host", PORT),
+    ("docs/operations.md", "over HTTPS at port 8050 of the loopback", SHOWN),
+    ("docs/operations.md", "at 9090, Grafana", SHOWN),
+    ("docs/operations.md", "dashboard at 3000, both on the loopback", SHOWN),
+    ("docs/operations.md", "owned by user 10002", SHOWN),
+    ("docs/operations.md", "readable by user 472", SHOWN),
+    (
+        "docs/operations.md",
+        "asks Prometheus whether it reaches all four",
+        "tests/acceptance/test_compose_up.py::"
+        "test_compose_comes_up_healthy_takes_traps_at_port_162_and_gives_counts_to_a_subscriber",
+    ),
     ("docs/operations.md", "9 s unless it is set, and some 3 s where it led the controllers too", HANGS),
     ("docs/operations.md", "finds out in half of that", PARTS),
     ("docs/reference/account.md", "four odds factors for each reader", FACTORS),

@@ -12,7 +12,7 @@ from connectors.monitoring.monitor import LAST_WORD
 from stream.records import MINUTE
 from tests.documents import part, section
 
-ORDER = ("run", "ingest", "worker", "serve")
+ORDER = ("run", "ingest", "worker", "serve", "hooks")
 
 
 def row(metric: Metric) -> str:

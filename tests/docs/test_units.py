@@ -113,6 +113,18 @@ def _options(words: list[str]) -> Iterator[str]:
     return (word for word in words if word.startswith("--"))
 
 
+def test_what_faces_the_internet_reaches_the_ingests_socket_and_none_of_its_files() -> None:
+    """The socket is open to the ingest's group; its folder of keys is its own (``StateDirectoryMode``)."""
+    ingest, hooks = settings("tacet-ingest.service"), settings("tacet-hooks.service")
+    folder = f"/run/{ingest['RuntimeDirectory'][0]}"
+    assert ingest["RuntimeDirectoryMode"] == ["0750"]
+    assert hooks["SupplementaryGroups"] == ingest["User"] == ["tacet-ingest"]
+    words = hooks["ExecStart"][0].split()
+    assert words[words.index("--to") + 1] == f"{folder}/hooks"
+    assert f"INGEST_OPTIONS=--hooks {folder}/hooks" in (UNITS / "tacet-ingest.service").read_text()
+    assert hooks["Environment"] == [f"TACET_HOOKS_FILE={hooks['WorkingDirectory'][0]}/hooks.toml"]
+
+
 def test_heads_are_signed_every_day_into_two_files() -> None:
     assert settings("tacet-audit-sign.timer")["OnCalendar"] == ["*-*-* 00:20:00 UTC"]
     assert settings("tacet-audit-sign.timer")["Persistent"] == ["true"]

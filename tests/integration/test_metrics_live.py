@@ -15,6 +15,7 @@ from tests.core_ground import ACCESS_POINTS, people, policy_text, write_csv
 from tests.integration.kafka_ground import Broker
 from tests.integration.programs_ground import program
 from tests.integration.watched_ground import Watched, until, watched
+from tests.unit.hooks.hooks_ground import FILE
 
 COMMUNITY = b"fish"
 
@@ -71,6 +72,32 @@ def test_a_service_that_shows_releases_tells_how_far_they_have_come(house: Path)
         checked_by_promtool(service)
         assert until(lambda: service.total("tacet_window_end_timestamp_seconds"), "no window", service) % 300 == 0
         assert service.end() == 0
+
+
+def test_what_faces_the_internet_is_ready_while_the_ingest_is_there_and_tells_of_nobody(house: Path) -> None:
+    """Its figures are those of a process: what comes depends on people, and the ingest tells that in sums."""
+    socket, file = house / "socket", house / "hooks.toml"
+    (house / "policy.toml").write_text(
+        (house / "policy.toml").read_text().replace('sources = ["127.0.0.1"]', 'sources = ["cloud:mist"]')
+    )
+    file.write_text(FILE)
+    file.chmod(0o600)
+    env = {"TACET_HOOKS_FILE": str(file)}
+    with watched("hooks", "--to", socket, "--listen", "127.0.0.1:0", env=env) as hooks:
+        until(lambda: hooks.ask("/livez")[0] == 200, "not alive", hooks)
+        assert until(lambda: hooks.ask("/readyz")[1], "ready", hooks) == "not ok: ingest\n"
+        with watched("run", *common(house), "--store", house / "store", "--hooks", socket, env={}) as run:
+            hooks.ready()
+            run.ready()
+            checked_by_promtool(hooks)
+            assert {name for name, _ in hooks.samples()} == {
+                "tacet_build_info", "tacet_check_ok", "tacet_clock_offset_seconds", "tacet_secrets_read_total",
+            }  # fmt: skip
+            file.write_text(FILE.replace("a-secret-of-16-octets", "another-secret-of-octets"))
+            until(lambda: hooks.total("tacet_secrets_read_total") == 1, "the file was not read anew", hooks)
+            assert run.end() == 0
+        until(lambda: hooks.ask("/readyz")[0] == 503, "still ready", hooks)
+        assert hooks.end() == 0
 
 
 def test_what_cannot_begin_tells_why_until_that_was_read(house: Path) -> None:

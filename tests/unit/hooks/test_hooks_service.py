@@ -10,11 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from connectors.handover.entrance import SPAN
 from connectors.hooks.app import LARGEST_BODY, UNKNOWN_HOOK
 from connectors.hooks.desk import REPLAYED, UNAVAILABLE
-from connectors.hooks.hooks_file import read_hooks
+from connectors.hooks.hooks_file import HooksNow, read_hooks
 from connectors.hooks.judging import BAD_SECRET, BAD_SIGNATURE, MALFORMED, OLD, OLDEST
 from connectors.hooks.mist import SIGNATURE
 from connectors.hooks.replays import KEPT, Replays
@@ -24,6 +25,7 @@ from stream.records import DAY, MINUTE, SECOND
 from tests.receiving_ground import Log
 from tests.unit.hooks.hooks_ground import (
     FILE,
+    OLD_SECRET,
     RADIO,
     SECRET,
     ingesting,
@@ -223,3 +225,54 @@ def test_a_door_that_others_reach_has_tls_and_a_name(door: Door | None, rule: st
 
 def test_the_spans_of_both_sides_are_one() -> None:
     assert SPAN == OLDEST == 3 * MINUTE
+
+
+def rewritten(path: Path, text: str) -> None:
+    new = path.with_name("new")
+    new.write_text(text)
+    new.chmod(0o600)
+    new.replace(path)
+
+
+@pytest.fixture
+def systems(tmp_path: Path) -> HooksNow:
+    rewritten(tmp_path / "hooks.toml", FILE + STREAM)
+    return HooksNow(tmp_path / "hooks.toml")
+
+
+STREAM = """
+[[stream]]
+name = "spaces"
+system = "spaces"
+source = "cloud:spaces"
+url = "https://partners.example.org/firehose"
+api_key = "the-key-of-the-activation"
+"""
+NEW = "a-secret-that-is-new-now"
+
+
+def test_secrets_and_keys_change_while_they_are_used(systems: HooksNow, tmp_path: Path) -> None:
+    text = (FILE + STREAM).replace("the-secret-before-that", NEW).replace("the-key-of", "another-key-of")
+    rewritten(tmp_path / "hooks.toml", text)
+    hook = systems.hook("mist")
+    assert hook is not None
+    assert hook.octets == (SECRET, NEW.encode())
+    assert systems.key("spaces") == "another-key-of-the-activation"
+    assert systems.hook("nobody") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [FILE, FILE.replace("cloud:mist", "cloud:other") + STREAM, STREAM, "", FILE.replace("16-octets", "16") + STREAM],
+    ids=["a stream less", "another source", "no hook", "empty", "short"],
+)
+def test_while_the_file_is_wrong_or_names_other_systems_what_it_said_before_counts(
+    systems: HooksNow, tmp_path: Path, text: str
+) -> None:
+    rewritten(tmp_path / "hooks.toml", text)
+    with capture_logs() as lines:
+        hook = systems.hook("mist")
+    assert hook is not None
+    assert hook.octets == (SECRET, OLD_SECRET)
+    assert (systems.reads, systems.refusals) == (0, 1)
+    assert SECRET.decode() not in str(lines)
