@@ -32,6 +32,7 @@ from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.policy.refusals import shown
 from stream.records import Micros
+from stream.release.heat_plan import check_heat_maps
 from stream.release.noise_laws import check_noise
 from stream.release.promises import check_attribute_logic, check_knowledge, check_promises
 from stream.release.revision_plan import check_revisions
@@ -177,7 +178,15 @@ def read_policy_text(text: str, file: str, attached: Callable[[str], str] | None
     ``attached`` gives the text of a file that the policy names.
     """
     policy = load_policy(text, file, attached)
-    for check in (check_noise, check_runs, check_promises, check_attribute_logic, check_knowledge, check_revisions):
+    for check in (
+        check_noise,
+        check_runs,
+        check_promises,
+        check_attribute_logic,
+        check_knowledge,
+        check_revisions,
+        check_heat_maps,
+    ):
         check(policy, file)
     return policy
 

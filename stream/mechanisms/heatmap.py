@@ -22,6 +22,7 @@ import numpy as np
 from stream.errors import DataError, UsageError
 from stream.mechanisms.colours import Ints, Usual, colours, usual_of
 from stream.mechanisms.filter_calendar import Slot
+from stream.records import MINUTE, Micros
 
 HALF_HOURS = 2 * 48
 """Of a weekday, then of a day of the weekend."""
@@ -80,6 +81,11 @@ class HeatMap:
             raise UsageError(
                 f"a heat map must have 1 place and 2 to {MOST // 2} windows, got {self.places}, {self.least}"
             )
+
+    def most_bytes(self, tick: Micros) -> int:
+        """Return how long the byte form of a past is at most, with windows of this length."""
+        at_hand = max(1, 30 * MINUTE // tick)
+        return _HEAD.size + 8 * (HALF_HOURS + self.places * (2 * HALF_HOURS + at_hand))
 
     def initial(self) -> Past:
         """Return the past before the first window."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from stream.errors import PolicyError
 from stream.local_time import MIDNIGHT, slot_of
 from stream.mechanisms.colours import Floats
 from stream.mechanisms.contract import Values
 from stream.mechanisms.heatmap import HeatMap, Passed, Past, Shown
-from stream.policy.document import Site, decimal_string
+from stream.policy.document import CountRelease, Policy, Site, decimal_string
 from stream.policy.queries import Query
 from stream.records import Micros, OccupancyWindow, ReleaseId
 from stream.release.count_plan import CountPlan, rounded_coverage
@@ -84,6 +85,28 @@ class HeatPlan:
             return record
         price = plan.days.prices[audience]
         return record.of_day(price.noise, decimal_string(price.delta))
+
+
+LARGEST_HELD = 16 << 20
+"""Bytes, before they are compressed, that may be held of a site's heat maps: no snapshot is larger."""
+
+
+def check_heat_maps(policy: Policy, file: str = "policy") -> None:
+    """Raise PolicyError where what has to be held of a site's heat maps would not fit a snapshot."""
+    for name, site in policy.site.items():
+        size = sum(
+            HeatMap(len(plan.names), query.windows).most_bytes(site.tick) * len(plan.mechanisms)
+            for release in policy.release
+            if isinstance(release, CountRelease) and release.queries and policy.zones_of(release, name)
+            for plan in [CountPlan(policy, release, name)]
+            for query in release.queries
+            if query.kind == "heatmap"
+        )
+        if size > LARGEST_HELD:
+            raise PolicyError(
+                f"{file}: heat maps must hold at most {LARGEST_HELD >> 20} MiB of a site's past, hold "
+                f"{size / 2**20:.1f} at {name}; give fewer releases one, or fewer epsilons"
+            )
 
 
 def _rounded(numbers: Floats) -> Sequence[float]:

@@ -59,6 +59,7 @@ from stream.policy.privacy_day import EARLY
 from stream.policy.queries import MOST_KNOWN
 from stream.policy.sites import Site
 from stream.records import DAY, HOUR, MINUTE, SECOND
+from stream.release.heat_plan import LARGEST_HELD as HEAT_HELD
 from stream.schemas import OBSERVATIONS, QUARANTINE, SNAPSHOT
 from stream.sensing.contribution import EMPTY_TICKS
 from stream.settings import SHORTEST_SESSION, Settings
@@ -137,6 +138,7 @@ MADE = [
         f"(2 to {MOST_KNOWN}; {3 * 30 * MINUTE // TICK} are three days of {WORDS[TICK // MINUTE]} minutes)",
     ),
     ("docs/reference/policy.md", f"Above {MOST_IN_HALF_HOUR} windows their sums are halved"),
+    ("docs/reference/policy.md", f"heat maps hold of the past may have {HEAT_HELD >> 20} MiB"),
     ("docs/reference/policy.md", f"the certificate's SHA-256, {2 * hashlib.sha256().digest_size} hexadecimal digits"),
     ("docs/architecture.md", f"operators | {kept(QUARANTINE, DAY)} d |"),
     ("docs/architecture.md", f"heartbeats, every {GRID // SECOND} s whether"),

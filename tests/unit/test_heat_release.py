@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from connectors.commands.options import read_policy_text
 from stream.errors import PolicyError
 from stream.keys import LaboratoryKeys
 from stream.local_time import slot_of
@@ -33,8 +34,12 @@ SITE_DAY = 'day_starts = "00:00"\ncontribution = "8h"\n'
 
 
 def policy(release: str, site: str = "") -> Policy:
+    return load_policy(text(release, site), "p.toml")
+
+
+def text(release: str, site: str = "") -> str:
     head = f'[site.dbh]\ntimezone = "{TIMEZONE}"\ntick = "15min"\n{site}'
-    return load_policy(SITE.replace("[site.dbh]\n", head, 1) + release, "p.toml")
+    return SITE.replace("[site.dbh]\n", head, 1) + release
 
 
 def windows(days: int, site: str = "") -> Iterator[OccupancyWindow]:
@@ -195,6 +200,15 @@ def test_heat_maps_that_cannot_be_are_refused(query: str, rule: str) -> None:
 @pytest.mark.parametrize("least", [2, 336])
 def test_the_bounds_of_a_heat_map_belong_to_it(least: int) -> None:
     Releases(policy(PLAIN.replace("windows = 4", f"windows = {least}")), "dbh", KEYS)
+
+
+def test_heat_maps_that_no_snapshot_holds_are_refused_when_the_policy_is_read() -> None:
+    """A building of 3 zones has 5 kB for each heat map and epsilon."""
+    read_policy_text(text(PLAIN), "b.toml")
+    names = "".join(f'{{ name = "heat{i}", kind = "heatmap", windows = 4 }},' for i in range(1800))
+    many = f'mechanism = "laplace"\nepsilon = {{ a = "1", b = "2" }}\nqueries = [{names}]\n'
+    with pytest.raises(PolicyError, match=r"^b.toml: heat maps must hold at most 16 MiB .* hold \d\d\.\d at dbh"):
+        read_policy_text(text(many), "b.toml")
 
 
 def test_a_day_release_goes_with_no_other_question() -> None:

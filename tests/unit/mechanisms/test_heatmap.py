@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from stream.errors import DataError, UsageError
 from stream.mechanisms.filter_calendar import Slot
 from stream.mechanisms.heatmap import LARGEST, MOST, HeatMap, Passed, Past
+from stream.records import MINUTE
 
 NINE = Slot(18, 9, weekend=False)
 TEN = Slot(20, 10, weekend=False)
@@ -146,6 +147,15 @@ def test_the_byte_form_is_pinned() -> None:
     counted[18], counted[20] = 2, 1
     numbers = [*counted, 0, 2, 0, 10, 0]  # values at hand, then sums and squares at nine and ten
     assert data == struct.pack("<4sIIiI", b"HEA1", 1, 2, 20, 1) + struct.pack("<101q", *numbers)
+
+
+def test_no_past_is_longer_than_it_says() -> None:
+    stage, state = HeatMap(3, 2), HeatMap(3, 2).initial()
+    for half_hour in [*range(48), *range(48), 0]:
+        for weekend in (False, True):
+            for _ in range(6):
+                state, _ = stage.step(state, passed((Slot(half_hour, half_hour // 2, weekend), [1, 2, 3])))
+    assert len(stage.encode(state)) == stage.most_bytes(5 * MINUTE)
 
 
 @pytest.mark.parametrize(
