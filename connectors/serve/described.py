@@ -114,7 +114,7 @@ def _threshold_terms(policy: Policy, release: ThresholdRelease, audience: str) -
     """Return the terms of decisions: the most that a device's day costs, or those of the counts decided on."""
     held = next((r for r in policy.release if r.name == release.counts and isinstance(r, CountRelease)), None)
     if held is not None:
-        return _count_terms(policy, held, audience) | {"levels": [release.level], "revise": []}
+        return _count_terms(policy, held, audience) | {"levels": [release.level], "revise": [], "base": held.name}
     prices = [RunPrice.of(policy, release, site).day for site in policy.site if policy.zones_of(release, site)]
     return {
         "levels": [release.level], "epsilon": decimal_string(max(prices)), "unit": "device_day", "noise": "laplace",

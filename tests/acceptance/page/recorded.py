@@ -87,6 +87,8 @@ class Scene:
     """Whether there is a heat map, whose rooms have the ten colours in turn."""
     colours: dict[str, int | None] = field(default_factory=dict)
     """Colours of single rooms; None: it has none yet."""
+    alerts: dict[str, int] | None = None
+    """What a threshold stream says of rooms: 1 where an alert lasts; None: there is no stream."""
     zones_a_floor: int = 10
     stream_open: asyncio.Event = field(default_factory=asyncio.Event)
     released: list[str] = field(default_factory=list)
@@ -188,6 +190,8 @@ def releases(scene: Scene) -> list[dict[str, Any]]:
     ]  # fmt: skip
     if scene.heat:
         counts.append(counts[0] | {"release": "heat", "query": "heatmap", "base": "occupancy"})
+    if scene.alerts is not None:
+        counts.append(counts[0] | {"release": "crowded", "query": "threshold", "mechanism": "sparse-vector"})
     return [*counts, *attribute_releases(scene)]
 
 
@@ -219,6 +223,10 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
             }
             for i, each in enumerate(rooms)
         ]
+    if audience == "facilities":
+        told = {"release": "crowded", "usual": None, "half_width": None, "low": None, "high": None, "kind": None}
+        rooms = {each["node"]: each for each in found if each["release"] == "occupancy"}
+        found += [rooms[node] | told | {"value": value} for node, value in (scene.alerts or {}).items()]
     columns = [*COLUMNS, "release", "usual", "likely_empty"]
     feed = {
         "site": "dbh",

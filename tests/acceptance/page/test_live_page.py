@@ -93,6 +93,40 @@ def test_colours_of_another_window_are_not_shown(seen: Watched, scene: Scene) ->
     expect(page.locator("[data-node='zone:2005'] .tile-note")).to_have_text("no colour yet")
 
 
+def test_alerts_that_last_are_listed_where_there_is_a_stream(seen: Watched, scene: Scene) -> None:
+    scene.alerts = {"zone:2003": 1, "zone:2005": 0}
+    page = seen.go()
+    card = page.locator(".alerts")
+    expect(card.get_by_role("listitem")).to_have_count(1)
+    expect(card.get_by_role("listitem")).to_contain_text("crowded")
+    expect(card.get_by_role("listitem")).to_contain_text("2003")
+
+
+def test_a_window_without_alerts_says_so_and_one_without_answers_that_too(seen: Watched, scene: Scene) -> None:
+    scene.alerts = {"zone:2003": 0}
+    expect(seen.go().locator(".alerts")).to_contain_text("No alert lasts in the newest window.")
+    scene.alerts = {}
+    expect(seen.go("#/live?view=table").locator(".alerts")).to_contain_text("The newest window has no answer")
+
+
+def test_an_alert_of_an_earlier_window_is_none_of_now(seen: Watched, scene: Scene) -> None:
+    """A node that is denied has no row in the newest window: its last one must not stand for it."""
+    scene.alerts = {"zone:2003": 1}
+    answer = latest(scene, "facilities")
+    for row in answer["rows"]:
+        if row[answer["columns"].index("release")] == "crowded":
+            row[answer["columns"].index("end")] = "2018-02-01T22:30:00Z"
+    seen.page.route("**/latest?*", lambda route: route.fulfill(json=answer))
+    expect(seen.go().locator(".alerts")).to_contain_text("The newest window has no answer")
+
+
+def test_nobody_without_a_stream_sees_alerts(seen: Watched, scene: Scene) -> None:
+    page = seen.go()
+    expect(page.locator(".floors")).to_be_visible()
+    expect(page.locator(".alerts")).to_be_hidden()
+    assert scene.alerts is None
+
+
 @pytest.mark.parametrize("colour", [0, 11, 5.5, "<b>", -1])
 def test_what_is_no_colour_is_none(seen: Watched, scene: Scene, colour: Any) -> None:
     scene.heat, scene.colours = True, {"zone:2003": colour}

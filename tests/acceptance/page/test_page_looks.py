@@ -17,6 +17,7 @@ PAGES = {
     "live of floors": "#/live?audience=public",
     "live as a table": "#/live?view=table",
     "live as a heat map": "#/live?by=heat",
+    "live with alerts": "#/live",
     "history": "#/history?span=7d&nodes=building,floor:2",
     "day": "#/day",
     "privacy": "#/privacy",
@@ -55,6 +56,7 @@ def test_every_page_fits_and_keeps_nobody_out(
 ) -> None:
     scene.more_roles = ("account", "operator")
     scene.heat = "heat" in name
+    scene.alerts = {"zone:2003": 1, "zone:2005": 1} if "alerts" in name else None
     seen = shown(browser, origin, PAGES[name], width, theme)
     page = seen.page
     assert page.evaluate("document.documentElement.scrollWidth") <= width

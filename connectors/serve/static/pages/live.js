@@ -4,6 +4,7 @@ import { ask } from "../api.js";
 import { segmented } from "../controls.js";
 import { h, put, throttled } from "../dom.js";
 import { clock, dayStart, rfc3339, withBand } from "../format.js";
+import { alertsCard, streamsOf } from "../live_alerts.js";
 import { floorsOf, placesTable } from "../live_floors.js";
 import { awayCard, emptyCard, feedCard, legend, nowCard } from "../live_summary.js";
 import { byNode, capacityOf, countReleases, countedZones, heatOf, objects, publishedNodes } from "../records.js";
@@ -28,8 +29,9 @@ export async function mount(place, context) {
     release: choices.find((each) => each.release === parameters.get("release")) ?? choices[0] ?? null,
     by: parameters.get("by"), view: parameters.get("view") ?? "rooms", usual: null,
   };
-  if (state.release === null) return void put(place, h("p", { class: "notice" }, strings.live.noCounts));
-  const view = drawn(place, { ...context, plans: await plansOf(site, signal) }, state, choices);
+  const alerts = alertsCard(streamsOf(releases, audience, site));
+  if (state.release === null) return alertsAlone(place, context, alerts);
+  const view = drawn(place, { ...context, alerts, plans: await plansOf(site, signal) }, state, choices);
   const today = () => drawToday(view, context, state).catch(quiet(signal));
   const laterToday = throttled(TODAY_AGAIN, today);
   const refresh = async () => {
@@ -48,6 +50,20 @@ export async function mount(place, context) {
     laterToday.stop();
     view.hide();
   };
+}
+
+/** What is there for a reader to whom no counts are released: the alerts, where there are streams of them. */
+async function alertsAlone(place, { site, audience, signal, onRelease }, alerts) {
+  put(place, h("p", { class: "notice" }, strings.live.noCounts), alerts.element);
+  const refresh = async () => {
+    const answer = await ask("latest", { audience, site: site.site }, signal);
+    const feed = answer.feed.find((each) => each.site === site.site);
+    alerts.paint(objects(answer.columns ?? [], answer.rows), feed?.window_end ? Date.parse(feed.window_end) : null, site);
+  };
+  const later = throttled(AGAIN, () => refresh().catch(quiet(signal)));
+  await refresh();
+  onRelease((record) => { if (record === null || record.site === site.site) later(); });
+  return () => later.stop();
 }
 
 /** The plans of the floors that have one; a floor whose plan does not come has tiles. */
@@ -81,6 +97,7 @@ function drawn(place, context, state, choices) {
     const zones = countedZones(state.release, site);
     cards.now.paint(rows.get("building"), latest.feed, site);
     cards.feed.paint(latest.feed, rows.get("building"), site);
+    context.alerts.paint(latest.all, latest.now, site);
     cards.empty.paint(rows, zones);
     cards.away.paint(rows, zones, by === "heat" ? "usual" : by, (node) => capacityOf(node, state.release, site));
     floors.paint(rows, state.release, by);
@@ -107,7 +124,7 @@ function drawn(place, context, state, choices) {
     segmented(strings.live.view, "view", [["rooms", strings.live.viewTiles], ["table", strings.live.viewTable]], state.view, chosen),
     legendPlace);
   put(place, h("h1", { class: "unseen" }, strings.live.title),
-    h("div", { class: "summary" }, cards.now.element, cards.feed.element, cards.empty.element, cards.away.element),
+    h("div", { class: "summary" }, cards.now.element, cards.feed.element, cards.empty.element, cards.away.element), context.alerts.element,
     h("div", { class: "floors-head" }, h("h2", {}, strings.live.floors), controls), floorsPlace, tablePlace, howToRead());
   return {
     chart, floorsPlace, hide: floors.hide, paintAge: cards.feed.paintAge,

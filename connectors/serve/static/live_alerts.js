@@ -1,0 +1,24 @@
+// What threshold streams say of the newest window: where an alert lasts. A stream tells no count, and so has no band.
+
+import { h, put, say } from "./dom.js";
+import { clock, nodeName } from "./format.js";
+import { strings } from "./strings.en.js";
+
+/** The threshold streams that an audience has of a site. */
+export function streamsOf(releases, audience, site) {
+  return releases.filter((each) => each.audience === audience && each.query === "threshold" && each.sites.includes(site.site));
+}
+
+/** The list of alerts; it is not there for whom there is no stream. */
+export function alertsCard(streams) {
+  const words = strings.live;
+  const list = h("ul", { class: "rows" });
+  const none = h("p", { class: "soft" });
+  const element = h("section", { class: "card alerts", hidden: !streams.length }, h("h2", {}, words.alerts), list, none);
+  return { element, paint(rows, now, site) {
+    const said = streams.flatMap((stream) => rows.filter((row) => row.release === stream.release && row.to === now));
+    const lasting = said.filter((row) => row.value === 1);
+    put(list, lasting.map((row) => h("li", {}, h("b", {}, row.release), h("span", {}, nodeName(row.node)), h("span", { class: "soft" }, clock(row.to, site.timezone)))));
+    say(none, lasting.length ? "" : said.length ? words.alertsNone : words.alertsUnknown);
+  } };
+}
