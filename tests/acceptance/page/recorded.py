@@ -225,8 +225,8 @@ def latest(scene: Scene, audience: str) -> dict[str, Any]:
         ]
     if audience == "facilities":
         told = {"release": "crowded", "usual": None, "half_width": None, "low": None, "high": None, "kind": None}
-        rooms = {each["node"]: each for each in found if each["release"] == "occupancy"}
-        found += [rooms[node] | told | {"value": value} for node, value in (scene.alerts or {}).items()]
+        counted = {each["node"]: each for each in found if each["release"] == "occupancy"}
+        found += [counted[node] | told | {"value": value} for node, value in (scene.alerts or {}).items()]
     columns = [*COLUMNS, "release", "usual", "likely_empty"]
     feed = {
         "site": "dbh",
