@@ -22,8 +22,9 @@ from connectors.kafka.bounded import end_offsets, last_snapshot, read_range
 from connectors.kafka.control import checked, decide
 from connectors.kafka.joining import FENCE
 from connectors.kafka.writers import KafkaJournal, KafkaWriter
-from stream.errors import AuditError, TacetError, UsageError
+from stream.errors import AuditError, KeyFileError, LaterVersionError, TacetError, UsageError
 from stream.keys import fingerprint
+from stream.messages import decode_message
 from stream.runners.agreement import Control
 from stream.runners.contract import FencedError, InterruptedWriteError, LossError
 from stream.runners.emitted import Emitted
@@ -65,7 +66,8 @@ async def retire(bootstrap: str, new_key: Path, old_key: Path | None) -> Retired
     partitions = range(control.partitions or 0)
     found = [entry for each in partitions for entry in (await _left(bootstrap, each, control)).entries]
     _refuse_key(control, keys, found)
-    ended = {str(entry["ledger"]) for entry in found} - {keys.ledger} | ({old.ledger} if old is not None else set())
+    ended = {str(entry["ledger"]) for entry in found} | {ledger for ledger, _ in control.beginnings}
+    ended = ended - {keys.ledger} | ({old.ledger} if old is not None else set())
     if not keys.laboratory:
         keyfile.serve(new_key, str(control.id))
     before, after = None if old is None else fingerprint(old), fingerprint(keys)
@@ -147,15 +149,31 @@ async def _take(bootstrap: str, partition: int, control: Control, keys: keyfile.
     writer = await KafkaJournal(bootstrap, fence=FENCE).take(partition)
     try:
         found = await _left(bootstrap, partition, control)
-        if found.snapshot is None or open_snapshot(found.snapshot)[0]["key"] == fingerprint(keys):
+        end = (await end_offsets(bootstrap, OBSERVATIONS))[partition]
+        if found.snapshot is None or await _has_begun(bootstrap, partition, found.snapshot, keys):
             return 0
         left = Left(found.snapshot, found.entries, control.accepted())
-        end = (await end_offsets(bootstrap, OBSERVATIONS))[partition]
         taken = taken_over(left, keys, partition, next_offset=end, audit_offset=found.audit_end)
         await _write(writer, taken, found.unread)
         return taken.unreleased
     finally:
         await writer.close()
+
+
+async def _has_begun(bootstrap: str, partition: int, snapshot: bytes, keys: keyfile.FileKeys) -> bool:
+    """Whether the new ledger goes on from this state: it is its own, and nothing behind it is under an old key."""
+    head, _ = open_snapshot(snapshot)
+    if head["key"] != fingerprint(keys):
+        return False
+    try:
+        unread, _ = await read_range(bootstrap, OBSERVATIONS, partition, head["next"])
+        for value in unread:
+            decode_message(value, keys.vault)
+    except KeyFileError:
+        return False
+    except (LossError, LaterVersionError):
+        return True
+    return True
 
 
 async def _write(writer: KafkaWriter, taken: Taken, unread: Iterable[bytes]) -> None:

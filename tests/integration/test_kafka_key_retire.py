@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from connectors import keyfile
 from connectors.kafka import succession
@@ -20,7 +21,9 @@ from connectors.kafka.client import partition_of
 from connectors.kafka.control import decide
 from connectors.kafka.topics import create_topics
 from connectors.kafka.writers import KafkaWriter
-from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS
+from stream.messages import encode_message
+from stream.records import ObservationBatch, Row
+from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, parse_time
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
 from tests.acceptance.command_line import POLICY, TICKS, tacet
 from tests.integration.kafka_ground import Broker, clear_topics, delete_topics
@@ -220,6 +223,7 @@ def assert_account_is_of_all(ground: Ground, entries: list[dict[str, Any]]) -> N
         assert Fraction(last["device_total"]) == Fraction(spent(entries, site, "facilities"), 10**9)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_lost_key_and_one_after_it(ground: Ground) -> None:
     finished(ground)
@@ -257,6 +261,47 @@ def test_a_key_that_may_not_follow_changes_nothing(ground: Ground) -> None:
     assert "has ended" in retire(ground, "--lost", new="stolen", code=2)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_workers_that_still_run_end_and_what_a_late_ingest_sends_is_passed_by(ground: Ground) -> None:
+    """The worker is fenced, and may not come back; the ingest was cut off when its sources were taken from it."""
+    running = ground.worker(*ground.words(), log="running")
+    wait_until(lambda: all_out(ground.kafka), "it must work", 120)
+    retire(ground)
+    asyncio.run(late(ground))
+    stuck = ground.worker(*ground.words(key="second"), log="stuck")
+    wait_until(lambda: running.poll() is not None, "it must find out when partitions are given out anew", 120)
+    assert running.returncode == 2
+    assert "has ended, its key was retired" in ground.log("running")
+    assert stuck.wait(timeout=120) == 2
+    assert "data key: must be the one under which this was encrypted" in ground.log("stuck")
+    retire(ground)
+    pour(ground, "second", LATER, "2026-03-02T12:40:00Z")
+    ends = {(site, "2026-03-02T12:40:00Z") for site in SITES}
+    ground.worker(*ground.words(key="second"), log="with-second")
+    wait_until(
+        lambda: ends <= {(body["site"], body["window_end"]) for body in bodies(ground.kafka, PRIVATE)},
+        ground.log("with-second")[-3000:], 120,
+    )  # fmt: skip
+    for key in ((), ("--key-file", str(ground.folder / "second"))):
+        assert verified(ground, *key)["ok"] is True
+    tacet("status", "--kafka", ground.kafka.bootstrap, "--policy", ground.folder / "policy.toml")
+
+
+async def late(ground: Ground) -> None:
+    """Send a row under the retired data key, to both sites."""
+    vault = keyfile.FileKeys(ground.folder / "stolen").vault
+    at = parse_time(TICKS[-1])
+    producer = AIOKafkaProducer(bootstrap_servers=ground.kafka.bootstrap)
+    await producer.start()
+    for site in SITES:
+        batch = ObservationBatch(site, "127.0.0.1", 1, 0, (Row("ab" * 8, "02:00:00:00:0e:01", at),))
+        await producer.send_and_wait(
+            OBSERVATIONS, encode_message(batch, vault), key=site.encode(), partition=partition_of(site, PARTITIONS)
+        )
+    await producer.stop()
+
+
 @pytest.mark.timeout(300)
 def test_it_is_the_way_on_where_windows_that_were_begun_cannot_come_out_again(ground: Ground) -> None:
     """The observations topic was made anew, so what was not read is gone, and with it what a window was made from."""
@@ -271,8 +316,8 @@ def test_it_is_the_way_on_where_windows_that_were_begun_cannot_come_out_again(gr
     assert bodies(ground.kafka, PRIVATE) == []
     retire(ground)
     pour(ground, "second", LATER, "2026-03-02T12:40:00Z")
-    worker = ground.worker(*ground.words(key="second"), log="second")
-    wait_until(lambda: len(bodies(ground.kafka, PRIVATE)) > 10, ground.log("second")[-3000:])
+    worker = ground.worker(*ground.words(key="second"), log="with-second")
+    wait_until(lambda: len(bodies(ground.kafka, PRIVATE)) > 10, ground.log("with-second")[-3000:])
     assert worker.poll() is None
     assert verified(ground)["ok"] is True
 
