@@ -43,7 +43,7 @@ class DecisionLedger:
         end = os.lseek(self.handle, 0, os.SEEK_END)
         try:
             _write(self.handle, line)
-            os.fsync(self.handle)
+            _through(self.handle)
         except OSError as error:
             os.ftruncate(self.handle, end)
             error.filename = str(self.path)
@@ -95,3 +95,7 @@ def _read(handle: int, keys: Keys) -> Books:
 def _write(handle: int, content: bytes) -> None:
     while content:
         content = content[os.write(handle, content) :]
+
+
+def _through(handle: int) -> None:
+    os.fsync(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from connectors.commands import deciding
+from connectors.files import decision_ledger
 from stream.decisions.deciding import price_of
 from stream.decisions.plan import Terms
 from tests.acceptance.command_line import Done, run
@@ -107,6 +109,21 @@ def test_it_is_on_disk_before_noise_is_drawn(ground: Path, monkeypatch: pytest.M
         assert ask(ground, "monday").code == 130
     booked = (ground / "ledger").read_bytes()
     assert ask(ground, "monday").answer["denied"] is False
+    assert (ground / "ledger").read_bytes() == booked
+
+
+def test_what_cannot_be_written_through_to_disk_is_not_drawn(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(ground, "monday")
+    booked = (ground / "ledger").read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(decision_ledger, "_through", full)
+        done = ask(ground, "tuesday")
+    assert (done.code, done.out) == (1, "")
+    assert "disk full" in done.problem
     assert (ground / "ledger").read_bytes() == booked
 
 
