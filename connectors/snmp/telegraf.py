@@ -1,4 +1,4 @@
-"""What telegraf's ``snmp_trap`` writes of a trap as JSON, read as strictly as a datagram; pure, no I/O.
+"""What telegraf's ``snmp_trap`` writes of a trap, as JSON or as a line, read as strictly as a datagram; pure, no I/O.
 
     {"name": "snmp_trap", "tags": {"source": "10.2.0.5", "oid": ".1.3.6.1.4.1…", "version": "2c", "community": "…"},
      "fields": {"iso.3.6.1.4.1.14179.2.6.2.34.0": "a45e60112233", …}, "timestamp": …}
@@ -31,10 +31,13 @@ from connectors.snmp.ber import (
     encode_oid,
     tlv,
 )
+from connectors.snmp.line_protocol import line
 from connectors.snmp.profiles import PROFILES, SNMP_TRAP_OID, SYS_UP_TIME
 
 NO_TRAP_METRIC = "no_trap_metric"
 """The reason for which a message that is no metric of ``snmp_trap`` is passed over."""
+MEASURED = b"snmp_trap,"
+"""What a line begins with."""
 LONGEST = 65_536
 """Octets of a message."""
 ROOTS = {
@@ -70,9 +73,9 @@ def metric(content: bytes) -> Metric:
     if len(content) > LONGEST:
         raise MalformedTrap(MALFORMED)
     try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        raise MalformedTrap(NO_TRAP_METRIC) from None
+        document = line(content.decode())._asdict() if content.startswith(MEASURED) else orjson.loads(content)
+    except ValueError:
+        raise MalformedTrap(MALFORMED if content.startswith(MEASURED) else NO_TRAP_METRIC) from None
     if not isinstance(document, dict) or document.get("name") != "snmp_trap":
         raise MalformedTrap(NO_TRAP_METRIC)
     try:

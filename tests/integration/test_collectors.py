@@ -227,14 +227,19 @@ async def test_a_topic_that_is_not_there_is_named(kafka: Broker, tmp_path: Path)
 
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
-async def test_telegraf_itself(bootstrap: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["json", "influx"])
+async def test_telegraf_itself(bootstrap: str, tmp_path: Path, form: str) -> None:
     telegraf = os.environ.get("TACET_TELEGRAF") or shutil.which("telegraf")
     if telegraf is None:
         pytest.skip("telegraf is not on this machine; it builds from the Go module proxy, and TACET_TELEGRAF names it")
     needed("snmptrapd", "TACET_REQUIRE_SNMPTRAP")
     (text,) = re.findall(r"```toml\n(.*?)```", section("docs/sources.md", "telegraf"), re.DOTALL)
     port, sink = free_port(), Log()
-    text = text.replace("udp://:162", f"udp://127.0.0.1:{port}").replace("kafka.example.org:9092", bootstrap)
+    text = (
+        text.replace('data_format = "json"', f'data_format = "{form}"')
+        .replace("udp://:162", f"udp://127.0.0.1:{port}")
+        .replace("kafka.example.org:9092", bootstrap)
+    )
     (tmp_path / "empty").mkdir()
     (tmp_path / "telegraf.conf").write_text(text.replace("/var/empty", str(tmp_path / "empty")))
     with (tmp_path / "telegraf.log").open("wb") as log:
@@ -242,7 +247,7 @@ async def test_telegraf_itself(bootstrap: str, tmp_path: Path) -> None:
         daemon = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)
     try:
         await until(lambda: "Listening on" in (tmp_path / "telegraf.log").read_text())
-        async with receiving(collected(bootstrap, tmp_path, "itself"), sink) as receiver:
+        async with receiving(collected(bootstrap, tmp_path, form), sink) as receiver:
             await until(lambda: receiver.entrances[0].hearing)
             await trap(port, "3C0000000001")
             await trap(port, "A45E60112233", version="1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Hashable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,47 @@ def test_a_message_is_the_trap_that_it_tells_of(message: str, kind: Kind, client
     assert b"anne" not in trap
 
 
+LINE_TAGS = (
+    "snmp_trap,community=public,name=iso.3.6.1.4.1.14179.2.6.3.53,oid=.1.3.6.1.4.1.14179.2.6.3.53,"
+    "source=127.0.0.1,version=2c "
+)
+LINES = (
+    (LINE_TAGS + 'iso.3.6.1.2.1.1.3.0=5269414i,iso.3.6.1.4.1.14179.2.6.2.34.0="<\x00\x00\x00\x00\x01",'
+     'iso.3.6.1.4.1.14179.2.6.2.35.0="\x02\x00\x00\x00\x00\x01",iso.3.6.1.4.1.14179.2.2.1.1.3.0="AP one" '
+     "1795361212415182396\n", AS_TEXT),
+    (LINE_TAGS + 'iso.3.6.1.4.1.14179.2.6.2.34.0="a45e60112233",iso.3.6.1.4.1.14179.2.6.2.35.0="f84f57abcdef",'
+     'iso.3.6.1.4.1.14179.2.6.2.39.0="anne",iso.3.6.1.4.1.14179.2.6.2.36.0=4i,iso.3.6.1.2.1.1.3.0=5269418i '
+     "1795361212456105084\n", AS_DIGITS),
+    (LINE_TAGS + 'iso.3.6.1.4.1.14179.2.6.2.34.0="\n\r\\"\x00\\\\\x7f",iso.3.6.1.4.1.14179.2.6.2.35.0="<,>&=\\\\",'
+     "iso.3.6.1.2.1.1.3.0=5269425i 1795361212520695460\n", ESCAPED),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("told", "as_json"), LINES)
+def test_a_line_says_what_the_same_trap_says_as_json(told: str, as_json: str) -> None:
+    one, other = metric(told.encode()), metric(as_json.encode())
+    assert decode(one.datagram)[:6] == decode(other.datagram)[:6]
+    assert (one.address, one.community) == (other.address, other.community)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        LINE_TAGS, LINE_TAGS + "x", LINE_TAGS + 'x="', LINE_TAGS + 'x="a" y=1i', LINE_TAGS + "x=1i 5 5",
+        LINE_TAGS + "x=1i 5\nsnmp_trap,a=b x=1i 5\n",
+        LINE_TAGS.replace("oid=", "o=") + "x=1i",
+    ],
+)  # fmt: skip
+def test_what_is_no_line_or_more_than_one_is_malformed(told: str) -> None:
+    with pytest.raises(MalformedTrap, match=MALFORMED):
+        metric(told.encode())
+
+
+def test_a_community_is_that_which_was_escaped() -> None:
+    told = LINES[0][0].replace("community=public", "community=a\\ b\\,c\\=d")
+    assert metric(told.encode()).community == b"a b,c=d"
+
+
 def test_who_sent_it_and_with_which_community_comes_with_it_and_is_not_shown() -> None:
     one, other = metric(AS_TEXT.encode()), metric(VERSION_1.encode())
     assert (one.address, one.community, other.address) == ("127.0.0.1", b"public", "10.2.0.5")
@@ -126,7 +168,8 @@ def test_what_a_mib_has_named_stays_in_the_decoder() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ("", NO_TRAP_METRIC), ("[]", NO_TRAP_METRIC), ("snmp_trap,source=10.2.0.5 x=1i 1", NO_TRAP_METRIC),
+        ("", NO_TRAP_METRIC), ("[]", NO_TRAP_METRIC), ("snmp_trap,source=10.2.0.5 x=1i 1", MALFORMED),
+        ("snmp_trap,", MALFORMED), ("snmp_trap", NO_TRAP_METRIC), ("snmp_trap x=1i", NO_TRAP_METRIC),
         ('{"name":"cpu","tags":{},"fields":{}}', NO_TRAP_METRIC), ('{"name":"snmp_trap"}', MALFORMED),
         ('{"name":"snmp_trap","tags":[],"fields":{}}', MALFORMED), (changed(source="controller"), MALFORMED),
         (changed(source=7), MALFORMED), (changed(version="4"), MALFORMED), (changed(oid="1.3.6"), MALFORMED),
@@ -150,6 +193,7 @@ def test_values_of_other_kinds_place_nobody(value: Any) -> None:
     assert trap.kind is Kind.IGNORED
 
 
+EVERY = [AS_TEXT, AS_DIGITS, VERSION_1, INDEXED, ESCAPED, *map(itemgetter(0), LINES)]
 JUNK = [b"", b'"', b"{", b"\xff", b"9", b".", b"\\u0000"]
 
 
@@ -157,7 +201,7 @@ def test_thousands_of_broken_messages_are_refused_or_read_and_nothing_else_happe
     """A fault would be any other exception; each message is one that was altered in one to four places."""
     chance, said = random.Random(11), {"": 0}
     for _ in range(5000):
-        message = bytearray(chance.choice([AS_TEXT, AS_DIGITS, VERSION_1, INDEXED, ESCAPED]).encode())
+        message = bytearray(chance.choice(EVERY).encode())
         for _ in range(chance.randint(1, 4)):
             place = chance.randrange(len(message))
             message[place : place + chance.randint(0, 2)] = chance.choice(
