@@ -154,10 +154,10 @@ class Ingest:
             if stay is not None and time >= last.time:
                 seen[client] = last._replace(stay=stay)
             return Outcome(COLLAPSED, last.batch)
+        rows = [Row(names.name(client, epoch), radio, time)]
         since = None if last is None or time < last.time else last.epoch
-        earlier = names.outlived(client, time, limits.validity, since)
-        rows = [Row(name, None, time) for name in earlier]
-        rows.append(Row(names.name(client, epoch), radio, time))
+        if since != epoch:  # else it has had this name since
+            rows[:0] = [Row(name, None, time) for name in names.outlived(client, time, limits.validity, since)]
         self._add(state, batch, rows, names.day(time))
         if last is None or time >= last.time:
             seen[client] = Kept(time, epoch, zone, batch, stay)

@@ -59,6 +59,10 @@ def header(data: bytes, pos: int, end: int, tag: int) -> tuple[int, int]:
         raise MalformedTrap(TRUNCATED)
     if data[pos] != tag:
         raise MalformedTrap(MALFORMED)
+    start = pos + 2
+    stop = start + data[pos + 1]
+    if stop <= end and stop < start + 0x80:  # the length is one octet, as it nearly always is
+        return start, stop
     return length(data, pos + 1, end)
 
 

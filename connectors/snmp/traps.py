@@ -105,6 +105,8 @@ class Envelope(NamedTuple):
 
 
 _NO_ERROR = encode_integer(0) * 2
+_V2C = encode_integer(1)
+"""How nearly everybody writes the version."""
 
 
 def envelope(datagram: bytes) -> Envelope:
@@ -167,7 +169,10 @@ def _envelope(data: bytes) -> Envelope:
     start, end = header(data, 0, size, SEQUENCE)
     if end != size:
         raise MalformedTrap(MALFORMED)
-    version, pos = integer(data, start, end)
+    if data[start : start + 3] == _V2C:
+        version, pos = 1, start + 3
+    else:
+        version, pos = integer(data, start, end)
     if version not in {0, 1}:
         raise MalformedTrap(UNSUPPORTED_VERSION)
     start, pos = header(data, pos, end, OCTET_STRING)

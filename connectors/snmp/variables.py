@@ -58,12 +58,12 @@ def variables(data: bytes, pos: int, end: int) -> dict[str, bytes]:
         if (
             stop > end
             or content > stop
-            or content + data[value + 1] != stop
+            or content + (value_size := data[value + 1]) != stop
             or data[pos] != SEQUENCE
             or data[pos + 2] != OBJECT_IDENTIFIER
             or size > 127
             or oid_size > 127
-            or data[value + 1] > 127
+            or value_size > 127
         ):
             oid, value, content, stop = _long_binding(data, pos, end)
         tag = data[value]

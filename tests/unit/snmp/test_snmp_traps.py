@@ -2,6 +2,8 @@
 
 import contextlib
 import random
+from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -495,3 +497,26 @@ def test_an_error_tells_a_reason_and_nothing_of_the_datagram() -> None:
     assert str(refused.value) == "datagram refused: truncated"
     assert refused.value.args == ("datagram refused: truncated",)
     assert refused.value.__cause__ is None
+
+
+# --- headers ------------------------------------------------------------------------------------------
+
+
+def outcome(read: Callable[[], tuple[int, int]]) -> tuple[int, int] | str:
+    """Return where content lies, or why it does not."""
+    try:
+        return read()
+    except MalformedTrap as error:
+        return error.reason
+    except IndexError:
+        return "data ended"
+
+
+@pytest.mark.parametrize("tail", [b"", b"\x00", b"\x03abc", b"\x00\x02ab", b"abcdef", b"\xff" * 4])
+def test_a_header_ends_within_what_it_lies_in_however_its_length_is_written(tail: bytes) -> None:
+    for first in range(256):
+        data = bytes((ber.SEQUENCE, first)) + tail
+        for end in range(1, len(data) + 1):
+            got = outcome(partial(ber.header, data, 0, end, ber.SEQUENCE))
+            assert got == outcome(partial(ber.length, data, 1, end))
+            assert isinstance(got, str) or got[1] <= end
