@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
+from connectors.attacks.alarms import SCORES as ALARMS
+from connectors.attacks.alarms import alarm_releases, alarm_scores, deciding, promised
 from connectors.attacks.canary import Attributed, Worlds, attributed, worlds
 from connectors.attacks.published import Channel, Nodes, Publisher, Told, count_releases
 from connectors.attacks.recording import Recorded, days_of, laboratory
@@ -16,6 +18,7 @@ from stream.attackers.priors import Floats, Ints
 from stream.errors import UsageError
 from stream.policy.count_release import CountRelease
 from stream.policy.document import AttributeRelease, Policy
+from stream.policy.threshold_release import ThresholdRelease
 from stream.records import OccupancyWindow, Published
 from stream.release.stage import Releases
 from stream.schemas import private_topic
@@ -24,6 +27,8 @@ Tick = Callable[[int], None]
 SCORES = ("likelihood", "values")
 """What an attacker makes of a run: the exact log-likelihood ratio, 0 where it cannot be had (to nine digits, so that
 outcomes of one ratio are one); values added up."""
+WITHHELD = ("withheld",)
+"""Of attributes: how many are not shown."""
 
 
 class Promise(NamedTuple):
@@ -53,15 +58,14 @@ class Tried(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Of runs on one side, shape [runs, scores]."""
+    """Of runs on both sides, each of shape [runs, scores]."""
 
+    names: tuple[str, ...]
     there: Floats
     away: Floats
 
 
-def membership(
-    policy: Policy, recorded: Recorded, runs: int, seed: int, promised: Policy, tick: Tick
-) -> Iterator[Tried]:
+def membership(policy: Policy, recorded: Recorded, runs: int, seed: int, held: Policy, tick: Tick) -> Iterator[Tried]:
     """Yield what runs show of each count and attribute release and audience.
 
     Args:
@@ -69,7 +73,7 @@ def membership(
         recorded: people among whom the canary is.
         runs: measured on each side; as many more choose the threshold.
         seed: of the noise.
-        promised: whose promises are held against them; it has the same releases and audiences.
+        held: whose promises are held against them; it has the same releases and audiences.
         tick: called with the number of runs made.
 
     Raises:
@@ -77,7 +81,7 @@ def membership(
         DataError: the recording has no whole days.
     """
     counts, attributes = count_releases(policy, recorded.name), _attribute_releases(policy, recorded.name)
-    promises = {(p.release, p.audience): p for p in _promises(promised, recorded.name)}
+    promises = {(p.release, p.audience): p for p in _promises(held, recorded.name)}
     for each in _promises(policy, recorded.name):
         if (each.release, each.audience) not in promises:
             raise UsageError(f"--promised: must have release '{each.release}' for audience '{each.audience}' too")
@@ -93,6 +97,10 @@ def membership(
         for audience, mine in scored.items():
             found = _tried(promises[attribute_release.name, audience], mine, level, one_way=True)
             yield found._replace(largest_ratio=_withheld_ratio(attribute_release, audience, asked))
+    for stream in alarm_releases(policy, recorded.name):
+        both = deciding(policy, recorded, day, stream)
+        for audience, mine in _alarm_scores(policy, recorded.name, stream, both, _Plan(2 * runs, seed, done)).items():
+            yield _tried(promises[stream.name, audience], mine, level)
 
 
 class _Made:
@@ -117,7 +125,9 @@ def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = Fa
     """Choose score and threshold on the first half of the runs, and measure them on the second."""
     half, delta = len(scored.there) // 2, promise.delta
     chosen: tuple[float, int, float] = (-1.0, 0, 0.0)  # shown, less the score's place, threshold
-    for kind in (0, 1) if scored.there[:, 0].any() else (1,):
+    exact = np.abs(np.concatenate([scored.there[half:, 0], scored.away[half:, 0]]))
+    known = scored.names[0] == SCORES[0] and bool(exact.any())
+    for kind in range(scored.names == SCORES and not known, len(scored.names)):
         there, away = scored.there[:half, kind], scored.away[:half, kind]
         threshold = best_threshold(there, away, level, delta, one_way=one_way)
         shown = measure(there, away, threshold, level, delta, one_way=one_way).epsilon
@@ -125,8 +135,7 @@ def _tried(promise: Promise, scored: Scores, level: float, *, one_way: bool = Fa
     kind, threshold = -chosen[1], chosen[2]
     there, away = scored.there[half:, kind], scored.away[half:, kind]
     bound = measure(there, away, threshold, level, delta, one_way=one_way)
-    exact = np.abs(np.concatenate([scored.there[half:, 0], scored.away[half:, 0]]))
-    return Tried(promise, bound, SCORES[kind], float(exact.max()) if exact.any() else None)
+    return Tried(promise, bound, scored.names[kind], float(exact.max()) if known else None)
 
 
 def _promises(policy: Policy, site: str) -> Iterator[Promise]:
@@ -141,6 +150,9 @@ def _promises(policy: Policy, site: str) -> Iterator[Promise]:
         for audience in _audiences(attributes):
             total = sum(float(rule.epsilon.get(audience, 0)) for rule in attributes.attributes.values())
             yield Promise(attributes.name, audience, "attributes of a day", total, 0.0)
+    for stream in alarm_releases(policy, site):
+        for audience in stream.audiences:
+            yield Promise(stream.name, audience, "device_day", promised(policy, site, stream), 0.0)
 
 
 def _attribute_releases(policy: Policy, site: str) -> list[AttributeRelease]:
@@ -166,7 +178,7 @@ def _count_scores(policy: Policy, site: str, release: CountRelease, both: Worlds
             for audience in release.epsilon:
                 scored[audience][side].append(_score(told, Channel(release.name, audience, "values"), nodes, truth))
         plan.done.one()
-    return {name: Scores(*(np.array(side) for side in sides)) for name, sides in scored.items()}
+    return {name: Scores(SCORES, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
 
 class _Truth(NamedTuple):
@@ -211,9 +223,9 @@ def _attribute_scores(
             for audience in audiences:
                 topic = private_topic(audience, release.name)
                 records = [orjson.loads(o.value) for o in outputs if isinstance(o, Published) and o.topic == topic]
-                scored[audience][side].append((0.0, float(sum(_withheld(each, asked.zone) for each in records))))
+                scored[audience][side].append((float(sum(_withheld(each, asked.zone) for each in records)),))
         plan.done.one()
-    return {name: Scores(*(np.array(side) for side in sides)) for name, sides in scored.items()}
+    return {name: Scores(WITHHELD, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
 
 def _withheld(record: dict[str, Any], zone: str) -> bool:
@@ -229,6 +241,21 @@ def _withheld_ratio(release: AttributeRelease, audience: str, asked: Attributed)
         if value is not None and not rule.sensitive.holds(value):
             total += float(rule.epsilon.get(audience, 0))
     return total
+
+
+# --- threshold streams --------------------------------------------------------------------------------
+
+
+def _alarm_scores(policy: Policy, site: str, release: ThresholdRelease, both: Worlds, plan: _Plan) -> dict[str, Scores]:
+    """Run a threshold stream in both worlds; return the scores of each audience."""
+    scored: dict[str, tuple[list[tuple[float, ...]], ...]] = {name: ([], []) for name in release.audiences}
+    for run in range(plan.runs):
+        for side, windows in enumerate((both.there, both.away)):
+            key = f"canary {plan.seed} {release.name} {side} {run}"
+            for audience, score in alarm_scores(policy, site, release, windows, key).items():
+                scored[audience][side].append(score)
+        plan.done.one()
+    return {name: Scores(ALARMS, *(np.array(side) for side in sides)) for name, sides in scored.items()}
 
 
 def report(tried: Sequence[Tried], runs: int) -> dict[str, Any]:

@@ -159,10 +159,12 @@ def _stack(panel: Axes, title: str, people: Floats, span_minutes: int) -> None:
     for place, colour in enumerate(SURE):
         least = 0.0 if place == 0 else CLASSES[place - 1]
         label = f"{least:g} < belief ≤ {CLASSES[place]:g}"
+        drawn = slice(None) if people[:, place].any() else slice(0, 1)  # of an empty class only its name is wanted
+        top = below + people[:, place]
         panel.fill_between(
-            hours, below, below + people[:, place], color=colour, label=label, step="post", linewidth=0
+            hours[drawn], below[drawn], top[drawn], color=colour, label=label, step="post", linewidth=0
         )  # fmt: skip
-        below = below + people[:, place]
+        below = top
     panel.set_title(title, fontsize="small")
     panel.set_xlim(0, 24)
     panel.set_xticks(range(0, 25, 6), [f"{hour}:00" for hour in range(0, 25, 6)])

@@ -84,6 +84,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[Any], list[Figure]]]] = {
     "memory": ("Memory over a simulated week", figures),
     "decisions": ("Threshold decisions on 10,000 predicates (CPU)", figures),
     "history": ("A month of the service's history (CPU)", figures),
+    "attack": ("An attacker's beliefs, beside Table 4.1 of the thesis (CPU)", figures),
 }
 
 

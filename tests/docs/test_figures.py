@@ -45,6 +45,7 @@ from connectors.snmp.usm.engines import WINDOW
 from connectors.subscribing.topics import LOOK_BACK
 from stream.accounting.device_day import whole_day
 from stream.accounting.leakage.entries import LARGEST, MOST, SMALLEST
+from stream.attackers.membership import LEVEL, most_shown
 from stream.decisions.min_entropy import EXACT_UP_TO, min_entropy
 from stream.decisions.plan import Form, Mechanism, Terms, plan_of
 from stream.local_time import MONTH_DAYS
@@ -92,6 +93,27 @@ SHARED, OWN = (float(part) for part in CHAIN_AND_GROUPER)
 PYTHON = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
 
 (LONGEST_SESSION,) = [each.le for each in Settings.model_fields["session_timeout"].metadata if hasattr(each, "le")]
+
+
+BY_ATTACK = (
+    "zones at ε = 1, noisy | floors at ε = 2 a day, noisy |",
+    "| external | 141 | 8 % | 9 %, 8.95 | 9 %, 7.54 | 9 %, 8.14 | 8 %, 1.21 |",
+    "| student | 5 | 15 % | 19 %, 0.49 | 17 %, 0.74 | 15 %, 0.03 | 15 %, 0.01 |",
+    "| admin | 130 | 9 % | 10 %, 10.72 | 10 %, 9.06 | 10 %, 9.62 | 9 %, 1.38 |",
+    "| ` | 6 % | 8 % | 50 % | 99.6 % | | ` | 31 % | 27 % | 28 % | - |",
+    "is right in half of the cases",
+)
+BY_MEMBERSHIP = (
+    "| ` | facilities | window | 1 | 0.62 | 0.80 | | ` | facilities | attributes of a day | 2.5 | 2.28 | 2.50 |",
+    "| ` | public | attributes of a day | 0.2 | 0.13 | 0.20 |",
+)
+
+
+def attack_figures() -> Iterator[str]:
+    """Yield what the page on attackers says of bounds on epsilon."""
+    yield f"at {1 - LEVEL:.2%} for all releases together".replace("%", " %")
+    yield f"with a probability of at most {4 * LEVEL:.1%}.".replace("%", " %")
+    yield f"a thousand runs a side can show {most_shown(1000):.1f} at most"
 
 
 def decision_figures() -> Iterator[str]:
@@ -190,6 +212,7 @@ MADE = [
     ("docs/reference/policy.md", f"days in any {MONTH_DAYS} on which"),
     ("docs/reference/policy.md", f"absent at {WORDS[EMPTY_TICKS]} ticks in a row"),
     ("docs/reference/policy.md", f"privacy day's first {EARLY // MINUTE} min"),
+    *(("docs/attackers.md", passage) for passage in attack_figures()),
     *(("docs/decisions.md", passage) for passage in decision_figures()),
     ("docs/subscribe.md", f"no more than the last {LOOK_BACK:,} records of a partition"),
 ]
@@ -247,7 +270,16 @@ AT_DELTA = "tests/unit/accounting/test_tight_account.py::"
 ADDED_UP = f"{AT_DELTA}test_a_day_of_windows_costs_less_at_delta_than_its_epsilons_added_up"
 ROUNDED = "tests/unit/accounting/test_running_price.py::test_mixtures_cost_the_exact_price_to_within_seven_percent"
 
+ATTACKED = "tests/acceptance/test_attack_demo.py::test_whom_attackers_find_is_what_the_document_says"
+MEMBERS = "tests/acceptance/test_attack_demo.py::test_what_membership_shows_is_what_the_document_says"
+
+BROKEN_PROMISE = "tests/acceptance/test_attack_membership.py::test_halved_noise_is_found_out"
+
 TESTED = [
+    ("docs/attackers.md", "exit code 1 where it does not", BROKEN_PROMISE),
+    ("docs/reference/commands.md", "exit code 1 where it passes the promise", BROKEN_PROMISE),
+    *(("docs/attackers.md", passage, ATTACKED) for passage in BY_ATTACK),
+    *(("docs/attackers.md", passage, MEMBERS) for passage in BY_MEMBERSHIP),
     ("docs/decisions.md", "` more than 0.8 of it on every query", OF_QUERIES),
     ("docs/inventory.md", "has to be mended: exit code 1", BROKEN),
     ("docs/reference/commands.md", "exit code 1 where something is wrong", BROKEN),
@@ -345,6 +377,11 @@ TESTED = [
 
 MEASURED = [
     (
+        "docs/attackers.md",
+        "For 64 zones and 88 days of history of 36,000 devices, beliefs about a day cost 0.06 s of CPU with the exact "
+        "law and 0.08 s with a learnt one, and learning that 0.2 s (printed by ` )",
+    ),
+    (
         "docs/operations.md",
         "1,000 zones of capacity 1 to 220 need 13 MB after a week, for two epsilons of 1 and .1, more for smaller "
         "ones (printed by ` )",
@@ -370,6 +407,7 @@ NO_FIGURE = {
     "a name or a version of something else": r"Catalyst 9800|9800: `|H3C|SNMP ?v[123]|v2c|SHA-256|MD5|SHAKE-256|"
     r"Java 17|OpenSSL before 3\.2|"
     r"License 2\.0|RFC 2866|RFC 3339|RFC 8452|Theorem (?:1|5\.2)|JSON Schema \(2020-12\)|AsyncAPI 3 |CloudEvent 1\.0",
+    "what the thesis' Table 4.1 says": r"5\.4, 7\.3 and 6\.9 s|thesis \(2022, chapter 4",
     "a paper's year or number": r"\(Mironov 2012\)|(?:CCS|ICDE|VLDB|NeurIPS|Irvine,|Analysis\.\*) 20\d\d|arXiv [\d.]+",
     "what a field, a class or a factor says": r"(?:says|them:|value,|else) [01]\b|−1 where|saying 0|sensitive: 1 says|"
     r"coverage 0|version of the format, 1|version 1,|up to 1;|at least 0;|shown, 1 where|withheld, 0 where|new, 0 that|"
