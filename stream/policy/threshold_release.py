@@ -188,6 +188,11 @@ def check_threshold(
             raise ValueError(msg)
 
 
+def decidable(counts: CountRelease) -> bool:
+    """Whether a count release has noisy values of zones, of a known law, on which may be decided."""
+    return counts.mechanism in _DECIDED_ON and not counts.shares and not counts.states and "zone" in counts.levels
+
+
 def _first(names: set[str]) -> str:
     return repr(min(names, default=""))
 
@@ -206,9 +211,8 @@ def _rules_of_counts(
         return [(False, f"counts must name a count release of the policy, got {release.counts!r}")]
     missed = {zone.id for _, zones in sites.values() for zone in zones if not held.zones.covers(zone)}
     strangers = set(release.audience) - set(held.epsilon)
-    plain = held.mechanism in _DECIDED_ON and not held.shares and not held.states and "zone" in held.levels
     return [
-        (plain, f"counts must be of zones, by {' or '.join(_DECIDED_ON)} without shares, got {held.name!r}"),
+        (decidable(held), f"counts must be of zones, by {' or '.join(_DECIDED_ON)} without shares, got {held.name!r}"),
         (not missed, f"counts must cover the same zones, {held.name!r} leaves out {_first(missed)}"),
         (not strangers, f"audience must be some of those of {held.name!r}, got {_first(strangers)}"),
     ]

@@ -26,13 +26,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from stream.mechanisms.noise_tails import tail
 from stream.mechanisms.sparse_vector import SparseVector
 from stream.policy.document import CountRelease, Policy, ThresholdRelease, decimal_string
+from stream.policy.threshold_release import decidable
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 from stream.release.count_plan import CountPlan
 from stream.release.free_decisions import FreeDecision
@@ -88,6 +89,8 @@ class ThresholdPromise:
     """Epsilon of one run; 0 where counts that are paid for are decided on."""
     day: Fraction
     """The most that a device's day costs, added or removed."""
+    given: tuple[str, ...] = ()
+    """Count releases that give all its audiences the counts of its zones anyway: to decide on them would be free."""
 
     def figures(self) -> dict[str, Any]:
         """Return what programs are given."""
@@ -98,6 +101,7 @@ class ThresholdPromise:
             "cooldown_seconds": self.cooldown // SECOND, "events_a_day": self.events, "early": self.early,
             "quiet": _figures(self.quiet), "empty": _figures(self.empty),
             "epsilon_run": decimal_string(self.run), "epsilon_day": decimal_string(self.day),
+            "counts_given": list(self.given),
         }  # fmt: skip
 
     def sentence(self) -> str:
@@ -115,10 +119,11 @@ class ThresholdPromise:
             return " ".join([*said, "It costs nothing beyond the counts that it is decided on."])
         said[-1] += (
             f", and its event is denied with probability {self.quiet.denied:.2g} at most: it may have {self.events} "
-            "alerts a day."
+            f"alert{'s' * (self.events > 1)} a day."
         )
         price = f"A run costs epsilon {decimal_string(self.run)}, a device's day {decimal_string(self.day)} at most."
-        return " ".join([*said, price])
+        free = [f'Its counts are paid for: counts = "{name}" decides on them for nothing.' for name in self.given[:1]]
+        return " ".join([*said, price, *free])
 
 
 def _figures(quiet: Quiet) -> dict[str, Any]:
@@ -176,10 +181,11 @@ def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdProm
         middle = (low + high) // 2
         low, high = (middle, high) if quiet_run(vector, asked, middle).false_alarms > RARE else (low, middle)
     quiet = quiet_run(vector, asked, high), quiet_run(vector, asked, _nearest(plan))
-    return _promise(
+    promise = _promise(
         plan, release.audiences, vector.shift, quiet,
         release.events, (plan.price.run, plan.price.day), plan.release.mechanism,
     )  # fmt: skip
+    return replace(promise, given=_given(policy, release, site))
 
 
 def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[ThresholdPromise]:
@@ -211,6 +217,16 @@ def _free(plan: FreeDecision, asked: int, audiences: tuple[str, ...]) -> Thresho
     return _promise(
         plan, audiences, shift, (quiet(distance), quiet(_nearest(plan))), None, (Fraction(0), Fraction(0)),
         f"{plan.plan.release.mechanism}/threshold",
+    )  # fmt: skip
+
+
+def _given(policy: Policy, release: ThresholdRelease, site: str) -> tuple[str, ...]:
+    zones = policy.zones_of(release, site)
+    return tuple(
+        counts.name
+        for counts in policy.release
+        if isinstance(counts, CountRelease) and decidable(counts)
+        and set(release.audiences) <= set(counts.epsilon) and all(counts.zones.covers(zone) for zone in zones)
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A policy with releases by the day and by the window, and with revisions, comes out the same from every runner."""
+"""Releases by the day, by the window and by the run, and revisions, come out the same from every runner."""
 
 from __future__ import annotations
 
@@ -31,6 +31,22 @@ query = "count"
 mechanism = "pegasus"
 epsilon = { public = "0.1" }
 daily_budget = { public = "3" }
+
+[[release]]
+name = "crowded"
+query = "threshold"
+threshold = 3
+hysteresis = 1
+cooldown = "30min"
+epsilon = { public = "12", board = "12" }
+
+[[release]]
+name = "crowded-too"
+query = "threshold"
+level = "floor"
+threshold = 5
+counts = "window"
+audience = "public"
 """
 POLICY = building(releases=BY_DAY, tick="30min", site=day_site("2h", residents="ignore"))
 REVISED = "tacet.private.public.day-revised.v1"
@@ -72,6 +88,8 @@ def test_the_run_holds_days_that_were_paid_and_windows_that_were(plain: Topics) 
     charged = Counter((entry["release"], entry["audience"]) for entry in entries if entry["nano"])
     assert charged["day", "public"] == charged["day", "facilities"] == charged["laplace-day", "board"] == 2
     assert charged["window", "public"] > 30
+    assert charged["crowded", "public"] == charged["crowded", "board"] == 2
+    assert ("crowded-too", "public") not in charged
     assert {entry["outcome"] for entry in entries} == {"released", "budget"}
     revised = Counter(orjson.loads(value)["release_id"].rpartition("/")[2] for value in plain[REVISED])
     assert min(revised["1h"], revised["1d"]) > 10

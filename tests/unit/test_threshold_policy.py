@@ -201,6 +201,18 @@ def test_policy_show_check_and_plan_say_what_streams_promise() -> None:
     }  # fmt: skip
 
 
+def test_who_pays_for_what_counts_would_decide_for_nothing_is_told() -> None:
+    counts = COUNTS.format(mechanism="laplace")
+    both = stream(more='zones = { ids = ["101"] }')
+    [told] = threshold_promises(policy(counts, both))
+    assert told.given == ("counts",)
+    assert told.sentence().endswith('Its counts are paid for: counts = "counts" decides on them for nothing.')
+    for other in (stream(), stream(more='zones = { ids = ["101", "201"] }')):
+        assert threshold_promises(policy(counts, other))[0].given == (), "not all of its zones are counted"
+    [hall, *_] = threshold_promises(example())
+    assert hall.given == (), "the public is given no counts"
+
+
 def test_every_topic_contract_and_page_knows_a_stream() -> None:
     under = example()
     names = [name for name in topic_names(under) if "facilities.hall" in name]

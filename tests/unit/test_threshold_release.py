@@ -18,6 +18,7 @@ from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_day import PrivacyDays
 from stream.records import DAY, MINUTE, AttributeCharge, CountCharge, Micros, OccupancyWindow, Published, Spent
 from stream.release.account_stage import account_stage, past_account
+from stream.release.earlier import settle
 from stream.release.late import LateReleases
 from stream.release.stage import Releases
 from stream.release.state import ReleaseState
@@ -344,6 +345,19 @@ def test_a_stream_that_went_and_came_back_on_the_same_day_waits() -> None:
     today = released(windows([EMPTY] * 2, FOUR + 4 * TICK), policy(NOISY), state)
     assert {r["reason"] for r in today.records} == {"waiting"}, "its runs are lost, and are not opened a second time"
     assert {entry["nano"] for entry in today.entries} == {0}
+
+
+def test_a_day_whose_entries_were_published_but_whose_state_is_lost_is_over() -> None:
+    """Another key goes on with the chain: what was begun counts at its worst, and is not asked a second time."""
+    under = policy(NOISY)
+    first, state = released(windows([EMPTY] * 3), under), ReleaseState()
+    settle(state, first.entries, {under.version: under}, under, "dbh")
+    today = released(windows([EMPTY] * 2, FOUR + 4 * TICK), under, state, LaboratoryKeys(b"n" * 32, "new", b"a" * 32))
+    assert {r["reason"] for r in today.records} == {"waiting"}
+    [line] = [line for line in state.charged.lines.values() if line.day is not None]
+    assert line.zones == ("101", "102", "201")
+    anew = released(windows([EMPTY], FOUR + DAY + TICK), under, today.state)
+    assert {r["reason"] for r in anew.records} == {None}
 
 
 def test_a_state_of_other_terms_is_none() -> None:
