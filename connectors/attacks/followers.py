@@ -57,8 +57,10 @@ class Followed(NamedTuple):
     """Backward temporal leakage at the day's last tick, nats."""
 
 
-def follow(channel: Channel, nodes: Nodes, told: Told, days: tuple[Sequence[Day], Day], recorded: Recorded) -> Followed:
-    """Follow people of a day through what one run told of it.
+def follow(
+    channel: Channel, nodes: Nodes, told: Told, days: tuple[Sequence[Day], Day], recorded: Recorded
+) -> Followed | None:
+    """Follow people of a day through what one run told of it; None where nobody was anywhere that is counted.
 
     Args:
         channel: of exact laws.
@@ -68,7 +70,7 @@ def follow(channel: Channel, nodes: Nodes, told: Told, days: tuple[Sequence[Day]
         recorded: all of it.
 
     Raises:
-        UsageError: the law of the noise is not known, or nobody was anywhere that is counted.
+        UsageError: the law of the noise is not known, or not one.
     """
     if told.laws is None or len(set(told.laws)) != 1:
         raise UsageError("the noise of what is followed must have one law, known exactly")
@@ -78,7 +80,7 @@ def follow(channel: Channel, nodes: Nodes, told: Told, days: tuple[Sequence[Day]
     known = _mobility(recorded, training, places, len(nodes.names))
     paths = _victims(places[paths_of(recorded.seen, day.ticks, recorded.site.validity)])
     if len(paths) == 0:
-        raise UsageError("nobody was at a place that is counted, so that nobody can be followed")
+        return None
     people = PEOPLE * max(int(each.counts.sum(axis=1).max()) for each in training)
     alike = collectively(known, law, told.values, told.released, people)
     return _outcome(channel, known, law, told, _Truth(paths, day.counts @ nodes.holds.T.astype(np.int64), alike))

@@ -153,7 +153,9 @@ class _Laboratory:
         for channel, told in self._last.items():
             if told.laws is not None and len(set(told.laws)) == 1 and told.released.any():
                 nodes = publisher.nodes[channel.release]
-                yield follow(channel, nodes, told, (self._training, self._day), self._recorded)
+                found = follow(channel, nodes, told, (self._training, self._day), self._recorded)
+                if found is not None:
+                    yield found
 
     def _learnt_from(self) -> Sequence[Day]:
         return self._training[-self._terms.learn_days :]

@@ -7,6 +7,7 @@ what an attack says of them it would say of anybody. All of it is restricted.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -108,7 +109,7 @@ class _Sorted:
     def __init__(self, site: Site) -> None:
         self._zone_of = {radio: place for place, zone in enumerate(site.zones) for radio in zone.radios}
         self.numbers: dict[str, int] = {}
-        self._rows: tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]] = ([], [])
+        self._rows = (array("q"), array("q"))  # time, device and zone, row after row
 
     def counted(self, message: Message) -> Message:
         """Take note of a message; return it without the rows of the control."""
@@ -117,7 +118,7 @@ class _Sorted:
         kept = []
         for row in message.rows:
             left_out = is_control(row.device)
-            self._rows[left_out].append(self._row(row))
+            self._rows[left_out].extend(self._row(row))
             if not left_out:
                 kept.append(row)
         return ObservationBatch(

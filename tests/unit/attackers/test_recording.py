@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from connectors.attacks.followers import paths_of
+from connectors.attacks.followers import follow, paths_of
 from connectors.attacks.published import Channel, Publisher, count_releases, nodes_of
 from connectors.attacks.recording import (
     Recorded,
@@ -17,12 +17,13 @@ from connectors.attacks.recording import (
     renamed_counts,
     spans_of,
 )
-from connectors.attacks.study import Scene, beliefs
+from connectors.attacks.study import Scene, beliefs, drawn_at_random, from_counts, from_prior
 from connectors.files.dialect import OWN
 from stream.attackers.laws import NoiseLaw
 from stream.attackers.posteriors import from_true_counts, noisy_posterior
 from stream.policy.document import Policy, load_policy
 from stream.records import MINUTE, SECOND
+from stream.sensing.renamed import Sightings
 from tests.attack_ground import written
 from tests.core_ground import SITE, policy_text
 
@@ -132,3 +133,22 @@ def test_all_but_no_noise_lets_one_believe_the_true_counts(policy: Policy, recor
     assert told.laws is not None
     found = beliefs(told, publisher.nodes["precise"], told.laws, scene)
     assert found[:, :4] == pytest.approx(from_true_counts(counts, scene.is_open)[:, :4], abs=1e-12)
+
+
+def test_where_nobody_is_at_a_counted_place_nobody_is_followed(policy: Policy, recorded: Recorded) -> None:
+    training, day = days_of(recorded)
+    publisher = Publisher(policy, SITE, count_releases(policy, SITE))
+    channel = Channel("levels", "facilities", "noisy")
+    told, nodes = publisher.run(day.windows[:3], laboratory(1))[channel], publisher.nodes["levels"]
+    nobody = recorded._replace(seen=Sightings(*np.zeros((3, 0), dtype=np.int64)))
+    few = day._replace(ticks=day.ticks[:3], counts=day.counts[:3])
+    assert follow(channel, nodes, told, ([training], few), nobody) is None
+
+
+def test_an_empty_day_finds_nobody_and_divides_by_nothing() -> None:
+    counts = np.zeros((2, 3), dtype=np.int64)
+    scene = Scene(counts, counts, np.full((2, 3), 1 / 3), np.array([True, False, False]))
+    for found in (from_prior(scene), from_counts(scene)):
+        assert found.by_guess.sum() == found.by_confidence.sum() == 0
+        assert found.success == (0, 0, 0.0, 1.0)
+    assert drawn_at_random(scene).share == 0.0
