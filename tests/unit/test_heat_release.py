@@ -18,7 +18,9 @@ from stream.operators import scan
 from stream.policy.document import Policy, load_policy
 from stream.policy.privacy_day import PrivacyDays
 from stream.records import MINUTE, Micros, OccupancyWindow, Published
+from stream.release.late import LateReleases
 from stream.release.stage import Releases
+from stream.release.state import ReleaseState
 from stream.schemas import AUDIT, parse_time, private_topic
 from tests.unit.test_release_kinds import SITE
 
@@ -156,6 +158,22 @@ def test_a_restart_at_any_window_gives_the_same_bytes() -> None:
         state, outputs = stage.step(state, window)
         again += [output for output in outputs if isinstance(output, Published)]
     assert [output.value for output in again] == [output.value for output in whole]
+
+
+def test_late_windows_have_a_past_of_their_own_and_leave_the_live_one_alone() -> None:
+    """What comes late is coloured by what comes late; live windows are coloured as if it had never come."""
+    made = policy(PLAIN)
+    live, late, every = Releases(made, "dbh", KEYS), LateReleases(made, "dbh", KEYS), list(windows(4))
+    state, aside, seen, early = live.initial(), ReleaseState(), list[Published](), list[Published]()
+    for number, window in enumerate(every[DAY:]):
+        if number == DAY:
+            early = [output for each in every[:DAY] for output in late.past(state, each, aside)]
+        state, outputs = live.step(state, window)
+        seen += [output for output in outputs if isinstance(output, Published)]
+    _, whole = scan(live, iter(every[DAY:]))
+    assert of(seen, "a", "heat") == of([each for each in whole if isinstance(each, Published)], "a", "heat")
+    assert [record["reason"] for record in of(early, "a", "heat")] == ["too_early"] * DAY
+    assert of(early, "a", "r")[-1]["released"]
 
 
 def test_a_release_that_is_paid_by_the_day_has_a_heat_map() -> None:
