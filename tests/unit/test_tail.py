@@ -106,6 +106,7 @@ async def test_what_is_written_into_a_renamed_file_until_the_new_one_is_begun_is
     log.rotate()
     assert await log.read() == [line(3)]
     log.renew()
+    assert await log.read() == []
     with log.path.with_name("traps.log.1").open("a") as old:
         old.write(f"{line(4)}\n")
     assert await log.read() == [line(4)], "the new one is empty, so the writer may still have the old one"

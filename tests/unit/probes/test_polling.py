@@ -1,5 +1,9 @@
 """Asking for sysUpTime: only an answer to this very question, genuine where it can be, is read."""
 
+import pytest
+
+from connectors.probes.asking import Answer
+from connectors.probes.snmp import ByUser
 from connectors.snmp.ber import RESPONSE, SEQUENCE, TIME_TICKS, encode_integer, encode_oid, tlv
 from connectors.snmp.polling import (
     Agent,
@@ -12,8 +16,9 @@ from connectors.snmp.polling import (
 )
 from connectors.snmp.usm.gate import Gate, Turned
 from connectors.snmp.usm.messages import Claim, encode_context, encode_scoped, scoped, secured
-from connectors.snmp.usm.protocols import sealed
-from tests.unit.snmp.v3_ground import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate
+from connectors.snmp.usm.protocols import Keys, sealed
+from connectors.snmp.usm.users import Users
+from tests.unit.snmp.v3_ground import ENGINE, HOST, NOON, OTHER_ENGINE, USERS, gate, user
 
 AGENT, USER, NUMBER, SALT = Agent(ENGINE, 3, 1000), b"tacet", 4711, bytes(8)
 KEYS = USERS.keys(USER, ENGINE)
@@ -97,3 +102,24 @@ def test_a_question_over_snmpv3_shows_nothing_but_who_asks() -> None:
     head = secured(who_are_you(NUMBER))
     assert (head.engine, head.user, head.tag_size) == (b"", b"", 0)
     assert scoped(who_are_you(NUMBER), head.start, head.stop)
+
+
+async def test_while_its_password_is_changed_an_agent_is_asked_by_both_and_first_by_the_one_that_it_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    users = Users([user(auth_password="the-new-password"), user()])
+    asking, (new, old) = ByUser("127.0.0.1", 161, users, "tacet"), users.all_keys(b"tacet", ENGINE)
+    asked: list[Keys] = []
+
+    async def introduction() -> bytes:
+        return ENGINE
+
+    async def told(agent: Agent, keys: Keys) -> int | None:
+        asked.append(keys)
+        return 77 if keys == old else None
+
+    monkeypatch.setattr(asking, "_introduction", introduction)
+    monkeypatch.setattr(asking, "_question", told)
+    assert await asking.ask() == Answer(77)
+    assert await asking.ask() == Answer(77)
+    assert asked == [new, old, old]
