@@ -40,6 +40,7 @@ VERBS = {
     "backfill": "connectors.commands.backfill",
     "release": "connectors.commands.data",
     "decide": "connectors.commands.deciding",
+    "tune": "connectors.commands.tuning",
     "evaluate": "connectors.commands.evaluating",
     "attack": "connectors.commands.attacking",
     "store": "connectors.commands.storing",

@@ -63,11 +63,15 @@ def _as_site(name: str, site: Site) -> list[OccupancyWindow]:
 
 
 def observed_windows(
-    policy: Policy, path: Path, progress: Callable[..., None] | None = None, dialect: Dialect = OWN
+    policy: Policy,
+    path: Path,
+    progress: Callable[..., None] | None = None,
+    dialect: Dialect = OWN,
+    heard: Callable[[ObservationBatch], None] = lambda _: None,
 ) -> Windows:
     """Return the windows of a recording, sensed as a replay would: restricted, as their counts are true ones.
 
-    Devices get names that nobody keeps.
+    Devices get names that nobody keeps. Each batch is also handed to ``heard``.
 
     Raises:
         UsageError: the file cannot be read.
@@ -78,6 +82,8 @@ def observed_windows(
     states = {site: sense.initial() for site, sense in stages.items()}
     windows: dict[str, list[OccupancyWindow]] = {site: [] for site in policy.site}
     for message in file.messages():
+        if isinstance(message, ObservationBatch):
+            heard(message)
         states[message.site], made = stages[message.site].step(states[message.site], message)
         windows[message.site] += [each for each in made if isinstance(each, OccupancyWindow)]
     dropped = Counter[str]()

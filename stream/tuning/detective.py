@@ -1,0 +1,159 @@
+"""A detective's four tasks on a recording (Ghayyur, thesis, 3.2.1), and what the released values alone would score.
+
+On every measured day: how many windows a room is fuller than it may be; which region is the most occupied at night.
+Two things are planted into what is counted, as in the study: sensors that break on the last measured day, and people
+who come at the same time each day, where they do not come otherwise. The score of a run is the mean over questions.
+
+Rooms are the busiest ones of the measured days: the first five for fullness, the next three with sensors that break,
+the three after them with visitors, and five regions of the night that are next to one another in rank. A building of
+fewer zones has fewer questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from stream.errors import DataError
+from stream.evaluation.tasks import FULL, by_occupancy, event_start, places_off, score, stuck_from, windows_above
+from stream.mechanisms.noise import Ints
+from stream.records import HOUR, MINUTE
+from stream.tuning.utility import Measured, Released, measured
+from stream.tuning.world import World
+
+WORTHLESS = {"above": 36, "region": 3, "stuck": 24, "event": 12}
+"""From so far off on an answer is worth nothing: windows, regions before it, windows, windows; as in the game."""
+FULL_ROOMS, BROKEN, VISITED, REGIONS = 5, 3, 3, 5
+LIMIT, NEARLY = 60, 70
+"""People a room may hold; a room that never nearly does is asked for three fifths of its largest count."""
+COMING, STAYING, COME_WITHIN = 40, 80 * MINUTE, 30 * MINUTE
+"""People of an event, how long they stay, and over how long before and after it they are compared."""
+NIGHT_BEGINS, NIGHT_ENDS = 18 * 60, 6 * 60
+
+
+class _Planted(NamedTuple):
+    """Something planted: a place, and the window of a day at which it begins."""
+
+    zone: int
+    window: int
+
+
+@dataclass(frozen=True, eq=False)
+class Detective:
+    """The questions of a world, and how to score what is released of it."""
+
+    world: World
+    """With what was planted."""
+    full: tuple[int, ...]
+    """Rooms that may be too full."""
+    regions: tuple[int, ...]
+    broken: tuple[_Planted, ...]
+    events: tuple[_Planted, ...]
+    days: tuple[Ints, ...]
+    """Places of each measured day's windows among those that are released, of days of equal length."""
+
+    def utility(self, released: Released) -> Measured:
+        """Return the mean score of what released values answer, as part of all points, and how scores vary."""
+        scores = [score(off, WORTHLESS[task]).points / FULL for task, off in self.offs(released)]
+        return measured(np.array([scores], dtype=np.float64))
+
+    def offs(self, released: Released) -> Iterator[tuple[str, int]]:
+        """Yield each question's task, and how far off the answer is."""
+        truth = self.world.counts[self.world.released]
+        for day in self.days:
+            for room in self.full:
+                limit = _limit(truth[day, room])
+                found = windows_above(released.zones[day, room], limit)
+                yield "above", abs(found - windows_above(truth[day, room], limit))
+            yield "region", self._region_off(truth[day], released.zones[day], self.world.minutes[self._places(day)])
+        last = self.days[-1]
+        for zone, window in self.broken:
+            values = released.zones[last, zone]
+            told = stuck_from(values, at_most=2 * int(released.half_widths[last[-1], zone]))
+            true = stuck_from(truth[last, zone])
+            yield "stuck", abs((len(last) - 1 if told is None else told) - (window if true is None else true))
+        for zone, window in self.events:
+            told = event_start(np.stack([released.zones[day, zone] for day in self.days]), self._span())
+            yield "event", abs(told - window)
+
+    def _region_off(self, truth: Ints, values: Ints, minutes: Ints) -> int:
+        """Return how many regions are more occupied in a day's hours of the night than the one that is told."""
+        night = (minutes > NIGHT_BEGINS) | (minutes <= NIGHT_ENDS)
+        order, told = (
+            by_occupancy({f"{zone:04}": counts[night, zone] for zone in self.regions}) for counts in (truth, values)
+        )
+        return places_off(order, told[0])
+
+    def _places(self, day: Ints) -> Ints:
+        return day + self.world.begins
+
+    def _span(self) -> int:
+        return max(1, COME_WITHIN // self.world.site.tick)
+
+
+def detective(world: World) -> tuple[Detective, Callable[[Ints], Ints]]:
+    """Return the questions of a world with what they plant, and what plants it into other counts of the same windows.
+
+    Raises:
+        DataError: the building has no zone for a question, or no measured day is 24 hours long.
+    """
+    days = tuple(_whole_days(world))
+    busiest = _busiest(world, days)
+    first, second = FULL_ROOMS, FULL_ROOMS + BROKEN
+    ticks = len(days[-1])
+    broken = tuple(_Planted(zone, ticks * (10 * 12 + 5 * n) // 288) for n, zone in enumerate(busiest[first:second]))
+    visited = busiest[second : second + VISITED]
+    events = tuple(_Planted(zone, ticks * (9 * 12 + 31 * n) // 288) for n, zone in enumerate(visited))
+
+    def plant(counts: Ints) -> Ints:
+        made = counts.copy()
+        for zone, window in broken:
+            made[days[-1][window:], zone] = 0
+        for zone, window in events:
+            staying = max(1, STAYING // world.site.tick)
+            for day in days:
+                made[day[window : window + staying], zone] += COMING
+        return made
+
+    counts = world.counts.copy()
+    counts[world.released] = plant(counts[world.released])
+    planted = replace(world, counts=counts)
+    return Detective(planted, busiest[:first], _regions(world, days), broken, events, days), plant
+
+
+def _whole_days(world: World) -> Iterator[Ints]:
+    """Yield the windows of each measured day of 24 hours, among those that are released."""
+    ticks = 24 * HOUR // world.site.tick
+    days = world.days[world.measured :]
+    found = [np.flatnonzero(days == day) + world.measured - world.begins for day in np.unique(days)]
+    whole = [each for each in found if len(each) == ticks]
+    if not whole:
+        raise DataError("recording must hold a measured day of 24 hours")
+    yield from whole
+
+
+def _busiest(world: World, days: tuple[Ints, ...]) -> tuple[int, ...]:
+    """Return the zones in which somebody is counted on the measured days, the busiest first."""
+    totals = world.counts[world.released][np.concatenate(days)].sum(axis=0)
+    order = tuple(int(zone) for zone in np.argsort(-totals, kind="stable") if totals[zone] > 0)
+    if not order:
+        raise DataError("recording must have somebody counted on the measured days")
+    return order
+
+
+def _regions(world: World, days: tuple[Ints, ...]) -> tuple[int, ...]:
+    """Return the busiest regions of the nights."""
+    places = np.concatenate(days)
+    minutes = world.minutes[world.released][places]
+    night = (minutes > NIGHT_BEGINS) | (minutes <= NIGHT_ENDS)
+    totals = world.counts[world.released][places][night].sum(axis=0)
+    return tuple(int(zone) for zone in np.argsort(-totals, kind="stable")[:REGIONS])
+
+
+def _limit(truth: Ints) -> int:
+    """Return how many a room may hold on a day."""
+    largest = int(truth.max())
+    return LIMIT if largest > NEARLY else largest * 3 // 5

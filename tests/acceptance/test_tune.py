@@ -1,0 +1,123 @@
+"""``tacet tune``: what it prints of a recording, what it refuses, and that the same files and key say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.command_line import Done, run
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tune")
+    assert run("key", "create", folder / "key", "--laboratory").code == 0
+    made = run(
+        "simulate", "--days", "3", "--zones", "8", "--out", folder / "seen.csv", "--policy-out", folder / "policy.toml"
+    )
+    assert made.code == 0
+    return folder
+
+
+def ask(folder: Path, *words: str, key: str = "key", policy: str = "policy.toml") -> Done:
+    files: list[str | Path] = [
+        "--observations",
+        folder / "seen.csv",
+        "--policy",
+        folder / policy,
+        "--key-file",
+        folder / key,
+    ]
+    return run("tune", *files, *words)
+
+
+def building(folder: Path, *words: str) -> dict[str, Any]:
+    done = ask(folder, "--task", "building", "--json", "--epsilon-min", "0.2", "--epsilon-max", "20", *words)
+    assert done.code == 0, done.problem
+    return dict(done.answer)
+
+
+def test_it_finds_for_each_mechanism_what_is_reached_beside_what_is_not(ground: Path) -> None:
+    """Each epsilon's error is that of a window: smaller for a larger one, but for what groups and smoothers gain."""
+    answer = building(ground, "--mechanism", "laplace", "--mechanism", "ttl", "--utility", "0.9")
+    assert (answer["site"], answer["task"], answer["confidence"]) == ("dbh", "building", 0.99)
+    assert answer["restricted"]
+    assert answer["laboratory"]
+    laplace, ttl = answer["answers"]
+    assert laplace["status"] == ttl["status"] == "found"
+    assert float(laplace["next_below"]["epsilon"]) < float(laplace["epsilon"])
+    assert laplace["epsilon_a_day"] == f"{292 * float(laplace['epsilon']):g}"
+    assert laplace["measured"]["reached"] > laplace["measured"]["runs"] / 2
+    assert laplace["measured"]["utility"] == pytest.approx(0.9, abs=0.03)
+    assert (ttl["measured"]["runs"], ttl["epsilon_a_day"], ttl["measured"]["between_runs"]) == (1, None, 0)
+    assert ttl["next_below"]["ttl_seconds"] < ttl["ttl_seconds"]
+    again = building(ground, "--mechanism", "laplace", "--mechanism", "ttl", "--utility", "0.9")
+    assert again == answer
+
+
+def test_what_cannot_be_reached_and_what_always_is_are_said(ground: Path) -> None:
+    [always] = building(ground, "--mechanism", "ttl", "--utility", "0.0001")["answers"]
+    assert (always["status"], always["ttl_seconds"], always["next_below"]) == ("boundary", 1.0, None)
+    [never] = building(ground, "--mechanism", "laplace", "--utility", "0.999", "--epsilon-max", "0.3")["answers"]
+    assert (never["status"], never["epsilon"], never["measured"]) == ("unreachable", None, None)
+    assert {each["verdict"] for each in never["tried"]} == {"missed"}
+
+
+def test_a_day_s_epsilon_buys_bounded_counts_with_gaussian_noise(ground: Path) -> None:
+    [row] = building(
+        ground, "--mechanism", "laplace", "--utility", "0.5", "--unit", "device_day", "--epsilon-max", "100"
+    )["answers"]
+    assert row["status"] == "found"
+    assert row["epsilon_a_day"] == row["epsilon"]
+    assert row["thesis"] is None
+
+
+def test_people_are_told_beside_the_thesis_and_warned(ground: Path) -> None:
+    words = ["--task", "heatmap", "--mechanism", "ttl", "--utility", "0.9", "--period", "day", "--period", "night"]
+    done = ask(ground, *words)
+    assert done.code == 0, done.problem
+    assert "thesis" in done.out
+    assert "2 min" in done.out
+    assert "Restricted" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--utility", "0"], "--utility: must be above 0"),
+        (["--utility", "1.2"], "--utility: must be above 0"),
+        (["--utility", "0.9", "--confidence", "1"], "--confidence: must be above 0 and below 1"),
+        (["--utility", "0.9", "--unit", "device_day"], "which has none"),
+        (["--utility", "0.9", "--days", "9"], "at least 9 whole days of windows, got 3"),
+        (["--utility", "0.9", "--site", "elsewhere"], "--site: must be one of dbh"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(ground: Path, words: list[str], said: str) -> None:
+    done = ask(ground, "--task", "building", "--mechanism", "ttl", *words)
+    assert done.code in (2, 3)
+    assert said in " ".join(done.problem.split())
+
+
+def test_too_few_runs_for_the_confidence_are_refused_with_their_number(ground: Path) -> None:
+    done = ask(ground, "--task", "building", "--mechanism", "laplace", "--utility", "0.9", "--runs", "5")
+    assert done.code == 2
+    assert "runs must be at least 18" in done.problem
+
+
+def test_a_site_without_privacy_days_has_no_day_to_be_paid(ground: Path) -> None:
+    lines = (ground / "policy.toml").read_text().split("# Anyone may see")[0].splitlines()
+    days = ("day_starts", "contribution", "residents")  # and without the release that is paid by the day
+    (ground / "plain.toml").write_text("\n".join(line for line in lines if not line.startswith(days)))
+    words = ["--task", "building", "--mechanism", "laplace", "--utility", "0.9", "--unit", "device_day"]
+    done = ask(ground, *words, policy="plain.toml")
+    assert done.code == 2
+    assert "must go with a site that has day_starts" in done.problem
+
+
+def test_only_a_laboratory_key_is_taken(ground: Path) -> None:
+    assert run("key", "create", ground / "real").code == 0
+    done = ask(ground, "--task", "building", "--mechanism", "laplace", "--utility", "0.9", key="real")
+    assert done.code == 2
+    assert "laboratory" in done.problem

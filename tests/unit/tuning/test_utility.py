@@ -1,0 +1,187 @@
+"""Utilities of heat map and building, by hand; and what a detective's answers are worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stream.errors import DataError, UsageError
+from stream.mechanisms.noise import Ints
+from stream.records import MINUTE
+from stream.tuning.bench import prepared
+from stream.tuning.detective import COMING, detective
+from stream.tuning.trial import told
+from stream.tuning.utility import Released, building_utility, heatmap_utility, measured
+from stream.tuning.world import Site, World, world_of
+
+TICK = 5 * MINUTE
+DAY_TICKS = 288
+START = 17_000 * 288 * TICK
+"""A UTC midnight."""
+
+
+def world(counts: Any, measured: int = 1, before: int = 0) -> World:
+    """Return a world at Greenwich of counts, shape [whole days of windows, zones]."""
+    table: Ints = np.asarray(counts, dtype=np.int64)
+    names = tuple(f"z{place}" for place in range(table.shape[1]))
+    site = Site("dbh", "UTC", names, (500,) * len(names), TICK)
+    times = START + TICK * np.arange(1, len(table) + 1, dtype=np.int64)
+    return world_of(site, times, table, measured, before)
+
+
+def days(*counts: int, zones: int = 1) -> Ints:
+    """Return days in each of which all counts are alike."""
+    return np.repeat(np.array(counts, dtype=np.int64), DAY_TICKS)[:, None].repeat(zones, axis=1)
+
+
+def everything(of: World) -> Any:
+    return of.measures("all")
+
+
+# --- heat map --------------------------------------------------------------------------------------------------------
+
+
+def test_a_heat_map_s_utility_is_by_distance_of_colours_under_what_was_usual_before() -> None:
+    """Usual are 10 and 20: mean 15, deviation 5. 15 has colour 6, 20 has 8: two of nine."""
+    of = world(days(10, 20, 15))
+    utility = heatmap_utility(of, everything(of))
+    assert utility(told(days(15))).utility == 1
+    assert utility(told(days(20))).utility == pytest.approx(1 - 2 / 9)
+    assert utility(told(days(500))).utility == pytest.approx(1 - 4 / 9)
+
+
+def test_the_measured_day_is_no_part_of_what_is_usual() -> None:
+    """1000 and 26 are both far above 15 with deviation 5; not so above what 1000 itself would make usual."""
+    of = world(days(10, 20, 1000))
+    assert heatmap_utility(of, everything(of))(told(days(26))).utility == 1
+
+
+def test_what_is_usual_is_of_the_same_time_of_day() -> None:
+    morning = np.concatenate([np.full(144, 30), np.full(144, 0)])[:, None]
+    of = world(np.concatenate([morning, morning, morning]))
+    assert heatmap_utility(of, everything(of))(told(morning)).utility == 1
+    evening = morning[::-1]
+    assert heatmap_utility(of, everything(of))(told(evening)).utility < 0.6
+
+
+def test_only_the_hours_that_are_asked_for_are_measured() -> None:
+    of = world(days(10, 20, 15))
+    spoilt = days(15)
+    spoilt[of.measures("night")] = 500
+    assert heatmap_utility(of, of.measures("day"))(told(spoilt)).utility == 1
+    assert heatmap_utility(of, of.measures("night"))(told(spoilt)).utility < 1
+
+
+def test_a_heat_map_needs_two_days_before() -> None:
+    of = world(days(10, 15))
+    with pytest.raises(DataError, match="at least two days before"):
+        heatmap_utility(of, everything(of))
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+def test_a_building_s_utility_is_one_less_mean_error_by_mean_count_day_by_day() -> None:
+    of = world(days(10, 40, zones=2), measured=2).as_one()
+    released = told(days(24, 70))
+    assert building_utility(of, everything(of))(released).utility == pytest.approx(1 - (4 / 20 + 10 / 80) / 2)
+
+
+def test_a_building_s_utility_may_be_below_nothing() -> None:
+    of = world(days(10)).as_one()
+    assert building_utility(of, everything(of))(told(days(-20))).utility == pytest.approx(-2)
+
+
+def test_a_day_on_which_nobody_comes_has_no_utility() -> None:
+    of = world(days(10, 0), measured=2).as_one()
+    with pytest.raises(DataError, match="somebody counted on each measured day"):
+        building_utility(of, everything(of))
+
+
+def test_no_window_has_no_utility() -> None:
+    of = world(days(10, 10, 10))
+    for make in (heatmap_utility, building_utility):
+        with pytest.raises(DataError, match="a window to be measured"):
+            make(of, np.zeros(DAY_TICKS, dtype=np.bool_))
+
+
+def test_spread_is_over_all_cells_over_times_and_over_places() -> None:
+    found = measured(np.array([[1.0, 0.0], [0.5, 0.5]]))
+    assert found == pytest.approx((0.5, np.sqrt(0.125), 0.0, 0.25))
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+def building(seed: int = 4, measured_days: int = 3) -> World:
+    """Return a building of 14 zones, unlike in size, in which people are from six to eighteen hours."""
+    generator = np.random.default_rng(seed)
+    open_hours = np.sin(np.clip((np.arange(DAY_TICKS) - 72) / 144, 0, 1) * np.pi)
+    size = np.linspace(100, 12, 14)
+    counts = np.rint(np.outer(np.tile(open_hours, measured_days + 1), size) + generator.random((288 * 4, 14)) * 3)
+    return world(counts, measured=measured_days)
+
+
+def test_the_truth_has_all_points_and_zeros_have_few() -> None:
+    questions, plant = detective(building())
+    truth = questions.world.counts[questions.world.released]
+    assert questions.utility(told(truth)).utility == 1
+    assert questions.utility(told(np.zeros_like(truth))).utility < 0.5
+    assert (plant(building().counts[288:]) == truth).all()
+
+
+def test_of_each_day_five_rooms_and_the_night_are_asked_and_of_all_three_sensors_and_three_events() -> None:
+    questions, _ = detective(building())
+    truth = questions.world.counts[questions.world.released]
+    assert [task for task, _ in questions.offs(told(truth))].count("above") == 15
+    assert [task for task, _ in questions.offs(told(truth))][15 + 3 :] == ["stuck"] * 3 + ["event"] * 3
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_a_sensor_that_breaks_earlier_in_what_is_released_is_as_far_off(n: int) -> None:
+    questions, _ = detective(building())
+    released = questions.world.counts[questions.world.released].copy()
+    zone, window = questions.broken[n]
+    released[-DAY_TICKS + window - 6 :, zone] = 0
+    assert sorted(off for task, off in questions.offs(told(released)) if task == "stuck") == [0, 0, 6]
+
+
+def test_noise_within_two_half_widths_is_no_sign_of_a_working_sensor() -> None:
+    questions, _ = detective(building())
+    truth = questions.world.counts[questions.world.released]
+    noisy = Released(np.where(truth == 0, 6, truth), np.full_like(truth, 3))
+    assert [off for task, off in questions.offs(noisy) if task == "stuck"] == [0, 0, 0]
+
+
+def test_an_event_that_is_released_late_is_as_far_off() -> None:
+    questions, _ = detective(building())
+    zone, window = questions.events[0]
+    released = questions.world.counts[questions.world.released].copy()
+    for day in questions.days:
+        released[day[window : window + 2], zone] -= COMING
+    offs = [off for task, off in questions.offs(told(released)) if task == "event"]
+    assert offs == [2, 0, 0]
+
+
+def test_tasks_have_hours_of_their_own() -> None:
+    with pytest.raises(UsageError, match="hours of their own"):
+        prepared(building(), "tasks", ["day"])
+
+
+def test_a_building_in_which_nobody_is_has_no_tasks() -> None:
+    with pytest.raises(DataError, match="somebody counted"):
+        detective(world(days(0, 0)))
+
+
+def test_a_building_of_one_zone_has_fewer_questions() -> None:
+    questions, _ = detective(world(days(3, 9)))
+    assert [task for task, _ in questions.offs(told(days(9)))] == ["above", "region"]
+
+
+def test_only_a_day_of_24_hours_is_asked_about() -> None:
+    of = building()
+    with pytest.raises(DataError, match="24 hours"):
+        detective(replace(of, days=np.arange(len(of.days))))
