@@ -18,7 +18,7 @@ import numpy as np
 
 from connectors.files.dialect import Dialect
 from connectors.files.observations import ObservationFile
-from stream.attackers.priors import Ints
+from stream.attackers.priors import Flags, Ints, opened_for
 from stream.errors import DataError, UsageError
 from stream.keys import LaboratoryKeys
 from stream.local_time import span_of_day
@@ -161,6 +161,13 @@ def _ticks(date: str, zone: ZoneInfo, tick: Micros) -> int:
     """Return how many ticks a local date holds."""
     start, end = span_of_day(date, zone)
     return -(-end // tick) - -(-start // tick)
+
+
+def opened_at_random(recorded: Recorded, share: float, seed: int) -> Flags:
+    """Return zones opened in an order that the seed draws, until a share of the people of earlier days was in them."""
+    people = np.sum([day.counts.sum(axis=0) for day in days_of(recorded)[:-1]], axis=0)
+    drawn = [hashlib.sha256(f"{seed} open {zone.id}".encode()).digest() for zone in recorded.site.zones]
+    return opened_for(people, np.array(sorted(range(len(drawn)), key=drawn.__getitem__)), share)
 
 
 def _day(date: str, windows: list[OccupancyWindow]) -> Day:

@@ -9,7 +9,7 @@ import orjson
 from rich.console import Console
 
 from connectors.attacks.laboratory import Terms, attack_day
-from connectors.attacks.recording import record, site_of
+from connectors.attacks.recording import opened_at_random, record, site_of
 from connectors.attacks.told import NOTICE, draw, report, tables
 from connectors.commands.attacking_membership import membership
 from connectors.commands.choosing import dialect_options
@@ -29,6 +29,9 @@ from stream.records import MINUTE
 @click.option("--policy", "policy_file", type=FILE, help="The policy file (TOML) whose count releases are read.")
 @click.option("--attacker", type=click.Choice(list(OPEN_KINDS)), help="Which zones it sees into, by their kinds.")
 @click.option("--open", "open_kinds", multiple=True, help="Kind of zones that it sees into besides; may be repeated.")
+@click.option(
+    "--known", type=click.FloatRange(0, 1), default=0.0, help="Zones opened at random, for a share of people."
+)
 @click.option("--out", type=FOLDER, help="New folder for what was found (mode 0700).")
 @click.option("--site", help="Which site, where the policy has several.")
 @click.option("--runs", type=click.IntRange(1, 1000), default=30, show_default=True, help="Each with noise of its own.")
@@ -49,7 +52,7 @@ from stream.records import MINUTE
 @click.pass_context
 def attack(
     context: click.Context, *, observations: Path | None, policy_file: Path | None, attacker: str | None,
-    open_kinds: tuple[str, ...], out: Path | None, site: str | None, runs: int, seed: int, span: int,
+    open_kinds: tuple[str, ...], known: float, out: Path | None, site: str | None, runs: int, seed: int, span: int,
     learn_days: int, lives: tuple[int, ...], dialect: Dialect, as_json: bool,
 ) -> None:  # fmt: skip
     """Look for people in what a policy releases of a recording, as an external visitor, a student or an administrator.
@@ -73,6 +76,7 @@ def attack(
     with progress("rows read") as tick:
         recorded = record(observations, policy, name, seed, dialect, tick)
     is_open = opened([zone.kind for zone in recorded.site.zones], {*OPEN_KINDS[attacker], *open_kinds})
+    is_open |= opened_at_random(recorded, known, seed)
     with progress("days released") as tick:
         found = attack_day(policy, recorded, is_open, terms, tick)
     made = report(found, attacker, span)

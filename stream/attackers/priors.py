@@ -42,6 +42,22 @@ def opened(kinds: Collection[str], seen: Collection[str]) -> Flags:
     return np.array([kind in seen for kind in kinds], dtype=bool)
 
 
+def opened_for(people: Ints, order: Ints, share: float) -> Flags:
+    """Return the fewest first zones of an order, open ones, in which so large a share of people was (δ in 4.6.1).
+
+    At least one zone stays closed, so that somebody can be looked for.
+
+    Args:
+        people: recorded in each zone, shape [zones].
+        order: in which zones are opened, each once.
+        share: δ, in [0, 1].
+    """
+    so_far = np.cumsum(people[order]) - people[order]
+    is_open = np.zeros(len(people), dtype=bool)
+    is_open[order[(so_far < share * people.sum()) & (np.arange(len(order)) < len(order) - 1)]] = True
+    return is_open
+
+
 def by_span(counts: Ints, spans: Ints, number: int) -> Ints:
     """Return people recorded at each span of a day, added up over windows.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from connectors.attacks.laboratory import Terms, attack_day
-from connectors.attacks.recording import record
+from connectors.attacks.recording import opened_at_random, record
 from connectors.attacks.told import report
 from connectors.files.dialect import OWN
 from stream.policy.document import load_policy
@@ -124,6 +124,14 @@ def test_the_same_seed_finds_the_same_and_another_other_noise(found: tuple[Path,
         single.append(row(report(made, "external", 15), **wanted)["single_run"])
     assert single[0] == row(found[1], **wanted)["single_run"]
     assert single[1] != single[0]
+
+
+def test_zones_may_be_opened_at_random_for_a_share_of_people(ground: Path) -> None:
+    policy = load_policy((ground / "policy.toml").read_text())
+    recorded = record(ground / "observations.csv", policy, SITE, 1, OWN, lambda *_: None)
+    numbers = [int(opened_at_random(recorded, share, 1).sum()) for share in (0, 0.5, 0.9)]
+    assert numbers[0] == 0 < numbers[1] < numbers[2] < 6
+    assert opened_at_random(recorded, 0.5, 1).tolist() != opened_at_random(recorded, 0.5, 3).tolist()
 
 
 def test_people_read_tables_and_who_sees_zones_looks_for_fewer(ground: Path) -> None:

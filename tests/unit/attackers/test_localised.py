@@ -15,7 +15,7 @@ from stream.attackers.localised import (
     success,
     wilson,
 )
-from stream.attackers.priors import OPEN_KINDS, by_span, closed_prior, opened, prior
+from stream.attackers.priors import OPEN_KINDS, by_span, closed_prior, opened, opened_for, prior
 from stream.errors import UsageError
 
 CLOSED = np.zeros(3, dtype=bool)
@@ -49,6 +49,16 @@ class TestPriors:
             "student": [True, True, False, False],
             "admin": [False, True, True, False],
         }
+
+
+class TestOpenedAtRandom:
+    PEOPLE, ORDER = np.array([10, 40, 0, 50]), np.array([3, 0, 2, 1])
+
+    @pytest.mark.parametrize(
+        ("share", "expected"), [(0.0, []), (0.3, [3]), (0.5, [3]), (0.51, [0, 3]), (0.61, [0, 2, 3]), (1.0, [0, 2, 3])]
+    )
+    def test_zones_are_opened_in_order_until_enough_are_known(self, share: float, expected: list[int]) -> None:
+        assert np.flatnonzero(opened_for(self.PEOPLE, self.ORDER, share)).tolist() == expected
 
 
 class TestClasses:
