@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 import pytest
 
-from stream.errors import DataError, PolicyError
+from stream.errors import DataError, PolicyError, UsageError
 from stream.keys import LaboratoryKeys
 from stream.mechanisms.run_law import RunLaw
 from stream.operators import scan
@@ -372,6 +372,8 @@ def test_recordings_of_the_past_release_no_decision() -> None:
     [window] = windows([FULL])
     assert late.ids(window) == []
     assert late.past(ReleaseState(), window, ReleaseState()) == []
+    with pytest.raises(UsageError, match="and not of sample or ba or sparse-vector, got crowded"):
+        LateReleases(policy(NOISY), "dbh", KEYS, attempt=2, names=["crowded"])
 
 
 def test_another_key_or_attempt_draws_other_noise() -> None:

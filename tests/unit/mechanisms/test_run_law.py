@@ -65,6 +65,13 @@ def test_the_shift_is_the_least_that_keeps_the_miss(epsilon: str, windows: int) 
     assert shift == 0 or law.silence(shift - 1, windows) > miss
 
 
+def test_shifts_are_the_same_on_every_machine() -> None:
+    """Released bytes follow from them."""
+    prices = ("0.001", "0.02", "0.1", "0.5", "1", "7")
+    shifts = [RunLaw(Fraction(price)).least_shift(Fraction(1, 60), 1) for price in prices]
+    assert shifts == [9188, 459, 92, 18, 9, 1]
+
+
 def test_a_price_below_which_noise_drowns_everything_is_refused() -> None:
     with pytest.raises(UsageError, match=r"epsilon of a run must be at least 0\.001, got 0\.0009"):
         RunLaw(Fraction("0.0009"))
