@@ -21,6 +21,7 @@ from connectors.serve.questions import (
 from connectors.serve.service import Service, parsed, release_of, role, service_of, who_asks
 from connectors.serve.tokens import audience_role
 from stream.errors import DataError
+from stream.policy.document import Policy
 from stream.records import SECOND, Micros
 from stream.schemas import parse_time, rfc3339
 
@@ -155,8 +156,15 @@ async def spends(request: Request) -> Response:
     role(request, audience_role(asked.audience))
     release_of(service, asked.audience, asked.site)
     days = asked.first_day, asked.last_day
-    rows = await service.reading(service.history.spends, asked.audience, asked.site, *days)
+    told = await service.reading(service.history.spends, asked.audience, asked.site, *days)
+    rows = paid_for(service.policy, asked.audience, told)
     return answer({"rows": rows, "left": _left(service, asked, rows)})
+
+
+def paid_for(policy: Policy, audience: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of releases that are paid for: a question is free, and waiting for its windows is no denial."""
+    free = {release["release"] for release in described_releases(policy, audience) if release["base"] is not None}
+    return [row for row in rows if row["release"] not in free]
 
 
 def _left(service: Service, asked: OfSite, rows: list[dict[str, Any]]) -> dict[str, int | None]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from connectors.serve.api import paid_for
 from connectors.serve.described import described_releases
 from connectors.serve.history import History
 from connectors.serve.local_clock import SiteClock
@@ -37,6 +38,16 @@ def test_the_newest_window_has_its_colours(outputs: Any) -> None:
 
 def test_before_there_are_colours_there_are_none(outputs: Any) -> None:
     assert {row["value"] for row in rows(outputs, 5)} == {None}
+
+
+def test_waiting_for_colours_is_no_denial_and_costs_nothing(outputs: Any) -> None:
+    kept = History(None, {"dbh": SiteClock(heat.TIMEZONE)})
+    kept.add([each.value for each in outputs if each.topic.startswith("tacet.private.a.")], {})
+    told = kept.spends("a", "dbh", None, None)
+    assert {row["release"] for row in told} == {"r", "heat"}
+    paid = paid_for(heat.policy(heat.PLAIN), "a", told)
+    assert paid == [row for row in told if row["release"] == "r"]
+    assert sum(row["denied"] for row in paid) == 0
 
 
 def test_a_heat_map_says_of_which_release_it_is() -> None:
