@@ -28,6 +28,10 @@ Task = Literal["heatmap", "building", "tasks"]
 ByPeriod = Mapping[Period, Measured]
 
 
+def _same(counts: Ints) -> Ints:
+    return counts
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A world as a task needs it, and its utilities."""
@@ -35,7 +39,9 @@ class Prepared:
     world: World
     utilities: Mapping[Period, Utility]
     counted: Callable[[Ints], Ints]
-    """From counts of all zones in the windows that are released to those of the task."""
+    """From counts of all zones to those of the task."""
+    planted: Callable[[Ints], Ints] = _same
+    """Puts what the task plants into counts of the windows that are released."""
 
     def measures(self, released: Released) -> ByPeriod:
         """Return the utility of what was released, in each period."""
@@ -53,7 +59,7 @@ def prepared(world: World, task: Task, periods: Sequence[Period]) -> Prepared:
         if list(periods) != ["all"]:
             raise UsageError("period must not be given with tasks, which have hours of their own")
         questions, plant = detective(world)
-        return Prepared(questions.world, {"all": questions.utility}, plant)
+        return Prepared(questions.world, {"all": questions.utility}, _same, plant)
     one = world.as_one() if task == "building" else world
     make = building_utility if task == "building" else heatmap_utility
     utilities = {period: make(one, one.measures(period)) for period in periods}
@@ -129,7 +135,8 @@ class TtlBench:
     def measures(self, place: int, run: int) -> ByPeriod:
         """Return the utility of a candidate, in each period."""
         if place not in self._held:
-            self._held[place] = self.prepared.measures(self.release(self.prepared.world, place, run))
+            released = self.release(self.prepared.world, place, run)
+            self._held[place] = self.prepared.measures(told(self.prepared.planted(released.zones)))
             self.made()
         return self._held[place]
 
@@ -138,10 +145,6 @@ class TtlBench:
         ticks, life = world.times[world.released], self.candidates[place]
         counts = counts_under_names(self.seen, ticks, self.zones, self.validity, life, "first")
         return told(self.prepared.counted(counts))
-
-
-def _same(counts: Ints) -> Ints:
-    return counts
 
 
 def _summed(counts: Ints) -> Ints:

@@ -121,3 +121,12 @@ def test_only_a_laboratory_key_is_taken(ground: Path) -> None:
     done = ask(ground, "--task", "building", "--mechanism", "laplace", "--utility", "0.9", key="real")
     assert done.code == 2
     assert "laboratory" in done.problem
+
+
+def test_tasks_are_looked_at_by_attackers_without_what_was_planted(ground: Path) -> None:
+    """Two days are measured, and one before them is learnt from: what is planted into the two has no place in that."""
+    done = ask(ground, "--task", "tasks", "--mechanism", "ttl", "--utility", "0.1", "--days", "2", "--json")
+    [row] = dict(done.answer)["answers"]
+    assert row["status"] == "boundary"
+    assert set(row["attackers"]) == {"external", "student", "admin"}
+    assert 0 <= row["attackers"]["external"]["success"] <= 1
