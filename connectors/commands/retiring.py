@@ -52,7 +52,7 @@ def retire(
     else:
         found = run_async(kafka_succession.retire(servers or "", new_key, key_file))
         _tell("cluster", found.ledger, found.entries, found.unreleased, as_json=as_json)
-    if lost and not as_json:
+    if lost and store is not None and not as_json:
         click.echo("without the mark nobody can tell whether the old store was set back before", err=True)
 
 
