@@ -104,10 +104,14 @@ class ForeignTopic:
         return True
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; where no broker answers, a client's own end may fail or take for ever, and is not waited for."""
         if self._reader is not None:
             reader, self._reader = self._reader, None
-            await reader.stop()
+            ending = asyncio.create_task(reader.stop())
+            await asyncio.wait({ending}, timeout=KEEP_WITHIN)
+            if ending.done() and not ending.cancelled():
+                ending.exception()  # looked at, or the loop would tell of it
+            ending.cancel()
 
     def _unreadable(self, error: KafkaError) -> DataError:
         return DataError(f"topic {self.name}: must be one that can be read on, Kafka says {type(error).__name__}")

@@ -1,0 +1,56 @@
+"""A foreign topic's client is let go whatever becomes of it, and a place that no broker notes is noted later."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaError
+
+from connectors.kafka import foreign
+from connectors.kafka.foreign import ForeignTopic
+
+
+class Client:
+    """A client of Kafka whose broker is away."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+
+    async def stop(self) -> None:
+        await self._fail()
+
+    async def commit(self, offsets: Any) -> None:
+        await self._fail()
+
+    async def _fail(self) -> None:
+        if self.error is None:
+            await asyncio.Event().wait()
+        else:
+            raise self.error
+
+
+def topic(error: BaseException | None) -> ForeignTopic:
+    made = ForeignTopic("broker:9092", "traps", "group")
+    made._reader = Client(error)
+    return made
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), KafkaError(), None], ids=["cancelled", "failed", "hangs"])
+async def test_the_end_of_a_client_ends_nothing_else(
+    error: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a broker is away aiokafka's own tasks were seen to end as cancelled, and so would whoever awaits them."""
+    monkeypatch.setattr(foreign, "KEEP_WITHIN", 0.01)
+    made = topic(error)
+    await made.close()
+    await made.close()
+
+
+@pytest.mark.parametrize("error", [KafkaError(), None], ids=["failed", "hangs"])
+async def test_a_place_that_is_not_noted_is_to_be_noted_later(
+    error: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "KEEP_WITHIN", 0.01)
+    assert await topic(error).keep({0: 7}) is False
