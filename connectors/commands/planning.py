@@ -124,14 +124,14 @@ def _print_plan(console: Console, report: dict[str, Any]) -> None:
 
 
 def _print_thresholds(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
-    columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\na run", "epsilon\na day")
+    columns = ("missed", "within", "quiet\nfrom", "false\nalarms", "denied", "epsilon\na run", "a day")
     made = table(title, ("release", "audience"), columns)
-    for column in made.columns[:2]:
-        column.min_width = 12  # names before numbers, where the terminal is narrow
+    for column, width in zip(made.columns, (12, 8), strict=False):
+        column.min_width = width  # names before numbers, where the terminal is narrow
     for row in rows:
         quiet = row["quiet"]
         made.add_row(
-            row["release"], ", ".join(row["audiences"]), row["miss"], f"{row['within_seconds'] // 60} min",
+            row["release"], "\n".join(row["audiences"]), row["miss"], f"{row['within_seconds'] // 60} min",
             str(quiet["devices"]), f"{quiet['false_alarms_a_day']:.2g}", f"{quiet['denied']:.2g}",
             row["epsilon_run"], row["epsilon_day"],
         )  # fmt: skip

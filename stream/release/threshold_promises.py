@@ -27,12 +27,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
 from stream.mechanisms.noise_tails import tail
 from stream.mechanisms.sparse_vector import SparseVector
 from stream.policy.document import CountRelease, Policy, ThresholdRelease, decimal_string
+from stream.policy.schedule import WEEKDAYS
+from stream.policy.sites import Site
 from stream.policy.threshold_release import decidable
 from stream.records import DAY, HOUR, MINUTE, SECOND, Micros
 from stream.release.count_plan import CountPlan
@@ -158,22 +161,33 @@ def quiet_run(vector: SparseVector, asked: int, distance: int, real: int = 0) ->
     return Quiet(distance, false_alarms, min(1.0, math.fsum(tail_of)))
 
 
-def asked_a_day(release: ThresholdRelease, tick: Micros) -> int:
-    """Return at how many windows of a day a node is asked, at most."""
+def asked_a_day(release: ThresholdRelease, place: Site) -> int:
+    """Return at how many windows of a day a node is asked, at most: of a privacy day, where the site has those."""
+    longest = LONGEST_DAY // place.tick
     if not release.schedule:
-        return LONGEST_DAY // tick
-    weekly, dated = defaultdict[tuple[str, str], int](int), defaultdict[tuple[str, str], int](int)
+        return longest
+    weekly, dated = defaultdict[tuple[str, int], int](int), defaultdict[tuple[str, int], int](int)
+    night = _minutes(place.day_starts or "00:00") + 1  # the tick at the start is the last of the day before
     for booking in release.schedule:
-        start, end = (60 * int(text[:2]) + int(text[3:]) for text in (booking.start, booking.end))
-        held = dated if booking.day[0].isdigit() else weekly
-        held[booking.zone, booking.day] += (end - start) * MINUTE // tick + 1
-    both = max(weekly.values(), default=0) + max(dated.values(), default=0) + HOUR // tick
-    return min(LONGEST_DAY // tick, both)
+        start, end = _minutes(booking.start), _minutes(booking.end)
+        for earlier, first, last in ((1, start, min(end, night)), (0, max(start, night), end)):
+            if first < last:
+                windows = (last - first) * MINUTE // place.tick + 1
+                if booking.day in WEEKDAYS:
+                    weekly[booking.zone, (WEEKDAYS.index(booking.day) - earlier) % len(WEEKDAYS)] += windows
+                else:
+                    dated[booking.zone, date.fromisoformat(booking.day).toordinal() - earlier] += windows
+    both = max(weekly.values(), default=0) + max(dated.values(), default=0) + HOUR // place.tick
+    return min(longest, both)
+
+
+def _minutes(clock: str) -> int:
+    return 60 * int(clock[:2]) + int(clock[3:])
 
 
 def _paid(policy: Policy, site: str, release: ThresholdRelease) -> ThresholdPromise:
     plan = RunPlan(policy, release, site)
-    vector, asked = plan.vector, asked_a_day(release, policy.site[site].tick)
+    vector, asked = plan.vector, asked_a_day(release, policy.site[site])
     low, high = 0, 1
     while quiet_run(vector, asked, high).false_alarms > RARE:
         low, high = high, 2 * high
@@ -196,7 +210,7 @@ def _frees(policy: Policy, site: str, release: ThresholdRelease) -> list[Thresho
     return [
         _free(
             plan,
-            asked_a_day(release, policy.site[site].tick),
+            asked_a_day(release, policy.site[site]),
             tuple(n for n in release.audiences if counts.epsilon[n] == e),
         )
         for e in alike

@@ -19,7 +19,6 @@ from stream.errors import PolicyError
 from stream.mechanisms.noise_tails import least_shift, tail
 from stream.mechanisms.parameter import gaussian_noise, laplace_noise
 from stream.policy.document import Policy, load_policy
-from stream.records import MINUTE
 from stream.release.run_prices import RunPrice, check_runs, paid_thresholds
 from stream.release.threshold_promises import asked_a_day, quiet_run, threshold_promises
 from stream.release.threshold_stage import run_plans
@@ -158,7 +157,7 @@ def test_misses_of_all_runs_that_may_be_open_add_up_to_what_is_promised() -> Non
 def test_quiet_nodes_are_those_with_few_false_alarms() -> None:
     [plan] = [p for p in run_plans(example(), "library") if p.release.name == "hall-full"]
     [held] = [p for p in threshold_promises(example()) if p.release == "hall-full"]
-    asked = asked_a_day(plan.release, plan.tick)
+    asked = asked_a_day(plan.release, example().site["library"])
     assert asked == 300, "a day on which the clocks are put back has 25 hours"
     assert held.quiet.false_alarms <= 0.05 < quiet_run(plan.vector, asked, held.quiet.distance - 1).false_alarms
     assert [quiet_run(plan.vector, asked, 30, real=r).denied for r in (0, 1, 2)] == sorted(
@@ -169,7 +168,28 @@ def test_quiet_nodes_are_those_with_few_false_alarms() -> None:
 
 def test_bookings_bound_how_often_a_node_is_asked() -> None:
     [stream_] = [r for r in paid_thresholds(example(), "library") if r.name == "booked-empty"]
-    assert asked_a_day(stream_, 5 * MINUTE) == 37 + 49 + 12, "the longest weekday, the longest date, and an hour"
+    library = example().site["library"]
+    assert asked_a_day(stream_, library) == 37 + 49 + 12, "the longest weekday, the longest date, and an hour"
+
+
+@pytest.mark.parametrize(
+    ("rows", "asked"),
+    [
+        ("101,mon,20:00,23:59\n101,tue,00:00,04:00\n", 48 + 49),
+        ("101,sun,20:00,23:59\n101,mon,00:00,04:00\n", 48 + 49),
+        ("101,mon,00:00,04:00\n101,mon,20:00,23:59\n", 49),
+        ("101,2026-03-02,20:00,23:59\n101,2026-03-03,00:00,05:00\n", 48 + 49),
+        ("101,mon,20:00,23:59\n102,tue,00:00,04:00\n", 49),
+        ("101,0001-01-01,00:00,04:00\n", 49),
+    ],
+    ids=["over midnight", "over the week's end", "two days", "dates", "two zones", "the first date of all"],
+)
+def test_a_booking_after_midnight_belongs_to_the_day_that_still_runs(rows: str, asked: int) -> None:
+    """A privacy day from 04:00 holds the night that follows: all of its bookings may raise false alarms on it."""
+    booked = "zone,day,start,end\n" + rows
+    under = load_policy(SITE + stream(more='schedule = "b.csv"'), attached=lambda _: booked)
+    [stream_] = paid_thresholds(under, "dbh")
+    assert asked_a_day(stream_, under.site["dbh"]) == asked + 12
 
 
 @pytest.mark.parametrize("law", [laplace_noise(Fraction("0.2")), gaussian_noise(Fraction(9))])
@@ -199,6 +219,14 @@ def test_policy_show_check_and_plan_say_what_streams_promise() -> None:
     assert prices == {
         "hall-full": ("0.5", "2"), "fire-code": ("1", "1"), "booked-empty": ("1", "2"), "hall-quiet": ("0", "0"),
     }  # fmt: skip
+
+
+def test_a_narrow_terminal_is_shown_what_a_day_costs() -> None:
+    """The last column is the one that a privacy officer looks for."""
+    printed = CliRunner().invoke(tacet, ["policy", "plan", str(EXAMPLE)], env={"COLUMNS": "80"}).output
+    rows = printed.partition("Threshold streams at library")[2].splitlines()
+    [hall] = [row.split() for row in rows if row.startswith(" hall-full ")]
+    assert hall[-2:] == ["0.5", "2"], "of a run, and of a day"
 
 
 def test_who_pays_for_what_counts_would_decide_for_nothing_is_told() -> None:
