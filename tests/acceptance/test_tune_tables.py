@@ -20,14 +20,15 @@ def lines(text: str) -> list[str]:
 
 @pytest.mark.long
 def test_tables_are_what_their_lines_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise comes from the seed, so that they are the same to the last digit; the second has ``--clamp`` besides."""
+    """Noise comes from the seed: the same to the last digit. The second has ``--clamp``, the third a day's price."""
     monkeypatch.chdir(tmp_path)
-    words, table, clamped = BLOCKS
+    words, table, clamped, by_day = BLOCKS
     simulate, tune = (shlex.split(line)[1:] for line in words.replace("\\\n", "").splitlines())
     assert run(*simulate).code == 0
-    plain = [word for word in tune if word not in ("pegasus", "ttl")]
-    first = plain.index("--mechanism")
-    for block, asked in ((table, tune), (clamped, [*plain[: first + 2], "--clamp"])):
+    first = tune.index("--mechanism")  # the mechanisms come last, plain noise before the others
+    laplace, without_ttl = tune[: first + 2], tune[:-2]
+    made = ((table, tune), (clamped, [*laplace, "--clamp"]), (by_day, [*without_ttl, "--unit", "device_day"]))
+    for block, asked in made:
         done = run(*asked)
         assert done.code == 0, done.problem
         assert lines(done.out)[: len(lines(block))] == lines(block)
