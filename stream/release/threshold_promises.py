@@ -118,15 +118,24 @@ class ThresholdPromise:
             f"One that stays {self.quiet.distance} or more {side} it has {self.quiet.false_alarms:.2g} false alarms a "
             "day at most" + ("." if self.events is None else ""),
         ]
+        near = self._near()
         if self.events is None:
-            return " ".join([*said, "It costs nothing beyond the counts that it is decided on."])
+            return " ".join([*said, *near, "It costs nothing beyond the counts that it is decided on."])
         said[-1] += (
             f", and its event is denied with probability {self.quiet.denied:.2g} at most: it may have {self.events} "
             f"alert{'s' * (self.events > 1)} a day."
         )
         price = f"A run costs epsilon {decimal_string(self.run)}, a device's day {decimal_string(self.day)} at most."
         free = [f'Its counts are paid for: counts = "{name}" decides on them for nothing.' for name in self.given[:1]]
-        return " ".join([*said, price, *free])
+        return " ".join([*said, *near, price, *free])
+
+    def _near(self) -> list[str]:
+        """Say so where nobody can be far enough from the threshold to be quiet."""
+        if self.empty.distance >= self.quiet.distance:
+            return []
+        which = "even an empty one" if self.alert == "above" else "one at twice its threshold"
+        denied = "" if self.events is None else f", and its event be denied with probability {self.empty.denied:.2g}"
+        return [f"But {which} is nearer: it may have {self.empty.false_alarms:.2g} false alarms a day{denied}."]
 
 
 def _figures(quiet: Quiet) -> dict[str, Any]:

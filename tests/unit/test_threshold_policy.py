@@ -221,6 +221,21 @@ def test_policy_show_check_and_plan_say_what_streams_promise() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("threshold", "more", "which"), [
+    ("threshold = 6", "", "even an empty one is nearer: it may have"),
+    ("threshold = 6", 'alert = "below"', "one at twice its threshold is nearer: it may have"),
+    ("threshold = 100000", "", None),
+])  # fmt: skip
+def test_a_threshold_from_which_nobody_can_be_far_enough_is_named(threshold: str, more: str, which: str | None) -> None:
+    """Whoever sets an alert at a handful of people is told that it will sound in an empty room."""
+    [promise] = threshold_promises(policy(stream(epsilon="0.4", threshold=threshold, more=more)))
+    said = promise.sentence()
+    assert ("nearer" in said) is (which is not None)
+    if which is not None:
+        assert promise.empty.distance == 6 < promise.quiet.distance
+        assert f"{which} {promise.empty.false_alarms:.2g} false alarms a day, and its event" in said
+
+
 def test_a_narrow_terminal_is_shown_what_a_day_costs() -> None:
     """The last column is the one that a privacy officer looks for."""
     printed = CliRunner().invoke(tacet, ["policy", "plan", str(EXAMPLE)], env={"COLUMNS": "80"}).output
