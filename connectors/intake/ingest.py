@@ -72,6 +72,7 @@ class Ingest:
         self._sites, self._start = dict(sites), start
         self._places = Places(access_points, sites, aliases or {}, base_radios)
         self.pairs = tuple((site, source) for site, limits in sites.items() for source in limits.sources)
+        self._taken = {pair: Outcome(None, pair) for pair in self.pairs}
 
     @classmethod
     def of_policy(cls, policy: Policy, key: bytes, *, start: Micros | None = None) -> Ingest:
@@ -165,7 +166,7 @@ class Ingest:
             state.locally_administered += 1
         if len(seen) > limits.max_devices:
             self._shut_site(state, site)
-        return Outcome(None, batch)
+        return self._taken[batch]
 
     def _leave(self, state: IngestState, source: str, place: Place, sighting: Sighting, time: Micros) -> Outcome:
         """End a stay if the device's last sighting was of this very one, from this source; else none is ended."""
@@ -180,7 +181,7 @@ class Ingest:
         ended = [*names.outlived(client, time, limits.validity, last.epoch), names.name(client, names.epoch(time))]
         self._add(state, batch, [Row(name, None, time) for name in ended], names.day(time))
         del seen[client]
-        return Outcome(None, batch)
+        return self._taken[batch]
 
     def _add(self, state: IngestState, batch: BatchKey, rows: list[Row], epoch: PrivacyDay | None) -> None:
         """Put rows into one batch: the ends of a device's earlier names and its sighting stay together."""

@@ -40,7 +40,12 @@ def length(data: bytes, pos: int, end: int) -> tuple[int, int]:
     first = data[pos]
     start = pos + 1
     size = first
-    if first >= 0x80:
+    if first == 0x81:  # as of nearly every message
+        start += 1
+        if start > end:
+            raise MalformedTrap(TRUNCATED)
+        size = data[pos + 1]
+    elif first >= 0x80:
         octets = first & 0x7F
         if not 1 <= octets <= 4:
             raise MalformedTrap(MALFORMED)

@@ -107,6 +107,8 @@ class Envelope(NamedTuple):
 _NO_ERROR = encode_integer(0) * 2
 _V2C = encode_integer(1)
 """How nearly everybody writes the version."""
+_PDUS = (frozenset({TRAP_V1}), frozenset({TRAP_V2, INFORM}))
+"""Notifications of version 1, and of 2c."""
 
 
 def envelope(datagram: bytes) -> Envelope:
@@ -177,7 +179,7 @@ def _envelope(data: bytes) -> Envelope:
         raise MalformedTrap(UNSUPPORTED_VERSION)
     start, pos = header(data, pos, end, OCTET_STRING)
     tag = data[pos]
-    if tag not in ({TRAP_V1} if version == 0 else {TRAP_V2, INFORM}):
+    if tag not in _PDUS[version]:
         raise MalformedTrap(UNSUPPORTED_PDU)
     pdu_start, pdu_stop = length(data, pos + 1, end)
     if pdu_stop != end:

@@ -71,7 +71,7 @@ class Soak:
     """What the run said at its end."""
 
 
-def soak(folder: Path, times: int = 240, hours: int = 24) -> Soak:
+def soak(folder: Path, times: int = 120, hours: int = 24) -> Soak:
     """Play a day at so many times its speed; return what was measured."""
     simulation = simulate(replace(DAY_SHOWN, days=1))
     made = Soak(folder, times, simulation)
