@@ -231,7 +231,7 @@ def test_compose_is_brought_up_by_try_compose_as_the_document_says() -> None:
     tried = (ROOT / "deploy" / "try-compose").read_text()
     assert [line for line in COMPOSE if "chown" not in line] == ["docker compose up --build"]
     assert "compose build" in tried
-    assert "compose up --detach --no-build" in tried
+    assert 'compose "${profiles[@]}" up --detach --no-build' in tried
     assert f"chown -R {COMPOSE_USER} ingest worker" in tried
 
 

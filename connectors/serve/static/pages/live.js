@@ -29,8 +29,8 @@ export async function mount(place, context) {
     release: choices.find((each) => each.release === parameters.get("release")) ?? choices[0] ?? null,
     by: parameters.get("by"), view: parameters.get("view") ?? "rooms", usual: null,
   };
-  const alerts = alertsCard(streamsOf(releases, audience, site));
-  if (state.release === null) return alertsAlone(place, context, alerts);
+  const streams = streamsOf(releases, audience, site), alerts = alertsCard(streams);
+  if (state.release === null) return alertsAlone(place, context, streams, alerts);
   const view = drawn(place, { ...context, alerts, plans: await plansOf(site, signal) }, state, choices);
   const today = () => drawToday(view, context, state).catch(quiet(signal));
   const laterToday = throttled(TODAY_AGAIN, today);
@@ -53,8 +53,9 @@ export async function mount(place, context) {
 }
 
 /** What is there for a reader to whom no counts are released: the alerts, where there are streams of them. */
-async function alertsAlone(place, { site, audience, signal, onRelease }, alerts) {
+async function alertsAlone(place, { site, audience, signal, onRelease }, streams, alerts) {
   put(place, h("p", { class: "notice" }, strings.live.noCounts), alerts.element);
+  if (!streams.length) return () => {};
   const refresh = async () => {
     const answer = await ask("latest", { audience, site: site.site }, signal);
     const feed = answer.feed.find((each) => each.site === site.site);
