@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from scipy.special import gammaln, xlog1py, xlogy
 
 from stream.attackers.priors import Flags, Floats, Ints
 from stream.errors import UsageError
@@ -67,6 +66,8 @@ def worst_case(probability: Floats, epsilon: float, observed: Observed) -> Float
 
 def log_binomial(people: int, probability: Floats) -> Floats:
     """Return ln b(z) for z = 0 … people, a new last axis; -inf for what cannot be."""
+    from scipy.special import gammaln, xlog1py, xlogy  # noqa: PLC0415  (no verb waits for it before it is asked)
+
     z = np.arange(people + 1)
     ways = gammaln(people + 1) - gammaln(z + 1) - gammaln(people - z + 1)
     p = probability[..., None]
