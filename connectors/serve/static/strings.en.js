@@ -390,9 +390,7 @@ export const strings = {
   },
   playback: {
     title: "Recorded day",
-    play: "Play",
-    pause: "Pause",
-    speed: "Speed",
+    play: "Play", pause: "Pause", speed: "Speed",
     times: (n) => `${n}× real time`,
     at: (time) => `shown as of ${time}`,
     toEnd: "To the end",
