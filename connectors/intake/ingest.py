@@ -128,7 +128,8 @@ class Ingest:
         refused = _refused(state, source, place, limits, sighting.age)
         if refused is not None:
             return Outcome(refused, None)
-        time -= max(0, min(sighting.age, limits.oldest))
+        if sighting.age:
+            time -= max(0, min(sighting.age, limits.oldest))
         follow = self._leave if sighting.kind is Kind.LEAVE else self._sight
         return follow(state, source, place, sighting, time)
 
@@ -279,6 +280,6 @@ def _refused(state: IngestState, source: str, place: Place, limits: SiteLimits, 
         return FOREIGN_SOURCE
     if place.site in state.shut:
         return SITE_SHUT
-    if not -CLOCKS_APART <= age <= max(limits.oldest, CLOCKS_APART):
+    if age and not -CLOCKS_APART <= age <= max(limits.oldest, CLOCKS_APART):
         return WRONG_TIME
     return None

@@ -73,10 +73,10 @@ def variables(data: bytes, pos: int, end: int) -> dict[str, bytes]:
         if column is None:
             column = _locate(data[oid:value], found)
         if column:
-            if tag == OCTET_STRING and column not in found and column not in _TAGS:
-                found[column] = data[content:stop]
-            else:
+            if column in found or tag != _TAGS.get(column, OCTET_STRING):
                 _keep(found, column, tag, data[content:stop])
+            else:
+                found[column] = data[content:stop]
         pos = stop
     raise MalformedTrap(TOO_MANY_VARBINDS)
 
