@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, NamedTuple
 
-from connectors.simulation.detective import ROUNDS, TASKS, WORTHLESS, Case, Task, Terms, drawn
+from connectors.simulation.detective import ROUNDS, TASKS, Case, Task, Terms, drawn
 from connectors.simulation.lessons import EPSILONS, MECHANISMS, Mechanism
-from stream.evaluation.tasks import FULL, Score
+from stream.evaluation.tasks import FULL, WORTHLESS, Score
 
 BLIND: dict[Task, str] = {"above": "0", "region": "", "stuck": "12:00", "event": "12:00"}
 """Answers without a look; of regions the first by name."""

@@ -27,7 +27,16 @@ from connectors.simulation.lessons import (
     released,
 )
 from stream.errors import UsageError
-from stream.evaluation.tasks import Score, by_occupancy, event_start, places_off, score, stuck_from, windows_above
+from stream.evaluation.tasks import (
+    WORTHLESS,
+    Score,
+    by_occupancy,
+    event_start,
+    places_off,
+    score,
+    stuck_from,
+    windows_above,
+)
 from stream.records import HOUR, MINUTE
 
 Task = Literal["above", "region", "stuck", "event"]
@@ -35,8 +44,6 @@ TASKS: tuple[Task, ...] = ("above", "region", "stuck", "event")
 ROUNDS = 12
 MECHANISM: Mechanism = "pegasus"
 """That of the study."""
-WORTHLESS: dict[Task, int] = {"above": 36, "region": 3, "stuck": 24, "event": 12}
-"""From so far off on an answer is worth nothing: windows, regions before it, windows, windows."""
 REGIONS = 5
 """Regions to choose from."""
 WEEKS, SPAN = 3, 6

@@ -20,14 +20,13 @@ from connectors.snmp.ber import (
     NULL,
     OBJECT_IDENTIFIER,
     OCTET_STRING,
-    SEQUENCE,
     TIME_TICKS,
-    TRAP_V2,
     MalformedTrap,
     encode_integer,
     encode_oid,
     tlv,
 )
+from connectors.snmp.collected import bound, notification_of
 from connectors.snmp.profiles import SNMP_TRAP_OID
 from stream.records import SECOND, Micros
 
@@ -73,11 +72,9 @@ def _notification(line: str) -> tuple[str, bytes]:
         raise ValueError
     bindings = [_binding(part) for part in told.split("\t")] if told else []
     if enterprise != ".":
-        bindings.insert(
-            0, _bound(f".{SNMP_TRAP_OID}.0", tlv(OBJECT_IDENTIFIER, _oid(_v1(enterprise, generic, specific))))
-        )
-    pdu = tlv(TRAP_V2, encode_integer(0) * 3 + tlv(SEQUENCE, b"".join(bindings)))
-    return str(ipaddress.ip_address(found[1])), tlv(SEQUENCE, encode_integer(1) + tlv(OCTET_STRING, b"") + pdu)
+        trap = tlv(OBJECT_IDENTIFIER, _oid(_v1(enterprise, generic, specific)))
+        bindings.insert(0, bound(_oid(f".{SNMP_TRAP_OID}.0"), trap))
+    return str(ipaddress.ip_address(found[1])), notification_of(bindings)
 
 
 def _v1(enterprise: str, generic: str, specific: str) -> str:
@@ -92,11 +89,7 @@ def _binding(part: str) -> bytes:
     oid, equals, value = part.partition(" = ")
     if not equals:
         raise ValueError
-    return _bound(oid, _value(value))
-
-
-def _bound(oid: str, value: bytes) -> bytes:
-    return tlv(SEQUENCE, tlv(OBJECT_IDENTIFIER, _oid(oid)) + value)
+    return bound(_oid(oid), _value(value))
 
 
 def _oid(text: str) -> bytes:

@@ -23,14 +23,13 @@ from connectors.snmp.ber import (
     NULL,
     OBJECT_IDENTIFIER,
     OCTET_STRING,
-    SEQUENCE,
     TIME_TICKS,
-    TRAP_V2,
     MalformedTrap,
     encode_integer,
     encode_oid,
     tlv,
 )
+from connectors.snmp.collected import bound, notification_of
 from connectors.snmp.line_protocol import line
 from connectors.snmp.profiles import PROFILES, SNMP_TRAP_OID, SYS_UP_TIME
 
@@ -88,12 +87,10 @@ def _metric(tags: dict[str, Any], fields: dict[str, Any]) -> Metric:
     version, trap, source = tags["version"], tags["oid"], tags["source"]
     if version not in {"1", "2c", "3"} or not trap.startswith(".") or not isinstance(source, str):
         raise ValueError
-    bindings = [_bound(f"{SNMP_TRAP_OID}.0", tlv(OBJECT_IDENTIFIER, _oid(trap[1:])))]
-    bindings += [_bound(oid, _value(oid, value)) for name, value in fields.items() if (oid := _numbered(name))]
-    pdu = tlv(TRAP_V2, encode_integer(0) * 3 + tlv(SEQUENCE, b"".join(bindings)))
-    datagram = tlv(SEQUENCE, encode_integer(1) + tlv(OCTET_STRING, b"") + pdu)
+    bindings = [bound(_oid(f"{SNMP_TRAP_OID}.0"), tlv(OBJECT_IDENTIFIER, _oid(trap[1:])))]
+    bindings += [bound(_oid(oid), _value(oid, value)) for name, value in fields.items() if (oid := _numbered(name))]
     community = None if version == "3" else tags.get("community", "").encode()
-    return Metric(str(ipaddress.ip_address(source)), datagram, community)
+    return Metric(str(ipaddress.ip_address(source)), notification_of(bindings), community)
 
 
 def _numbered(name: str) -> str:
@@ -102,10 +99,6 @@ def _numbered(name: str) -> str:
     if root not in ROOTS or not dot or _NUMBERS.fullmatch(f".{rest}") is None:
         return ""
     return f"{ROOTS[root]}.{rest}".lstrip(".")
-
-
-def _bound(oid: str, value: bytes) -> bytes:
-    return tlv(SEQUENCE, tlv(OBJECT_IDENTIFIER, _oid(oid)) + value)
 
 
 def _oid(text: str) -> bytes:

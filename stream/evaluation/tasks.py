@@ -20,6 +20,8 @@ from stream.errors import UsageError
 Ints = NDArray[np.int64]
 FULL = 100
 """Points of an answer without error."""
+WORTHLESS = {"above": 36, "region": 3, "stuck": 24, "event": 12}
+"""By task, from so far off on an answer is worth nothing: windows, regions before it, windows, windows."""
 
 
 class Score(NamedTuple):

@@ -18,14 +18,21 @@ from typing import NamedTuple
 import numpy as np
 
 from stream.errors import DataError
-from stream.evaluation.tasks import FULL, by_occupancy, event_start, places_off, score, stuck_from, windows_above
+from stream.evaluation.tasks import (
+    FULL,
+    WORTHLESS,
+    by_occupancy,
+    event_start,
+    places_off,
+    score,
+    stuck_from,
+    windows_above,
+)
 from stream.mechanisms.noise import Ints
 from stream.records import HOUR, MINUTE
 from stream.tuning.utility import Measured, Released, measured
 from stream.tuning.world import World
 
-WORTHLESS = {"above": 36, "region": 3, "stuck": 24, "event": 12}
-"""From so far off on an answer is worth nothing: windows, regions before it, windows, windows; as in the game."""
 FULL_ROOMS, BROKEN, VISITED, REGIONS = 5, 3, 3, 5
 LIMIT, NEARLY = 60, 70
 """People a room may hold; a room that never nearly does is asked for three fifths of its largest count."""
