@@ -15,7 +15,7 @@ import functools
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from aiokafka.errors import KafkaError
@@ -169,7 +169,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
                 records, _ = await self._wait_next_records(timeout=1.0)
                 await asyncio.sleep(0)
                 for tp, batch in (records or {}).items():
-                    if not await self._deliver(driver.TP(tp.topic, tp.partition), batch):
+                    if not await self._unless_suspended(self._deliver(driver.TP(tp.topic, tp.partition), batch)):
                         break
         except self.consumer_stopped_errors:
             if not self.app.should_stop:
@@ -177,6 +177,11 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         except Exception as failure:
             self._tenures.fail(failure)
             raise
+
+    async def _unless_suspended(self, delivering: Coroutine[Any, Any, bool]) -> bool:
+        """Deliver until all is handed on, or a rebalance begins: what then waits for room is given up."""
+        ended = await self.wait_first(delivering, self.suspend_flow.wait())
+        return delivering in ended.done and bool(ended.results[ended.done.index(delivering)])
 
     async def _deliver(self, tp: TP, batch: Iterable[Any]) -> bool:
         """Hand on a partition's records in order; False when a rebalance has begun and the fetch is void."""
@@ -194,8 +199,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
             if record.offset > tenure.delivered and not await self._believe_hole(tp, tenure, record.offset):
                 await self.seek_wait({tp: tenure.delivered})
                 return True
-            if not await self._hand_on(tp, tenure, record):
-                return False
+            await self._hand_on(tp, tenure, record)
             tenure.delivered = record.offset + 1
         return True
 
@@ -210,7 +214,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         self._holes[tp] = (tenure.delivered, offset, times)
         return times >= HOLE_TRIES
 
-    async def _hand_on(self, tp: TP, tenure: Tenure, record: Any) -> bool:
+    async def _hand_on(self, tp: TP, tenure: Tenure, record: Any) -> None:
         message = StrictMessage(
             record.topic,
             record.partition,
@@ -226,9 +230,7 @@ class StrictConsumer(driver.Consumer):  # type: ignore[misc]
         )
         message.tenure, message.follows = tenure, tenure.delivered
         message.stamp = record.timestamp * MILLISECOND if record.timestamp_type == LOG_APPEND_TIME else None
-        handing = self.callback(message)
-        result = await self.wait_first(handing, self.suspend_flow.wait())
-        return handing in result.done
+        await self.callback(message)
 
     def on_buffer_full(self, tp: TP) -> None:
         """Do not pause a partition whose queue is full: delivery waits for room, in order."""

@@ -18,6 +18,8 @@ FORMAT = 1
 """A file of another format is emptied: all that it held is in outboxes or topics."""
 MEMORY = "256MB"
 """Most that the database holds in memory; what is more waits on disk."""
+LOG = "1MB"
+"""Size of the log of what was added at which it goes into the file: until then DuckDB holds it in memory as well."""
 _THREADS = 2
 _SCHEMA = """
 CREATE TABLE meta (format INTEGER);
@@ -129,7 +131,7 @@ class Index:
 
 
 CONFIGURATION: dict[str, Any] = {
-    "memory_limit": MEMORY, "threads": _THREADS, "autoinstall_known_extensions": False,
+    "memory_limit": MEMORY, "checkpoint_threshold": LOG, "threads": _THREADS, "autoinstall_known_extensions": False,
     "autoload_known_extensions": False, "allow_community_extensions": False,
 }  # fmt: skip
 

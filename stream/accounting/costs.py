@@ -21,6 +21,8 @@ class Cost(NamedTuple):
 
     def plus(self, other: Cost) -> Cost:
         """Return both together."""
+        if not (other.pure or other.tally):
+            return self
         return Cost(self.pure + other.pure, all_of([self.tally, other.tally]))
 
     def twice(self) -> Cost:
@@ -37,7 +39,7 @@ class UnitCost(NamedTuple):
     @property
     def pure(self) -> Epsilon:
         """Epsilons added up."""
-        return self.group * self.cost.pure
+        return self.cost.pure if self.group == 1 else self.group * self.cost.pure
 
     def composed(self, delta: Fraction) -> float:
         """Return the epsilon at a delta; UsageError where it is too large to be laid out."""

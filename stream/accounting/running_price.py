@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from decimal import Context
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache, reduce
 
@@ -33,6 +33,9 @@ MORE, POINTS = 0.03, 20_000
 
 _DIGITS = Context(prec=30)
 
+#: Enough digits for any sum of epsilons that are told in 18 each.
+_EXACTLY = Context(prec=80, rounding=ROUND_CEILING)
+
 
 def running_price(
     noises: Mapping[Noise, int], delta: Fraction, group: int = 1, most: Fraction | float = math.inf
@@ -49,8 +52,11 @@ def running_price(
         Nats, rounded up to a millionth.
     """
     noisy = frozenset((noise, rounded_up(times)) for noise, times in noises.items() if not isinstance(noise, Pure))
-    worst = [Fraction(noise.epsilon) * times for noise, times in noises.items() if isinstance(noise, Pure)]
-    composed = float(group * sum(worst, Fraction(0))) + (_composed(noisy, delta, group) if noisy else 0.0)
+    worst = Decimal(0)
+    for noise, times in noises.items():
+        if isinstance(noise, Pure):
+            worst = _EXACTLY.fma(noise.epsilon, group * times, worst)
+    composed = float(worst) + (_composed(noisy, delta, group) if noisy else 0.0)
     return min(_up(composed), _up(float(most)))
 
 

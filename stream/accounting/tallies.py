@@ -34,13 +34,14 @@ _DIGITS = Context(prec=18, rounding=ROUND_CEILING)
 
 def all_of(tallies: Iterable[Tally]) -> Tally:
     """Return what tallies hold together; many of them may be one object, which is looked at once."""
-    alike: dict[int, tuple[Tally, int]] = {}
-    for tally in tallies:
-        alike[id(tally)] = (tally, alike.get(id(tally), (tally, 0))[1] + 1)
+    held = [tally for tally in tallies if tally]
+    if len(held) < 2:
+        return held[0] if held else NOTHING
     total: Counter[Noise] = Counter()
-    for tally, number in alike.values():
-        for noise, times in tally.items():
-            total[noise] += number * times
+    alike = {id(tally): tally for tally in held}
+    for which, number in Counter(map(id, held)).items():
+        for noise, each in alike[which].items():
+            total[noise] += number * each
     return total
 
 

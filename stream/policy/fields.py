@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import (
@@ -105,11 +106,14 @@ def parse_delta(text: Any) -> Fraction:
 
 def decimal_string(value: Fraction | float) -> str:
     """Return the decimal string of a fraction that has a finite one (``"0.1"``, ``"28.8"``, ``"0"``), or ``"inf"``."""
-    if value == math.inf:
-        return "inf"
-    value = Fraction(value)
+    return "inf" if value == math.inf else _decimal_string(*value.as_integer_ratio())
+
+
+@lru_cache(maxsize=4096)
+def _decimal_string(numerator: int, denominator: int) -> str:
+    """Return the same of a fraction in lowest terms; of one stream few are ever told."""
     with localcontext(prec=60):
-        return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
+        return format((Decimal(numerator) / Decimal(denominator)).normalize(), "f")
 
 
 def worded(pattern: str, rule: str) -> Callable[[str], str]:

@@ -162,7 +162,8 @@ class Tenure:
                 refuse_audit_made_anew(self.partition, self._audit_end, audit_end)
                 self._audit_end = audit_end
             self.acknowledged = position
-            self._rest()
+            if not self._ending:
+                self._rest()
 
     async def _save_first(self, outputs: Sequence[Output]) -> None:
         """Save the state from which outputs follow, in a transaction of its own, where that has to be.

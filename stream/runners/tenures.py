@@ -109,8 +109,7 @@ class Tenures:
 
     async def checkpoint(self, *, last: bool = False) -> None:
         """Checkpoint every partition that was fed since its last one; ``last`` ends their tenures."""
-        for tenure in list(self.held.values()):
-            await tenure.checkpoint(last=last)
+        await asyncio.gather(*(tenure.checkpoint(last=last) for tenure in list(self.held.values())))
 
     def end(self) -> None:
         """End every tenure: nothing more is processed, published or acknowledged for them."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import random
@@ -27,6 +28,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,7 @@ from connectors.data_keys import DataKeys
 from connectors.kafka.client import partition_of
 from connectors.kafka.strict_consumer import StrictTransport
 from connectors.kafka.topics import create_topics, topic_names
+from connectors.kafka.worker import GARBAGE
 from connectors.kafka.writers import KafkaJournal
 from stream.keys import LaboratoryKeys
 from stream.messages import encode_message
@@ -63,6 +66,7 @@ VAULT = DataKeys(START // DAY, bytes(32))
 NAMES = [f"site-{number}" for number in range(SITES)]
 
 
+@cache
 def policy() -> Policy:
     zones = [
         f'    {{ id = "{z}", floor = "{z // 16}", kind = "open", capacity = 60, access_points = ["{{mac}}:{z:02x}"] }},'
@@ -305,7 +309,10 @@ def contend(which: str, bootstrap: str, topic: str) -> dict[str, float]:
         "faust": faust, "raw": raw, "stages": lambda to: raw(to, publish=False),
     }  # fmt: skip
     work = works.get(which)
-    return asyncio.run(single(bootstrap, topic) if work is None else work(bootstrap))
+    if work is None:
+        return asyncio.run(single(bootstrap, topic))
+    gc.set_threshold(*GARBAGE)
+    return asyncio.run(work(bootstrap))
 
 
 async def anew(bootstrap: str) -> None:

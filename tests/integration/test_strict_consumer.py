@@ -42,22 +42,26 @@ class FakeTenure:
             raise LossError("the topic was made anew")
 
 
-def consumer(tenure: FakeTenure, *, begin: int = 0, abandon: int | None = None) -> Any:
-    """A strict consumer with nothing around it; ``abandon`` is the offset whose delivery is given up."""
+def consumer(tenure: FakeTenure, *, begin: int = 0, full: int | None = None) -> Any:
+    """A strict consumer with nothing around it; ``full`` is the offset for which there never is room."""
     strict: Any = object.__new__(StrictConsumer)
     given: list[tuple[int, int]] = []
     sought: list[int] = []
+    suspending = asyncio.Event()
 
     async def callback(message: Any) -> None:
+        if message.offset == full:
+            suspending.set()
+            await asyncio.Event().wait()
         given.append((message.follows, message.offset))
 
-    async def wait_first(handing: Any, suspended: Any) -> Any:
-        suspended.close()
-        if abandon is not None and handing.cr_frame.f_locals["message"].offset == abandon:
-            handing.close()
-            return SimpleNamespace(done=[])
-        await handing
-        return SimpleNamespace(done=[handing])
+    async def wait_first(*waited: Any) -> Any:
+        tasks = {each: asyncio.ensure_future(each) for each in waited}
+        await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        done = [each for each, task in tasks.items() if task.done()]
+        for task in tasks.values():
+            task.cancel()
+        return SimpleNamespace(done=done, results=[tasks[each].result() for each in done])
 
     async def seek_wait(partitions: dict[TP, int]) -> None:
         sought.extend(partitions.values())
@@ -67,7 +71,7 @@ def consumer(tenure: FakeTenure, *, begin: int = 0, abandon: int | None = None) 
 
     strict.__dict__.update(
         callback=callback, wait_first=wait_first, seek_wait=seek_wait, earliest_offsets=earliest_offsets,
-        given=given, sought=sought, flow_active=True, suspend_flow=asyncio.Event(), _holes={},
+        given=given, sought=sought, flow_active=True, suspend_flow=suspending, _holes={},
         _tenures=SimpleNamespace(held={0: tenure}), app=SimpleNamespace(consumer_generation_id=1),
     )  # fmt: skip
     return strict
@@ -110,10 +114,19 @@ async def test_a_fetch_that_skips_is_dropped_and_fetched_again_from_the_expected
 
 async def test_a_delivery_that_was_given_up_does_not_move_the_position() -> None:
     tenure = FakeTenure(5)
-    strict = consumer(tenure, abandon=6)
-    assert not await strict._deliver(TP("t", 0), fetched(5, 6, 7))
+    strict = consumer(tenure, full=6)
+    assert not await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(5, 6, 7)))
     assert tenure.delivered == 6
     assert strict.given == [(5, 5)]
+
+
+async def test_where_there_is_room_a_delivery_comes_to_its_end() -> None:
+    tenure = FakeTenure(5)
+    strict = consumer(tenure)
+    assert await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(5, 6, 7)))
+    assert tenure.delivered == 8
+    strict.flow_active = False
+    assert not await strict._unless_suspended(strict._deliver(TP("t", 0), fetched(8)))
 
 
 async def test_nothing_is_handed_on_for_an_ended_tenure_or_while_flow_is_stopped() -> None:

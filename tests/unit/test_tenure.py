@@ -41,6 +41,8 @@ class FakeJournal:
         """A topic of results that holds records."""
         self.error: Exception | None = None
         """What the next commits end with."""
+        self.begun = 0
+        """Commits."""
         self.marks = 0
         """Offsets of the audit that marks of transactions have taken, before its first record."""
 
@@ -81,6 +83,7 @@ class FakeWriter:
         return self.journal.used
 
     async def commit(self, outputs: Sequence[Output], snapshot: bytes) -> int | None:
+        self.journal.begun += 1
         await self.journal.gate.wait()
         if self.journal.owner is not self:
             raise FencedError("another owner has taken it")
@@ -261,6 +264,33 @@ async def test_windows_that_close_soon_after_a_checkpoint_share_the_next_one(mon
     await feed(tenure, 1, 3 * EVERY + 1)
     await asyncio.wait_for(held.checkpoint(last=True), 60)  # the end of work does not wait
     assert orjson.loads(journal.snapshots[-1])["next"] == 3 * EVERY + 2
+
+
+async def test_the_end_of_work_waits_for_no_rest_after_a_checkpoint_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stream.runners.tenure.SNAPSHOT_SPACING", 3600.0)
+    journal = FakeJournal()
+    held = tenures(journal)
+    tenure = await held.open(0, bounds(0, 100))
+    journal.gate.clear()
+    await feed(tenure, 2 * EVERY)
+    ending = asyncio.create_task(held.checkpoint(last=True))
+    await settled()
+    journal.gate.set()
+    await asyncio.wait_for(ending, 60)
+    assert [orjson.loads(value)["next"] for value in journal.snapshots] == [EVERY, 2 * EVERY]
+
+
+async def test_partitions_are_saved_side_by_side() -> None:
+    journal = FakeJournal()
+    held = tenures(journal)
+    journal.gate.clear()
+    for partition in (0, 1):
+        await feed(await held.open(partition, bounds(0, 100)), 1)
+    saving = asyncio.create_task(held.checkpoint())
+    await settled()
+    assert journal.begun == 2
+    journal.gate.set()
+    await saving
 
 
 async def test_too_much_held_back_makes_the_input_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,14 @@ def test_nothing_costs_nothing_and_what_is_pure_is_added_up() -> None:
     assert running_price({Pure(Decimal("0.1")): 7}, DELTAS[1], 3, Fraction("2.1")) == 2.1
 
 
+def test_epsilons_of_any_size_are_added_up_exactly() -> None:
+    """Of 18 digits each, from 1e-18 to 1e12, and as many of them as a stream of years has."""
+    epsilons = {Decimal("1e-18"): 10**6, Decimal("123456789012.345678"): 8640, Decimal("0.1"): 10**6}
+    exact = 3 * sum((Fraction(epsilon) * times for epsilon, times in epsilons.items()), Fraction(0))
+    tally: dict[Noise, int] = {Pure(epsilon): times for epsilon, times in epsilons.items()}
+    assert running_price(tally, DELTAS[1], 3) == math.ceil(float(exact) * 1e6 * (1 - 1e-12)) / 1e6
+
+
 @pytest.mark.parametrize("noise", [Gaussian(Fraction(10**9)), Laplace(Decimal("0.001"))])
 def test_sums_too_large_to_be_laid_out_cost_more_and_never_fail(noise: Noise) -> None:
     """Concentrated privacy: rho + 2 sqrt(rho ln(1/delta)), which the analytic formula does not exceed."""
