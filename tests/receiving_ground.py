@@ -7,7 +7,7 @@ import time
 
 from connectors.intake.clock import AnchoredClock, wall_clock
 from connectors.sink import Message
-from stream.records import Heartbeat, Micros, ObservationBatch, Row
+from stream.records import SECOND, Heartbeat, Micros, ObservationBatch, Row
 
 
 class Log:
@@ -44,3 +44,15 @@ class Hands(AnchoredClock):
 
     def now(self) -> Micros:
         return super().now() + self.added
+
+
+class SlowLog(Log):
+    """A sink for which each message takes three seconds of the receiver's own clock, and none of the machine's."""
+
+    def __init__(self, hands: Hands) -> None:
+        super().__init__()
+        self.hands = hands
+
+    async def append(self, message: Message) -> None:
+        await super().append(message)
+        self.hands.added += 3 * SECOND

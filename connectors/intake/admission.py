@@ -12,7 +12,7 @@ from stream.policy.fields import is_cloud
 
 ANY = "any"
 """How a sender is listed when every sender is allowed and no entry covers it."""
-UNKNOWN_SOURCE, QUEUE_FULL = "unknown_source", "queue_full"
+UNKNOWN_SOURCE, QUEUE_FULL, STOPPING = "unknown_source", "queue_full", "stopping"
 _CACHED = 4096
 _MAPPED_BITS = 96
 """Bits before an IPv4 address within IPv6 (``::ffff:10.2.0.5``); senders are compared without them."""

@@ -19,8 +19,8 @@ PAUSE = 0.005
 """Seconds between two looks at a busy socket: short against what its buffer holds, long against a wake-up."""
 ASK_EVERY = 0.1
 """Seconds between two looks at the kernel's table of sockets, which may be long."""
-LAST_TURNS = 1024
-"""At the end, what the kernel still holds is read; a sender that never stops must not prevent the end."""
+SMALLEST = 512
+"""Octets of its buffer that a datagram takes at least, by Linux's reckoning: 768 or more."""
 _LARGEST = 65_535
 _INODE = 9
 """Where a line of /proc/net/udp has the socket's inode; its drops come last."""
@@ -101,11 +101,10 @@ class Port:
             asyncio.get_running_loop().remove_reader(self._socket)
 
     async def finish(self) -> None:
-        """Read what the kernel still holds, then no more."""
-        for _ in range(LAST_TURNS):
+        """Read what the kernel still holds, at once, then no more; a sender that never stops is not followed."""
+        for _ in range(1 + self.receive_buffer // SMALLEST // READS_PER_TURN):
             if not self._reading or self._turn() < READS_PER_TURN:
                 break
-            await asyncio.sleep(0)
         self.stop()
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from types import TracebackType
 
 import structlog
 
-from connectors.intake.admission import QUEUE_FULL, Counters
+from connectors.intake.admission import QUEUE_FULL, STOPPING, Counters
 from connectors.intake.answers import Answer, Owed
 from connectors.intake.clock import AnchoredClock, ClockStepError
 from connectors.intake.entrance import Entrance
@@ -21,14 +21,18 @@ from connectors.intake.ingest import COLLAPSED, GRID, INGEST_REASONS, NO_STAY, S
 from connectors.intake.ingest_state import IngestState
 from connectors.intake.waiting import CHUNK, ROOM, Arrival, WaitingRoom
 from connectors.sink import Sink
-from stream.records import SECOND, Micros
+from stream.records import SECOND, Micros, ObservationBatch
+
+LAST: Micros = 5 * SECOND
+"""A receiver that is told to stop takes in for so long what waits."""
 
 
 class Receiver:
     """An asynchronous context manager: entering opens the entrances, leaving drains and closes them.
 
-    Nothing accepted is lost on a clean end. ``wait`` ends with the failure that stopped the receiver: the
-    sink's, an entrance's, or ``ClockStepError``. ``counters`` says what became of everything that was heard.
+    Nothing accepted is lost on a clean end; what could not be taken in within ``LAST`` is counted as dropped, and
+    nobody is answered for it. ``wait`` ends with the failure that stopped the receiver: the sink's, an entrance's, or
+    ``ClockStepError``. ``counters`` says what became of everything that was heard.
     """
 
     def __init__(
@@ -46,9 +50,9 @@ class Receiver:
         self.entrances = tuple(entrances)
         self._ingest, self._sink, self._clock = ingest, sink, clock
         reasons = (reason for each in self.entrances for reason in each.reasons)
-        self._room = WaitingRoom(clock, (*reasons, QUEUE_FULL, *INGEST_REASONS), room)
+        self._room = WaitingRoom(clock, (*reasons, QUEUE_FULL, STOPPING, *INGEST_REASONS), room)
         self._queue, self._owed = self._room.queue, Owed()
-        self._stopping = False
+        self._stopping, self._until = False, 0
         self._told_shut: set[str] = set()
 
     async def __aenter__(self) -> Receiver:
@@ -66,7 +70,7 @@ class Receiver:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take in what has arrived, let the worker finish, close; raise the worker's failure, if any."""
+        """Take in what has arrived, as far as there is time, and close; raise the worker's failure, if any."""
         for entrance in self.entrances:
             await entrance.finish()
         self._stopping = True
@@ -131,7 +135,7 @@ class Receiver:
         try:
             while True:
                 await self._sleep()
-                while await self._chunk():
+                while await self._chunk() and not self._late():
                     await asyncio.sleep(0)
                 if self._room.failure is not None:
                     raise self._room.failure
@@ -143,6 +147,23 @@ class Receiver:
         for message in self._ingest.drain(self.state):
             await self._sink.append(message)
         self._answer_durable()
+        self._turn_away()
+
+    def _late(self) -> bool:
+        """Whether it was seen ``LAST`` ago that the receiver is to stop."""
+        if not self._stopping:
+            return False
+        now = self._clock.now()
+        self._until = self._until or now + LAST
+        return now >= self._until
+
+    def _turn_away(self) -> None:
+        """Drop what still waits: what came before it has its answers, and nothing behind it has been vouched for."""
+        while self._queue:
+            answer = self._queue.popleft().answer
+            self._room.drop(STOPPING)
+            if answer is not None:
+                answer.withhold()
 
     async def _sleep(self) -> None:
         """Wait for sightings, the next due message or the end."""
@@ -158,7 +179,8 @@ class Receiver:
         # A heartbeat speaks for everything received before it, so it must not overtake the queue.
         now = self._queue[0].time if self._queue else self._clock.now()
         for message in self._ingest.poll(self.state, now):
-            await self._sink.append(message)
+            if isinstance(message, ObservationBatch) or not self._late():  # a heartbeat can be done without
+                await self._sink.append(message)
         self._report_shut()
         for answer in done:
             answer.give()

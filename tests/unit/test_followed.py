@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from connectors.intake import followed
-from connectors.intake.admission import QUEUE_FULL, Counters
+from connectors.intake.admission import QUEUE_FULL, STOPPING, Counters
 from connectors.intake.followed import FollowedEntrance, Piece, Told
 from connectors.intake.ingest import Ingest
 from connectors.intake.limits import SiteLimits
@@ -21,7 +21,7 @@ from connectors.intake.sighting import Kind, Sighting
 from stream.errors import DataError
 from stream.records import MINUTE, SECOND, Micros
 from stream.sensing.pseudonyms import Pseudonyms
-from tests.receiving_ground import Hands, Log
+from tests.receiving_ground import Hands, Log, SlowLog
 
 RADIO, SOURCE = bytes.fromhex("020000000001"), "10.2.0.5"
 NEAR, FAR = b"near", b"far"
@@ -78,10 +78,12 @@ class Entrance(FollowedEntrance):
 
 
 @asynccontextmanager
-async def receiving(log: Written, sink: Log, *, room: int = 1000, most: int = 1000) -> AsyncIterator[Receiver]:
+async def receiving(
+    log: Written, sink: Log, *, room: int = 1000, most: int = 1000, hands: Hands | None = None
+) -> AsyncIterator[Receiver]:
     limits = SiteLimits((SOURCE,), 10 * MINUTE, most, Pseudonyms.daily(bytes(32)), 30 * SECOND)
     ingest = Ingest(access_points={RADIO.hex(":"): ("dbh", "lobby")}, sites={"dbh": limits})
-    async with Receiver([Entrance(log)], ingest=ingest, sink=sink, clock=Hands(), room=room) as receiver:
+    async with Receiver([Entrance(log)], ingest=ingest, sink=sink, clock=hands or Hands(), room=room) as receiver:
         yield receiver
 
 
@@ -147,6 +149,19 @@ async def test_the_log_waits_where_there_is_no_room() -> None:
         await until(lambda: receiver.counters.accepted == 200)
         assert receiver.counters.dropped[QUEUE_FULL] == 0
     assert len(sink.rows) == 200
+
+
+async def test_what_there_was_no_time_for_at_the_end_is_read_again() -> None:
+    log, hands = Written(), Hands()
+    sink = SlowLog(hands)
+    async with receiving(log, sink, room=8000, most=9000, hands=hands) as receiver:
+        sink.gate.clear()
+        for number in range(8000):
+            log.write(str(number).encode())
+        await until(lambda: receiver.counters.datagrams == 8000)
+        sink.gate.set()
+    assert receiver.counters.dropped[STOPPING] > 1000
+    assert log.reached() == {0: len(sink.rows)} == {0: 8000 - receiver.counters.dropped[STOPPING]}
 
 
 async def test_of_a_shut_site_nothing_more_counts_as_read() -> None:
