@@ -19,7 +19,7 @@ SHORTEST_SESSION = 6.0
 """Seconds; Kafka takes no less unless it is told to, and waits for brokers are parts of it."""
 
 
-def _group(name: str) -> str:
+def group_name(name: str) -> str:
     """Return a name under which Kafka can keep positions; ValueError for any other."""
     if re.fullmatch(r"[A-Za-z0-9._-]{1,200}", name) is None:
         raise ValueError("must be 1 to 200 letters, digits, dots, dashes or underscores")
@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     """File in which a receiver of SNMPv3 keeps what it has heard; beside the file of users unless it is set."""
     snmptrapd_state_file: Path | None = None
     """File in which it is kept how far snmptrapd's log was read; beside the log unless it is set."""
-    telegraf_group: Annotated[str, AfterValidator(_group)] = "tacet.telegraf"
+    telegraf_group: Annotated[str, AfterValidator(group_name)] = "tacet.telegraf"
     """Under this name Kafka keeps how far telegraf's topic was read; each ingest that reads it needs one of its own."""
     radius_clients_file: Path | None = None
     """File of RADIUS clients and their secrets, TOML, mode 0600."""

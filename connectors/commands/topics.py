@@ -8,11 +8,11 @@ import click
 
 from connectors.commands.options import bootstrap, json_option, policy_option, print_json, read_policy, run_async
 from connectors.counters.topic import check_topic
-from connectors.kafka.acls import BROKERS, commands, document, users
+from connectors.kafka.acls import BROKERS, NOTHING, Foreign, commands, document, is_taken, run_user, users
 from connectors.kafka.control import found_cluster
 from connectors.kafka.topics import BESIDES, Created, create_topics, topic_names
 from stream.errors import UsageError
-from stream.settings import Settings
+from stream.settings import Settings, group_name
 
 
 @click.group()
@@ -55,11 +55,20 @@ def create_all(
 @click.option("--serve", "served", multiple=True, help="An audience that 'tacet serve' shows; default: all.")
 @click.option("--serve-account", is_flag=True, help="'tacet serve' shows the account, too.")
 @click.option("--serve-operator", is_flag=True, help="'tacet serve' shows operators how things stand, too.")
-@click.option("--counts", help="The topic of others from which 'tacet ingest --counts --topic' reads.")
+@click.option("--counts", help="The topic of others that 'tacet ingest --counts --topic' reads.")
+@click.option("--telegraf", help="The topic of others that 'tacet ingest --telegraf' reads.")
+@click.option(
+    "--telegraf-group",
+    "groups",
+    multiple=True,
+    help="Under this name Kafka keeps how far that was read; may be repeated.  [env: TACET_TELEGRAF_GROUP]",
+)
+@click.option("--run", "for_run", is_flag=True, help="'tacet run' reads these topics: print its user, and no other.")
 @json_option
+@click.pass_obj
 def acls(
-    *, policy_file: Path, served: tuple[str, ...], serve_account: bool, serve_operator: bool, counts: str | None,
-    as_json: bool,
+    settings: Settings, *, policy_file: Path, served: tuple[str, ...], serve_account: bool, serve_operator: bool,
+    counts: str | None, telegraf: str | None, groups: tuple[str, ...], for_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the users that Kafka needs for a policy, and what each may do: as lines of shell for Kafka's own tools.
 
@@ -74,9 +83,12 @@ def acls(
     known = [audience.name for audience in policy.audience]
     if unknown := sorted({*served} - {*known}):
         raise UsageError(f"--serve: must name audiences of the policy ({', '.join(known)}), got {unknown[0]!r}")
-    if counts is not None:
-        check_topic("--counts", counts)
-    wanted = users(policy, served or None, account=serve_account, operator=serve_operator, counts=counts)
+    foreign = _foreign(settings, counts, telegraf, groups)
+    if for_run and foreign == NOTHING:
+        raise click.UsageError("--run: must go with --counts or --telegraf, the topics that 'tacet run' reads")
+    wanted = [run_user(foreign)] if for_run else users(
+        policy, served or None, account=serve_account, operator=serve_operator, foreign=foreign
+    )  # fmt: skip
     if as_json:
         print_json(document(wanted))
         return
@@ -87,6 +99,30 @@ def acls(
         click.echo(f"\n# {user.role}{f' {user.audience}' if user.audience else ''}")
         for line in commands(user):
             click.echo(line)
+
+
+def _foreign(settings: Settings, counts: str | None, telegraf: str | None, groups: tuple[str, ...]) -> Foreign:
+    """Return what others write that is read; UsageError where a rule for it would open what is ours."""
+    if counts is not None:
+        check_topic("--counts", counts)
+    if telegraf is None:
+        if groups:
+            raise click.UsageError("--telegraf-group: must go with --telegraf")
+        return Foreign(counts)
+    check_topic("--telegraf", telegraf, "telegraf writes")
+    groups = groups or (settings.telegraf_group,)
+    for group in groups:
+        _check_group(group)
+    return Foreign(counts, telegraf, groups)
+
+
+def _check_group(group: str) -> None:
+    try:
+        group_name(group)
+    except ValueError as error:
+        raise UsageError(f"--telegraf-group: {error}, got {group!r}") from None
+    if is_taken(group):
+        raise UsageError(f"--telegraf-group: must be no group of others' here, got {group!r}")
 
 
 async def _create(servers: str, names: list[str], partitions: int, replication: int | None) -> Created:

@@ -64,12 +64,12 @@ async def windows_behind(bootstrap: str, policy: Policy, partitions: int) -> dic
     return found
 
 
-def check_topic(option: str, topic: str) -> None:
-    """Refuse to read counts from a topic of our own, or from what is no name of one."""
+def check_topic(option: str, topic: str, writer: str = "people counters write") -> None:
+    """Refuse to read what another program writes from a topic of our own, or from what is no name of one."""
     if not _NAME.fullmatch(topic) or topic in {".", ".."}:
         raise UsageError(f"{option}: must be a topic's name, of 1 to 249 letters, digits, '.', '_' and '-'")
     if topic.startswith(_OWN):
-        raise UsageError(f"{option}: must be the topic that people counters write, not one of {_OWN}…, got {topic!r}")
+        raise UsageError(f"{option}: must be the topic that {writer}, not one of {_OWN}…, got {topic!r}")
 
 
 class CountsTopic:

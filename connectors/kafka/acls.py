@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from connectors.kafka.control import FENCE as CONTROL_FENCE
 from connectors.kafka.heads import FENCE as HEADS_FENCE
@@ -66,21 +66,35 @@ class User:
     """By Kafka's names, for each broker: bytes a second, and percent of a thread's time."""
 
 
+class Foreign(NamedTuple):
+    """Topics that other programs write, and that are read."""
+
+    counts: str | None = None
+    """What people counters have counted; read without a group."""
+    traps: str | None = None
+    """What telegraf has collected."""
+    groups: tuple[str, ...] = ()
+    """Under these names Kafka keeps how far traps were read, one for each who reads them."""
+
+
+NOTHING = Foreign()
+
+
 def users(
     policy: Policy, served: Iterable[str] | None = None, *, account: bool = False, operator: bool = False,
-    counts: str | None = None,
+    foreign: Foreign = NOTHING,
 ) -> list[User]:  # fmt: skip
     """Return the users that a policy's cluster needs; ``served`` audiences, all unless told, are the service's.
 
-    ``account``, ``operator``: the service shows the account, or how things stand, as well. ``counts``: the topic of
-    others from which ingest reads what people counters have counted.
+    ``account``, ``operator``: the service shows the account, or how things stand, as well. ``foreign``: what ingest
+    reads of others.
     """
     audiences = [audience.name for audience in policy.audience]
     private = {name: _private_of(policy, name) for name in audiences}
     every = [topic for topics in private.values() for topic in topics]
     shown = [topic for name in (audiences if served is None else served) for topic in private[name]]
     return [
-        User("tacet-ingest", "ingest", None, tuple(_ingest(counts)), {"producer_byte_rate": 10 * MEBIBYTE}),
+        User("tacet-ingest", "ingest", None, tuple(_ingest(foreign)), {"producer_byte_rate": 10 * MEBIBYTE}),
         User("tacet-engine", "engine", None, tuple(_engine(every))),
         *(_audience(name, private[name]) for name in audiences),
         _reader("tacet-serve", "serve", [*shown, *_shown_besides(account=account, operator=operator)]),
@@ -89,6 +103,11 @@ def users(
         User("tacet-signer", "signer", None, tuple(_signer()), {"consumer_byte_rate": 20 * MEBIBYTE}),
         User("tacet-operator", "operator", None, tuple(_operator(policy))),
     ]
+
+
+def run_user(foreign: Foreign) -> User:
+    """Return the user of ``tacet run``, which has a store of its own and nothing on a cluster but what it reads."""
+    return User("tacet-run", "run", None, tuple(_foreign(foreign)), {"consumer_byte_rate": 20 * MEBIBYTE} | _READER)
 
 
 def _shown_besides(*, account: bool, operator: bool) -> list[str]:
@@ -111,10 +130,21 @@ def _changes_control() -> Iterator[Rule]:
     yield Rule("transactional-id", False, ("Write", "Describe"), CONTROL_FENCE)
 
 
-def _ingest(counts: str | None) -> Iterator[Rule]:
+def _ingest(foreign: Foreign) -> Iterator[Rule]:
     yield from _topics("Write", OBSERVATIONS)
-    yield from _topics("Read", *([] if counts is None else [counts]))
+    yield from _foreign(foreign)
     yield from _changes_control()
+
+
+def _foreign(foreign: Foreign) -> Iterator[Rule]:
+    yield from _topics("Read", *(topic for topic in (foreign.counts, foreign.traps) if topic is not None))
+    for group in foreign.groups:
+        yield Rule("group", False, ("Read",), group)
+
+
+def is_taken(group: str) -> bool:
+    """Whether a group is the engine's, or may be an audience's: whoever joins it could hold it up."""
+    return group == GROUP or group.startswith(private_topic("", "")[: -len("..v1")])
 
 
 def _engine(private: Iterable[str]) -> Iterator[Rule]:

@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest, DescribeAclsRequest, DescribeClientQuotasRequest
 
-from connectors.kafka.acls import BROKERS, User, document, users
+from connectors.kafka.acls import BROKERS, Foreign, User, document, run_user, users
 from connectors.kafka.connection import Access
 from stream.policy.document import Policy, load_policy
 from stream.settings import Settings
@@ -30,6 +30,8 @@ RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
 PATTERNS = {"literal": 3, "prefixed": 4}
 OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Alter": 7, "Describe": 8, "DescribeConfigs": 10, "AlterConfigs": 11}
 ALLOW, ANY, EXACTLY = 3, 1, 0
+FOREIGN = Foreign(counts="people.counters", traps="telegraf.traps", groups=("tacet.telegraf",))
+"""Topics of other programs."""
 Acl = tuple[int, str, int, str, int]
 """Resource, name, pattern, principal, operation; in Kafka's numbers."""
 
@@ -42,7 +44,7 @@ class Secured:
             reason = "no openssl on the path, which certifies brokers"
             raise NoKafkaError(reason)
         self.folder = folder
-        self.names = [user.name for user in users(policy)]
+        self.names = [user.name for user in (*users(policy), run_user(FOREIGN))]
         self.users: Mapping[str, str] = {name: f"password-of-{name}" for name in (ADMIN, *self.names)}
         self.mtls: dict[int, int] = {}
         """The port where certificates are asked for, by the one where passwords are."""
@@ -200,6 +202,11 @@ epsilon = { dean = "100", deanery = "90" }
 """
 
 
+def all_users(policy: Policy) -> list[User]:
+    """Return every user that may be printed for a policy."""
+    return [*users(policy, operator=True, foreign=FOREIGN), run_user(FOREIGN)]
+
+
 @dataclass(frozen=True)
 class SecuredKafka:
     """A broker with the users, rules and topics of ``POLICY``."""
@@ -237,7 +244,7 @@ def secured_kafka_in(folder: Path) -> Iterator[SecuredKafka]:
     (folder / "policy.toml").write_text(POLICY)
     ground = SecuredKafka(find_secured(secured), secured, folder / "policy.toml")
     try:
-        asyncio.run(give_rules(ground.bootstrap, secured, asked(users(policy, operator=True))))
+        asyncio.run(give_rules(ground.bootstrap, secured, asked(all_users(policy))))
         ground.tacet("tacet-operator", "topics", "create", "--policy", str(ground.policy_file), "--partitions", "1")
         yield ground
     finally:

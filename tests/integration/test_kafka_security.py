@@ -20,14 +20,19 @@ import httpx
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewTopic
 from aiokafka.errors import TransactionalIdAuthorizationFailed
 
 from connectors import keyfile
+from connectors.intake.clock import wall_clock
+from connectors.intake.followed import Piece
 from connectors.kafka.acls import commands, users
 from connectors.kafka.client import partitions_of, reader_of
+from connectors.kafka.foreign import ForeignTopic
 from connectors.kafka.topics import BESIDES, held_topics, topic_names
 from connectors.snmp.sender import Association, encode_associate, send
-from stream.errors import UsageError
+from connectors.sources import TopicSource
+from stream.errors import TacetError, UsageError
 from stream.policy.document import load_policy
 from stream.schemas import (
     AUDIT,
@@ -47,13 +52,17 @@ from tests.acceptance.test_kafka_end_to_end import until_answered
 from tests.integration.programs_ground import free_port
 from tests.integration.secured_ground import (
     ADMIN,
+    FOREIGN,
     POLICY,
     SecuredKafka,
+    admin_of,
+    all_users,
     asked,
     kafka_tools,
     quotas_of,
     rules_of,
 )
+from tests.receiving_ground import Log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -69,6 +78,7 @@ READS = {
     "tacet-auditor": {AUDIT, HEADS, CONTROL, DEAN, DEANERY, METADATA},
     "tacet-signer": {AUDIT, HEADS, CONTROL},
     "tacet-operator": {QUARANTINE, CONTROL, METADATA},
+    "tacet-run": set[str](),
 }
 WRITES = {
     "tacet-ingest": {OBSERVATIONS, CONTROL},
@@ -144,6 +154,89 @@ async def test_an_operator_may_ask_how_topics_are_set_and_an_audience_may_not(
         await held_topics(secured_kafka.bootstrap, TOPICS)
 
 
+# --- topics of other programs ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def foreign_kafka(secured_kafka: SecuredKafka) -> SecuredKafka:
+    """The cluster, with two topics that other programs write."""
+
+    async def make() -> None:
+        async with admin_of(secured_kafka.bootstrap, secured_kafka.secured.arguments(ADMIN)) as admin:
+            await admin.create_topics([NewTopic(name, 1, 1) for name in (FOREIGN.traps, FOREIGN.counts)])
+
+    asyncio.run(make())
+    return secured_kafka
+
+
+async def written(kafka: SecuredKafka, topic: str, *values: bytes) -> None:
+    """Write as another program, whose user is none of ours."""
+    options = kafka.secured.arguments(ADMIN)
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, **options) as producer:
+        for value in values:
+            await producer.send_and_wait(topic, value)
+
+
+def be(kafka: SecuredKafka, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, value in kafka.secured.variables(name).items():
+        monkeypatch.setenv(variable, value)
+
+
+@pytest.mark.parametrize("name", ["tacet-ingest", "tacet-run"])
+async def test_who_reads_telegrafs_topic_may_read_it_and_keep_its_place_under_its_own_group(
+    foreign_kafka: SecuredKafka, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be(foreign_kafka, name, monkeypatch)
+    topic, (group,) = FOREIGN.traps or "", FOREIGN.groups
+    log = ForeignTopic(foreign_kafka.bootstrap, topic, group)
+    await log.open()
+    found: list[Piece] = []
+    try:
+        await written(foreign_kafka, topic, b"one", b"two")
+        async with asyncio.timeout(60):
+            while len(found) < 2:
+                found += (await log.read(10))[0]
+        assert [piece.content for piece in found] == [b"one", b"two"]
+        assert await log.keep({0: found[-1].end}), "the group must be open to this user"
+    finally:
+        await log.close()
+
+
+@pytest.mark.parametrize(("name", "group"), [("tacet-engine", "tacet-engine"), ("tacet-ingest", "tacet-engine")])
+async def test_nobody_else_reads_it_and_under_no_other_group(
+    foreign_kafka: SecuredKafka, name: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be(foreign_kafka, name, monkeypatch)
+    log = ForeignTopic(foreign_kafka.bootstrap, FOREIGN.traps or "", group)
+    with pytest.raises(TacetError, match=r"must be open to this user|must be one that can be read"):
+        await log.open()
+    await log.close()
+
+
+@pytest.mark.parametrize("name", ["tacet-ingest", "tacet-run"])
+async def test_who_reads_counters_topic_may_read_it(
+    foreign_kafka: SecuredKafka, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_policy(
+        '[site.hall]\nfeed = "counts"\nlateness = "1s"\nzones = [{ id = "1", capacity = 30 }]\n'
+        '[[audience]]\nname = "dean"\n'
+        '[[release]]\nname = "o"\nquery = "count"\nmechanism = "laplace"\nepsilon = { dean = "1" }\n'
+    )
+    await written(foreign_kafka, FOREIGN.counts or "", b"no row of counts")
+    be(foreign_kafka, name, monkeypatch)
+    topic = TopicSource(foreign_kafka.bootstrap, FOREIGN.counts or "").opened(policy, wall_clock(), {})
+    stop = asyncio.Event()
+    pouring = asyncio.create_task(topic.pour(Log(), stop))
+    try:
+        async with asyncio.timeout(60):
+            while not (pouring.done() or topic.gathering.rows):
+                await asyncio.sleep(0.1)
+    finally:
+        stop.set()
+        await pouring
+    assert topic.is_read
+
+
 # --- groups and transactions --------------------------------------------------------------------------------------
 
 
@@ -189,7 +282,7 @@ async def test_who_is_not_the_engine_cannot_fence_a_writer(
 
 
 async def test_the_cluster_has_the_rules_that_are_printed_and_no_other(secured_kafka: SecuredKafka) -> None:
-    wanted = asked(users(load_policy(POLICY), operator=True))
+    wanted = asked(all_users(load_policy(POLICY)))
     held = await rules_of(secured_kafka.bootstrap, secured_kafka.secured)
     assert {rule for rule in held if "provost" not in rule[3]} == wanted
 

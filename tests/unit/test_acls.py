@@ -224,3 +224,88 @@ def test_an_audience_that_the_policy_does_not_have_is_named(policy_file: Path) -
     done = run("topics", "acls", "--policy", policy_file, "--serve", "provost")
     assert done.code == 2
     assert "--serve: must name audiences of the policy (dean, deanery), got 'provost'" in done.problem
+
+
+# --- topics of other programs -----------------------------------------------------------------------------------------
+
+
+def printed(policy_file: Path, *words: str) -> dict[str, set[tuple[str, str, str, str]]]:
+    """Return what each user may do by the verb's JSON: resource, name, pattern and operation."""
+    done = run("topics", "acls", "--policy", policy_file, "--json", *words)
+    assert done.code == 0, done.problem
+    return {
+        user["principal"].removeprefix("User:"): {
+            (rule["resource"], rule["name"], rule["pattern"], rule["operation"]) for rule in user["acls"]
+        }
+        for user in done.answer["principals"]
+    }
+
+
+TRAPS, GROUP = ("topic", "telegraf.traps", "literal", "Read"), ("group", "tacet.telegraf", "literal", "Read")
+COUNTERS = ("topic", "counters", "literal", "Read")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--counts", "counters"], {COUNTERS}),
+        (["--telegraf", "telegraf.traps"], {TRAPS, GROUP}),
+        (["--counts", "counters", "--telegraf", "telegraf.traps"], {COUNTERS, TRAPS, GROUP}),
+        (
+            ["--telegraf", "telegraf.traps", "--telegraf-group", "east", "--telegraf-group", "west"],
+            {TRAPS, ("group", "east", "literal", "Read"), ("group", "west", "literal", "Read")},
+        ),
+    ],
+)
+def test_an_ingest_reads_the_topics_of_others_that_it_is_given_and_nobody_else_does(
+    policy_file: Path, words: list[str], wanted: set[tuple[str, str, str, str]]
+) -> None:
+    before, after = printed(policy_file), printed(policy_file, *words)
+    assert {name: after[name] - before.get(name, set()) for name in after if after[name] != before.get(name)} == {
+        "tacet-ingest": wanted
+    }
+    assert all(before[name] <= after[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [(["--counts", "counters"], {COUNTERS}), (["--telegraf", "telegraf.traps"], {TRAPS, GROUP})],
+)
+def test_a_run_needs_one_user_for_what_it_reads_and_no_other(
+    policy_file: Path, words: list[str], wanted: set[tuple[str, str, str, str]]
+) -> None:
+    """It keeps its store itself, so it has no topic of a cluster's."""
+    assert printed(policy_file, "--run", *words) == {"tacet-run": wanted}
+
+
+def test_the_group_is_the_one_of_the_environment_unless_it_is_given(
+    policy_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACET_TELEGRAF_GROUP", "north")
+    group = ("group", "north", "literal", "Read")
+    assert group in printed(policy_file, "--telegraf", "telegraf.traps")["tacet-ingest"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--run"], "--run: must go with --counts or --telegraf, the topics that 'tacet run' reads"),
+        (["--telegraf-group", "east"], "--telegraf-group: must go with --telegraf"),
+        (["--telegraf", OBSERVATIONS], "--telegraf: must be the topic that telegraf writes, not one of tacet.…"),
+        (["--counts", OBSERVATIONS], "--counts: must be the topic that people counters write, not one of tacet.…"),
+        (["--telegraf", "a topic"], "--telegraf: must be a topic's name"),
+        (
+            ["--telegraf", "telegraf.traps", "--telegraf-group", ENGINE],
+            "--telegraf-group: must be no group of others' here, got 'tacet-engine'",
+        ),
+        (
+            ["--telegraf", "telegraf.traps", "--telegraf-group", "tacet.private.dean.screen"],
+            "--telegraf-group: must be no group of others' here, got 'tacet.private.dean.screen'",
+        ),
+        (["--telegraf", "telegraf.traps", "--telegraf-group", "a group"], "--telegraf-group: must be 1 to 200 letters"),
+    ],
+)
+def test_what_would_open_too_much_or_nothing_is_refused(policy_file: Path, words: list[str], said: str) -> None:
+    done = run("topics", "acls", "--policy", policy_file, *words)
+    assert done.code == 2
+    assert said in done.problem
