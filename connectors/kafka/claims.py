@@ -20,8 +20,8 @@ from aiokafka.errors import KafkaError
 
 from connectors.kafka.bounded import read_tail
 from connectors.kafka.client import NotAllowedError, connect, partition_of, producer_of
+from connectors.kafka.closing import close
 from connectors.kafka.control import decide, read
-from connectors.kafka.writers import close
 from stream.errors import TacetError, UsageError
 from stream.messages import sender_of
 from stream.records import MINUTE, SECOND, Micros

@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.partitioner import murmur2
 
 from connectors.kafka.answering import answering
+from connectors.kafka.closing import close
 from connectors.kafka.connection import Access
 from stream.errors import UsageError
 from stream.messages import encode_message
@@ -135,7 +136,7 @@ async def reader_of(bootstrap: str, *, committed: bool = True) -> AsyncIterator[
         await connect(reader, bootstrap)
         yield reader
     finally:
-        await reader.stop()
+        await close(reader)
 
 
 async def partitions_of(client: Any, topic: str) -> list[int]:

@@ -11,7 +11,8 @@ import stamina
 
 from connectors.kafka.bounded import partition_counts, read_keyed
 from connectors.kafka.client import BROKER_PATIENCE
-from connectors.kafka.writers import close, transaction, transactional
+from connectors.kafka.closing import close
+from connectors.kafka.writers import transaction, transactional
 from stream.errors import TacetError, UsageError
 from stream.runners.agreement import Control, Records, found, refuse_other_counts
 from stream.runners.contract import FencedError, InterruptedWriteError

@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaError
 from connectors.intake.followed import Piece
 from connectors.kafka.answering import answering
 from connectors.kafka.client import PATIENCE_MS, connect, partitions_of
+from connectors.kafka.closing import close
 from stream.errors import DataError
 
 WAIT_MS = 200
@@ -104,14 +105,10 @@ class ForeignTopic:
         return True
 
     async def close(self) -> None:
-        """Disconnect; where no broker answers, a client's own end may fail or take for ever, and is not waited for."""
+        """Disconnect; harmless on one that was never open."""
         if self._reader is not None:
             reader, self._reader = self._reader, None
-            ending = asyncio.create_task(reader.stop())
-            await asyncio.wait({ending}, timeout=KEEP_WITHIN)
-            if ending.done() and not ending.cancelled():
-                ending.exception()  # looked at, or the loop would tell of it
-            ending.cancel()
+            await close(reader)
 
     def _unreadable(self, error: KafkaError) -> DataError:
         return DataError(f"topic {self.name}: must be one that can be read on, Kafka says {type(error).__name__}")

@@ -13,7 +13,8 @@ from aiokafka.errors import TransactionalIdAuthorizationFailed
 
 from connectors.audit_chains import parse_entries
 from connectors.kafka.bounded import partition_counts, read_range
-from connectors.kafka.writers import close, transaction, transactional
+from connectors.kafka.closing import close
+from connectors.kafka.writers import transaction, transactional
 from stream.accounting.signed_heads import SignedHead, parse_head
 from stream.errors import TacetError, UsageError
 from stream.runners.contract import FencedError, InterruptedWriteError, LossError

@@ -9,6 +9,7 @@ import orjson
 
 from connectors.kafka.bounded import partition_counts, read_keyed
 from connectors.kafka.client import connect, partition_of, producer_of
+from connectors.kafka.closing import close
 from stream.schemas import METADATA, parse_record
 
 
@@ -26,7 +27,7 @@ async def publish(bootstrap: str, sites: Mapping[str, dict[str, Any]]) -> None:
             value, place = orjson.dumps(body), partition_of(site, partitions)
             await producer.send_and_wait(METADATA, value, key=site.encode(), partition=place)
     finally:
-        await producer.stop()
+        await close(producer)
 
 
 async def read(bootstrap: str) -> dict[str, dict[str, Any]]:

@@ -32,6 +32,7 @@ from aiokafka.errors import (
 
 from connectors.kafka.bounded import first_used, last_snapshot, read_one, read_range
 from connectors.kafka.client import BROKER_PATIENCE, MAX_RECORD, connect, partitions_of, producer_of
+from connectors.kafka.closing import close
 from connectors.kafka.cloud_events import headers_of
 from connectors.kafka.patience import patiently
 from stream.errors import UsageError
@@ -47,7 +48,6 @@ TRANSACTION_TIMEOUT = 60.0
 Longer than any commit takes; as long may a writer that hangs, and that nobody has fenced, hold readers back."""
 COMMIT_TIMEOUT = 30.0
 """Seconds after which a transaction that the broker has not ended is given up, to be looked for anew."""
-CLOSE_TIMEOUT = 5.0
 NOTHING_AGREED: Records = {}
 _FENCED = (
     IllegalOperation,  # aiokafka's word for one more send after it was fenced
@@ -108,23 +108,6 @@ async def transaction(producer: Any) -> AsyncIterator[None]:
         if error.retriable or type(error) is KafkaError:  # what aiokafka makes of a connection that broke
             raise InterruptedWriteError(f"a write was interrupted ({type(error).__name__})") from error
         raise
-
-
-async def close(producer: Any) -> None:
-    """Disconnect without waiting for a broker that does not answer, nor for the end of what waits for one.
-
-    aiokafka's sender does not let itself be cancelled while it asks for a coordinator.
-    """
-    stopping = asyncio.ensure_future(producer.stop())
-    stopping.add_done_callback(_ended)
-    done, _ = await asyncio.wait({stopping}, timeout=CLOSE_TIMEOUT)
-    if not done:
-        stopping.cancel()
-
-
-def _ended(stopping: asyncio.Future[None]) -> None:
-    if not stopping.cancelled() and stopping.exception() is not None:
-        log.info("a producer did not end well: %s", type(stopping.exception()).__name__)
 
 
 class KafkaJournal:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaError
 
-from connectors.kafka import foreign
+from connectors.kafka import closing, foreign
 from connectors.kafka.foreign import ForeignTopic
 
 
@@ -42,7 +42,7 @@ async def test_the_end_of_a_client_ends_nothing_else(
     error: BaseException | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a broker is away aiokafka's own tasks were seen to end as cancelled, and so would whoever awaits them."""
-    monkeypatch.setattr(foreign, "KEEP_WITHIN", 0.01)
+    monkeypatch.setattr(closing, "CLOSE_TIMEOUT", 0.01)
     made = topic(error)
     await made.close()
     await made.close()
