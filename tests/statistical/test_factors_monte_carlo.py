@@ -37,6 +37,8 @@ ALPHA = 1e-8
 ENOUGH = 120
 """Zone-days that a pattern needs to be compared."""
 START = parse_time("2026-03-02T00:00:00Z")
+ZONES, DAYS = 10, 60
+"""Of each building. A ledger is looked through zone by zone: many small buildings are done sooner than a large one."""
 
 VALUES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     "arrival": (("10:30",), ("09:00",)),
@@ -54,12 +56,12 @@ THREE = {
 }  # fmt: skip
 
 
-def policy_of(joint: Mapping[str, float], zones: int, *, cuts: str = "") -> Policy:
+def policy_of(joint: Mapping[str, float], *, cuts: str = "") -> Policy:
     """Return a policy of one release with as many attributes as the joint has digits, and two audiences."""
     names = list(VALUES)[: len(next(iter(joint)))]
     parts = ['[site.s]\nsources = ["127.0.0.1"]\n']
-    for zone in range(zones):
-        mac = f"02:00:00:00:{zone // 256:02x}:{zone % 256:02x}"
+    for zone in range(ZONES):
+        mac = f"02:00:00:00:00:{zone:02x}"
         parts.append(f'[[site.s.zones]]\nid = "z{zone}"\nkind = "office"\ncapacity = 1\naccess_points = ["{mac}"]\n')
     parts.append('[[audience]]\nname = "fine"\n[[audience]]\nname = "coarse"\n[[release]]\nname = "day"\n')
     patterns = ", ".join(f'"{pattern}" = {p}' for pattern, p in joint.items())
@@ -77,20 +79,23 @@ Drawn = list[dict[str, tuple[str, Mapping[str, Any]]]]
 """Per day: zone -> (its pattern, its attributes' values)."""
 
 
-def days_of(policy: Policy, draws: Mapping[tuple[str, tuple[Any, ...]], float], days: int, seed: int) -> Drawn:
-    """Draw (pattern, values) for every zone and day."""
-    rng = random.Random(seed)
+Draws = Mapping[tuple[str, tuple[Any, ...]], float]
+"""(pattern, values) -> probability."""
+
+
+def days_of(policy: Policy, draws: Draws, rng: random.Random) -> Drawn:
+    """Draw (pattern, values) for every zone and day of a building."""
     names = list(policy.release[0].attributes)  # type: ignore[union-attr]
     zones = [zone.id for zone in policy.site["s"].zones]
-    chosen = rng.choices(list(draws), list(draws.values()), k=days * len(zones))
+    chosen = rng.choices(list(draws), list(draws.values()), k=DAYS * len(zones))
     taken = iter(chosen)
     return [
         {zone: (pattern, dict(zip(names, values, strict=True))) for zone, (pattern, values) in zip(zones, taken)}  # noqa: B905
-        for _ in range(days)
+        for _ in range(DAYS)
     ]
 
 
-def by_pattern(joint: Mapping[str, float]) -> dict[tuple[str, tuple[Any, ...]], float]:
+def by_pattern(joint: Mapping[str, float]) -> Draws:
     """Return the draws of a joint with one value per class."""
     names = list(VALUES)
     return {
@@ -116,12 +121,20 @@ Cells = dict[tuple[str, tuple[Any, ...], int], list[Any]]
 """(reader, what it saw of each attribute, attribute) -> [sensitive days, other days, streamed factor]."""
 
 
-def observe(policy: Policy, drawn: Drawn) -> Cells:
-    """Run release and account over the days; count what each reader saw and what was true."""
-    keys = LaboratoryKeys(b"\7" * 32, "ledger", b"\10" * 32)
+def observe(policy: Policy, draws: Draws, *, buildings: int, seed: int) -> Cells:
+    """Run release and account over the days of some buildings; count what each reader saw and what was true."""
+    cells: Cells = defaultdict(lambda: [0, 0, None])
+    rng = random.Random(seed)
+    for number in range(buildings):
+        keys = LaboratoryKeys(bytes([7, number]) * 16, "ledger", b"\10" * 32)
+        watch(policy, keys, days_of(policy, draws, rng), cells)
+    return cells
+
+
+def watch(policy: Policy, keys: LaboratoryKeys, drawn: Drawn, cells: Cells) -> None:
+    """Count into the cells what is seen of one building."""
     release, account = Releases(policy, "s", keys), account_stage(policy, "s", laboratory=True)
     state, books = release.initial(), account.initial()
-    cells: Cells = defaultdict(lambda: [0, 0, None])
     for zones, day in zip(drawn, closed(drawn), strict=True):
         state, outputs = release.step(state, day)
         seen: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
@@ -143,7 +156,6 @@ def observe(policy: Policy, drawn: Drawn) -> Cells:
                 factor = report[f"{day.local_day}/{zone}/{name}"]["exact"][reader]
                 assert cell[2] in (None, factor), "equal outcomes have equal factors"
                 cell[2] = factor
-    return cells
 
 
 def misses(cells: Cells, joint: Mapping[str, float], alpha: float) -> tuple[list[str], int]:
@@ -176,8 +188,7 @@ def compare(cells: Cells, joint: Mapping[str, float], least: int) -> None:
     ("joint", "least"), [(ONE, 3), (TWO, 3 * 4), (THREE, 34)], ids=["one", "two", "three attributes"]
 )
 def test_odds_after_what_each_audience_and_all_together_saw_are_the_streamed_ones(joint: Any, least: Any) -> None:
-    policy = policy_of(joint, zones=150 if len(joint) == 8 else 80)
-    cells = observe(policy, days_of(policy, by_pattern(joint), days=60, seed=1))
+    cells = observe(policy_of(joint), by_pattern(joint), buildings=15 if len(joint) == 8 else 8, seed=1)
     assert {reader for reader, _, _ in cells} == {"fine", "coarse", "all"}
     compare(cells, joint, least)
 
@@ -194,8 +205,7 @@ def test_a_shown_value_moves_the_odds_of_another_attribute_as_streamed() -> None
     draws = {
         (("0" if a == "2" else "1") + d, (arrival[a], departure[d])): CLASSES[a + d] for a, d in product("012", "01")
     }
-    policy = policy_of(CLASSES, zones=100, cuts=CUTS)
-    cells = observe(policy, days_of(policy, draws, days=60, seed=2))
+    cells = observe(policy_of(CLASSES, cuts=CUTS), draws, buildings=10, seed=2)
     compare(cells, binary, 3 * 4)
     early, later = (cells["all", (value, None), 1][2] for value in ("07:30", "09:00"))
     # Departure is withheld at 0.8: e^0.8 times the odds that the shown class alone leaves, over the prior ones.
@@ -208,8 +218,7 @@ def test_coins_of_its_own_for_every_audience_would_be_seen(monkeypatch: pytest.M
         return osdprr.released(key, site=site, zone=f"{zone}/{epsilon}", attribute=attribute, day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_plan, "released", own_coins)
-    policy = policy_of(TWO, zones=60)
-    wrong, _ = misses(observe(policy, days_of(policy, by_pattern(TWO), days=60, seed=1)), TWO, ALPHA)
+    wrong, _ = misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)
     assert wrong
     assert all(line.startswith("all ") for line in wrong)
 
@@ -219,5 +228,4 @@ def test_one_coin_for_all_attributes_would_be_seen(monkeypatch: pytest.MonkeyPat
         return osdprr.released(key, site=site, zone=zone, attribute="any", day=day, epsilon=epsilon)
 
     monkeypatch.setattr(stream.release.attribute_plan, "released", one_coin)
-    policy = policy_of(TWO, zones=60)
-    assert misses(observe(policy, days_of(policy, by_pattern(TWO), days=60, seed=1)), TWO, ALPHA)[0]
+    assert misses(observe(policy_of(TWO), by_pattern(TWO), buildings=6, seed=1), TWO, ALPHA)[0]
