@@ -24,11 +24,11 @@ from connectors.commands.watching_kafka import WorkerWatch
 from connectors.kafka import metadata
 from connectors.kafka.bounded import topic_names
 from connectors.kafka.client import partition_of
-from connectors.kafka.control import checked, read
+from connectors.kafka.control import checked, read, refuse_ended
 from connectors.kafka.joining import FENCE, join
 from connectors.kafka.key_retirement import forget_past_key_days
 from connectors.kafka.topics import refuse_missing, refuse_producers_time, result_topics
-from connectors.kafka.worker import WorkerConfig, run_worker
+from connectors.kafka.worker import Chore, WorkerConfig, run_worker
 from connectors.kafka.writers import EngineTopics
 from connectors.logs import report_shut
 from connectors.site_metadata import site_metadata
@@ -43,6 +43,11 @@ from stream.runners.partition import Partition, ShutSites
 from stream.runners.retirement import refuse_other_key, refuse_retired
 from stream.schemas import OBSERVATIONS
 from stream.settings import Settings
+
+LOOK_EVERY = 10.0
+"""Seconds after which a worker looks again whether the cluster goes on with its key."""
+FORGET_EVERY = 600.0
+"""Seconds."""
 
 
 @click.command()
@@ -137,7 +142,7 @@ def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, 
         session_timeout=settings.session_timeout,
         accept_loss=consent.loss,
         watch=watch,
-        maintenance=None if keys.laboratory else lambda: forget_past_key_days(servers, policy, keys),
+        chores=_chores(servers, policy, keys),
     )
 
     async def engine(partition: int) -> Partition:
@@ -155,3 +160,11 @@ def _work(settings: Settings, home: _Home, consent: _Consent, options: Options, 
         return watch.engine(partition, made)
 
     return run_worker(config, engine)
+
+
+def _chores(servers: str, policy: Policy, keys: keyfile.FileKeys) -> list[Chore]:
+    """Return what a worker does beside the stream: it sees that its key was retired, and lets go of days' keys."""
+    chores = [Chore(lambda: refuse_ended(servers, fingerprint(keys), keys.ledger), LOOK_EVERY)]
+    if not keys.laboratory:
+        chores.append(Chore(lambda: forget_past_key_days(servers, policy, keys), FORGET_EVERY))
+    return chores

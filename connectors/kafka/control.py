@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import stamina
+from aiokafka.errors import KafkaError
 
 from connectors.kafka.bounded import partition_counts, read_keyed
 from connectors.kafka.client import BROKER_PATIENCE
@@ -16,7 +18,10 @@ from connectors.kafka.writers import transaction, transactional
 from stream.errors import TacetError, UsageError
 from stream.runners.agreement import Control, Records, found, refuse_other_counts
 from stream.runners.contract import FencedError, InterruptedWriteError
+from stream.runners.retirement import refuse_other_key
 from stream.schemas import CONTROL, OBSERVATIONS
+
+log = logging.getLogger(__name__)
 
 FENCE = "tacet-control"
 TRIES = 20
@@ -72,6 +77,19 @@ async def _taken(bootstrap: str) -> Any:
             "transaction.state.log.replication.factor asks for?"
         )
         raise TacetError(msg) from None
+
+
+async def refuse_ended(bootstrap: str, key: str, ledger: str) -> None:
+    """Raise UsageError where the cluster goes on with another key than this fingerprint's; who is idle asks for it.
+
+    Where no broker answers there is nothing to tell: it is asked again.
+    """
+    try:
+        control = await read(bootstrap)
+    except (KafkaError, ConnectionError, TimeoutError) as error:
+        log.info("the control topic was not read: %s", type(error).__name__)
+        return
+    refuse_other_key(control, key, ledger)
 
 
 async def found_cluster(bootstrap: str, partitions: int) -> Control:

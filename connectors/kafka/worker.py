@@ -15,9 +15,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from connectors.kafka.broker_errors import broker_error
 from connectors.kafka.joining import GROUP
@@ -53,6 +53,14 @@ class Watch(Protocol):
         """Tell what ended the worker; may take a while."""
 
 
+class Chore(NamedTuple):
+    """What is to be done now and then beside the stream; an error in it stops the worker."""
+
+    work: Callable[[], Coroutine[Any, Any, None]]
+    every: float
+    """Seconds from the end of one to the next."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
     """What a worker has to know of the log."""
@@ -68,9 +76,7 @@ class WorkerConfig:
     """Seconds between checkpoints while no window closes."""
     accept_loss: bool = False
     """Go on from the earliest message when the one that is next is gone."""
-    maintenance: Callable[[], Coroutine[Any, Any, None]] | None = None
-    """What is to be done now and then beside the stream; an error in it stops the worker."""
-    maintenance_every: float = 600.0
+    chores: Sequence[Chore] = ()
     watch: Watch | None = None
 
 
@@ -125,16 +131,12 @@ async def _run(config: WorkerConfig, engine_factory: Callable[[int], Awaitable[E
 
 
 async def _work(app: TacetApp, journal: KafkaJournal, config: WorkerConfig) -> None:
-    """Start, then checkpoint and run maintenance now and then; returns never, raises what stopped the app."""
+    """Start, then checkpoint and do the chores now and then; returns never, raises what stopped the app."""
     await journal.start()
     await app.start()
     app.consumer.grace = config.session_timeout / 2
-    chores = [
-        asyncio.create_task(_often(app.tenures.checkpoint, config.checkpoint_every)),
-        asyncio.create_task(_often(app.consumer.retake, RETAKE_EVERY)),
-    ]
-    if config.maintenance is not None:
-        chores.append(asyncio.create_task(_often(config.maintenance, config.maintenance_every)))
+    every = Chore(app.tenures.checkpoint, config.checkpoint_every), Chore(app.consumer.retake, RETAKE_EVERY)
+    chores = [asyncio.create_task(_often(*chore)) for chore in (*every, *config.chores)]
     try:
         while not (app.tenures.failed.is_set() or app.crashed or any(chore.done() for chore in chores)):
             with contextlib.suppress(TimeoutError):

@@ -281,7 +281,13 @@ STOPS = (
     "test_what_cannot_be_taken_in_in_time_is_dropped_counted_and_not_answered"
 )
 
+IDLE = (
+    "tests/integration/test_kafka_key_retire.py::"
+    "test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_that_does"
+)
+
 TESTED = [
+    ("docs/operations.md", "sees it within seconds and ends with 2", IDLE),
     ("docs/guide.md", "did not become durable within five seconds", STOPS),
     ("docs/reference/commands.md", "take in for five seconds what waits", STOPS),
     ("docs/attackers.md", "exit code 1 where it does not", BROKEN_PROMISE),

@@ -241,8 +241,9 @@ def test_a_lost_key_and_one_after_it(ground: Ground) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_key_that_may_not_follow_changes_nothing(ground: Ground) -> None:
-    finished(ground)
+def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_that_does(ground: Ground) -> None:
+    idle = ground.worker(*ground.words(), log="idle")
+    wait_until(lambda: all_out(ground.kafka), "all windows must be released", 120)
     keyfile.create(ground.folder / "laboratory", laboratory=True)
     keyfile.create(ground.folder / "elsewhere", laboratory=False, first_day=20_000)
     keyfile.serve(ground.folder / "elsewhere", "another")
@@ -257,7 +258,11 @@ def test_a_key_that_may_not_follow_changes_nothing(ground: Ground) -> None:
     assert "must be the one this cluster was begun with" in of_nothing
     assert findings(ground) == []
     assert in_order(bodies(ground.kafka, AUDIT)) == in_order(before)
+    assert idle.poll() is None
     retire(ground)
+    wait_until(lambda: idle.poll() is not None, "it must find out though nothing comes", 120)
+    assert idle.returncode == 2
+    assert "has ended, its key was retired" in ground.log("idle")
     assert "must be that of ledger" in retire(ground, new="third", code=2), "it goes on with one key"
     assert "has ended" in retire(ground, "--lost", new="stolen", code=2)
 

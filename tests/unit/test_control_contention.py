@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError
 
 from connectors.kafka import control
 from stream.errors import TacetError, UsageError
-from stream.runners.agreement import Control, Records
+from stream.runners.agreement import Control, Records, engine_record
 from stream.runners.contract import FencedError, InterruptedWriteError
 
 
@@ -18,6 +19,8 @@ class Contended:
     def __init__(self) -> None:
         self.taken, self.closed = 0, 0
         self.losses: list[Exception] = []
+        self.asked = 0
+        self.stands = Control()
 
     async def take(self, _: str) -> object:
         self.taken += 1
@@ -27,9 +30,10 @@ class Contended:
         self.closed += 1
 
     async def read(self, _: str) -> Control:
+        self.asked += 1
         if self.losses:
             raise self.losses.pop(0)
-        return Control()
+        return self.stands
 
 
 @pytest.fixture
@@ -65,3 +69,37 @@ async def test_a_rule_that_refuses_is_asked_once(topic: Contended) -> None:
     with pytest.raises(UsageError, match="must be the cluster's"):
         await control.decide("servers", nothing)
     assert topic.taken == topic.closed == 1
+
+
+# --- who only looks ---------------------------------------------------------------------------------------------------
+
+
+def retired() -> Control:
+    stands = Control()
+    stands.apply("engine", engine_record(Control(), "new", ("1",), retired=["old-ledger"]), 0)
+    return stands
+
+
+async def test_who_goes_on_under_a_retired_key_is_told_which(topic: Contended) -> None:
+    topic.stands = retired()
+    with pytest.raises(UsageError, match="ledger old-ledger has ended, its key was retired"):
+        await control.refuse_ended("servers", "old", "old-ledger")
+
+
+async def test_who_goes_on_under_a_key_that_is_not_the_clusters_any_more_is_told_so(topic: Contended) -> None:
+    topic.stands = retired()
+    with pytest.raises(UsageError, match="key: must be the one this cluster was begun with"):
+        await control.refuse_ended("servers", "old", "another-ledger")
+
+
+async def test_who_has_the_clusters_key_goes_on(topic: Contended) -> None:
+    topic.stands = retired()
+    await control.refuse_ended("servers", "new", "new-ledger")
+    assert topic.asked == 1
+
+
+@pytest.mark.parametrize("away", [TimeoutError(), ConnectionError(), KafkaTimeoutError()], ids=repr)
+async def test_where_no_broker_answers_nobody_is_refused_for_it(topic: Contended, away: Exception) -> None:
+    topic.losses.append(away)
+    await control.refuse_ended("servers", "new", "new-ledger")
+    assert topic.asked == 1
