@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors import keyfile
 from connectors.audit_chains import Heads, audit_of, heads_of, parse_entries
 from connectors.embedded.readings import (
     read_books,
@@ -20,6 +19,7 @@ from connectors.embedded.readings import (
 )
 from connectors.embedded.rollback_mark import read_mark
 from connectors.reports.commitments import compare_commitments
+from connectors.reports.ended_ledgers import keys_of, refuse_heads, refuse_retired
 from stream.accounting.audit import Audit, Link, compare_records
 from stream.accounting.beginnings import Beginning, unreleased
 from stream.accounting.signed_heads import SignedHead
@@ -113,10 +113,12 @@ def verify(
     """
     report: dict[str, Any] = {"ok": True, "entries": len(books.entries), "sites": {}, "first_break": None}
     report |= {"records": 0, "commitments": 0, "unchecked": list(UNCHECKED)}
+    refuse_heads(signed, books.earlier)
     try:
         mark, keys = None, None
         if key_file is not None:
-            keys = keyfile.FileKeys(key_file)
+            keys = keys_of(key_file)
+            refuse_retired(keys.ledger, books.earlier, books.entries, books.beginnings)
             if store is not None:
                 mark = {site: Link(*chain) for site, chain in read_mark(key_file, read_identity(store)).items()}
         heads = books.audit(mark, keys, signed).chains(books.entries)

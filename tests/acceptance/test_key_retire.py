@@ -191,3 +191,55 @@ def test_no_begun_privacy_day_is_gone_on_with_for_the_price_that_was_paid() -> N
     begun, _ = decode_release_state(books_only(stages)["release"])
     assert begun.paid.standing("busy", day, "terms") is Standing.OTHERWISE
     assert begun.through == state.through
+
+
+# --- what an auditor with the old key is told ------------------------------------------------------------------------
+
+
+def ledger_of(folder: Path) -> str:
+    return str(entries(folder)[0]["ledger"])
+
+
+def test_who_verifies_the_new_store_with_a_copy_of_the_retired_key_is_told_which_key_to_give(ground: Path) -> None:
+    shutil.copy(ground / "key", ground / "copy")
+    retire(ground)
+    go_on(ground, slice(HALF, None), "new", "new.key")
+    old, last, new = ledger_of(ground / "store"), entries(ground / "store")[-1], ledger_of(ground / "new")
+    done = run("audit", "verify", "--store", ground / "new", "--key-file", ground / "copy")
+    assert done.code == 2
+    assert (
+        f"--key-file: is that of ledger {old}, which has ended: its key was retired after the window of "
+        f"{last['window_end']}; give the key of ledger {new}, which goes on with what was spent, or verify without"
+    ) in done.problem
+
+
+def test_the_file_itself_says_the_same_of_its_store(ground: Path) -> None:
+    retire(ground)
+    done = run("audit", "verify", "--store", ground / "store", "--key-file", ground / "key")
+    assert done.code == 2
+    assert "was retired, its keys are destroyed" in done.problem
+    assert (
+        "give the key of that where it has entries, or none: then chains and records are still checked" in done.problem
+    )
+
+
+def test_heads_that_were_signed_of_the_old_store_are_told_from_a_break(ground: Path) -> None:
+    run("audit", "keygen", ground / "signing.key")
+    signing = ("--key-file", ground / "signing.key", "--heads", ground / "heads", "--first")
+    assert run("audit", "sign", "--store", ground / "store", *signing).code == 0
+    retire(ground)
+    go_on(ground, slice(HALF, None), "new", "new.key")
+    by_key = ("--public-key", ground / "signing.key.pub", "--heads", ground / "heads")
+    done = run("audit", "verify", "--store", ground / "new", *by_key)
+    assert done.code == 2
+    assert f"is of ledger {ledger_of(ground / 'store')}, which has ended: its key was retired" in done.problem
+    assert "verify these heads with the store of that" in done.problem
+    assert run("audit", "verify", "--store", ground / "store", *by_key).code == 0
+
+
+def test_a_key_of_neither_ledger_is_no_retired_one(ground: Path) -> None:
+    retire(ground)
+    go_on(ground, slice(HALF, None), "new", "new.key")
+    done = run("audit", "verify", "--store", ground / "new", "--key-file", ground / "third.key")
+    assert done.code == 2
+    assert "has ended" not in done.problem
