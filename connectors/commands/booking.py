@@ -35,6 +35,8 @@ class Asked:
         """Raise a usage error where options do not go together."""
         if self.ledger is None and (self.label is not None or self.budget is not None or self.new_cells):
             raise click.UsageError("--label, --budget and --new-cells go with --ledger")
+        if self.budget is not None and self.budget <= 0:
+            raise click.UsageError(f"--budget: must be above 0, got {float(self.budget):g}")
         if self.ledger is not None and not _is_label(self.label):
             raise click.UsageError(f"--ledger: --label must name the answer, in at most {LONGEST_LABEL} characters")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,8 +25,10 @@ from stream.decisions.compound import (
     Betas,
     Leaf,
     Split,
+    Tree,
     betas_of,
     decide_tree,
+    leaves,
     planned,
     price_of_tree,
     tree_digest,
@@ -53,6 +56,8 @@ class Decimal(click.ParamType):
 
 
 NUMBER = Decimal()
+DENIED = 1
+"""Exit code where nothing was decided, for its price."""
 
 
 @click.command()
@@ -98,7 +103,8 @@ def decide(
     --sensitivity at most. A count of more than its threshold is missed with probability --beta at most, by all
     mechanisms but laplace. What costs more than --epsilon-max is denied, whatever the counts. With --query COUNTS,
     THRESHOLDS and --alpha are what a table of it leaves out. The same files, options and key give the same answer;
-    anything else gives another, and costs again: with --ledger that is booked. Takes a laboratory key only.
+    anything else gives another, and costs again: with --ledger that is booked. Takes a laboratory key only. The exit
+    code is 1 where it is denied.
 
     \b
     tacet decide counts.csv thresholds.csv --mechanism dppwlm --alpha 1 --beta 0.05 \\
@@ -113,12 +119,24 @@ def decide(
     source = Source(counts, thresholds, alpha, measure=Measure(aggregate, bounds, resolution))
     priced = _Priced.of(question(source, query), terms, split)
     keys = keyfile.laboratory_keys(key_file)
+    _warn(priced.asked.tree)
     if priced.price > epsilon_max:
         dear = f"would cost epsilon {float(priced.price):g}, which is more than --epsilon-max"
-        _print(Answer(True, 0.0, [], priced.unit, why=dear), as_json)
-        return
-    with booking(to_book, keys) as entry:
-        _print(_answered(priced, entry, runs, _Shown(restricted, evaluate)), as_json)
+        answer = Answer(True, 0.0, [], priced.unit, why=dear)
+    else:
+        with booking(to_book, keys) as entry:
+            answer = _answered(priced, entry, runs, _Shown(restricted, evaluate))
+    _print(answer, as_json)
+    sys.exit(DENIED if answer.denied else 0)
+
+
+def _warn(tree: Tree) -> None:
+    """Say where alpha leaves no room for uncertainty, which is the dearest there is."""
+    alphas = [alpha for leaf in leaves(tree) for alpha in leaf.alphas]
+    small = sum(alpha < 1 for alpha in alphas)
+    if small:
+        told = f"alpha: is below one step of what is compared for {small} of {len(alphas)} thresholds"
+        click.echo(f"{told}: they cost what alpha 0 costs, the most there is", err=True)
 
 
 class _Shown(NamedTuple):

@@ -29,6 +29,7 @@ Operator = Literal[">", ">=", "<", "<="]
 DUALS: dict[Operator, Operator] = {">": "<=", "<=": ">", "<": ">=", ">=": "<"}
 _FIELDS = ("counts", "thresholds", "alpha", "operator", "aggregate", "bounds", "resolution")
 _DEEPEST = 50
+_TOO_DEEP = f"must not be deeper than {_DEEPEST}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class _Reader:
         if not isinstance(node, dict):
             self.refuse(place, "must be an object")
         if deep > _DEEPEST:
-            self.refuse(place, f"must not be deeper than {_DEEPEST}")
+            self.refuse(place, _TOO_DEEP)
         for kind in ("and", "or"):
             if kind in node:
                 return self.join(kind, node, place, negated=negated, deep=deep)
@@ -174,7 +175,9 @@ def _read(path: Path) -> Any:
         return json.loads(text, parse_float=_decimal, parse_constant=_decimal, object_pairs_hook=_once)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, RecursionError, ValueError):
+    except RecursionError:
+        raise UsageError(f"{path}: {_TOO_DEEP}") from None
+    except (UnicodeDecodeError, ValueError):
         raise UsageError(f"{path}: must be JSON, in which no object has an entry twice") from None
 
 

@@ -93,17 +93,18 @@ def _shares(join: Join, terms: Terms, beta: Fraction, split: Split) -> list[Frac
     if join.kind == "or" and split == "optimal":
         return [beta] * len(join.parts)
     if join.disjoint and split == "optimal":
-        return _equally_dear(list(_leaves(join)), terms, beta)
-    weights = [sum(1 / reach(leaf, terms) for leaf in _leaves(part)) for part in join.parts]
+        return _equally_dear(list(leaves(join)), terms, beta)
+    weights = [sum(1 / reach(leaf, terms) for leaf in leaves(part)) for part in join.parts]
     return [beta * weight / sum(weights) for weight in weights]
 
 
-def _leaves(tree: Tree) -> Iterator[Leaf]:
+def leaves(tree: Tree) -> Iterator[Leaf]:
+    """Yield the tables of a tree, from left to right."""
     if isinstance(tree, Leaf):
         yield tree
     else:
         for part in tree.parts:
-            yield from _leaves(part)
+            yield from leaves(part)
 
 
 def reach(leaf: Leaf, terms: Terms) -> Fraction:

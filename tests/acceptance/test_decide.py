@@ -66,12 +66,28 @@ def test_what_is_restricted_is_printed_when_asked_for_and_evaluating_asks_for_it
 
 def test_denial_follows_from_the_question_alone(ground: Path) -> None:
     denied = ask(ground, "--json", "--evaluate", epsilon_max="1.386")
-    assert denied.answer == {
+    assert json.loads(denied.out) == {
         "denied": True, "epsilon": 0.0, "decisions": [], "unit": "one person in one predicate", "laboratory": True,
     }  # fmt: skip
     (ground / "counts.csv").unlink()
     assert ask(ground, "--json", "--evaluate", epsilon_max="1.386") == denied
     assert "denied: would cost epsilon 1.38629" in ask(ground, epsilon_max="1").out
+
+
+def test_the_exit_code_tells_a_denial_from_an_answer(ground: Path) -> None:
+    assert [ask(ground, *more, epsilon_max="1").code for more in ((), ("--json",))] == [1, 1]
+    assert ask(ground).code == 0
+
+
+@pytest.mark.parametrize(("alpha", "told"), [("0", 3), ("0.9", 3), ("1", 0)])
+def test_where_alpha_is_no_uncertainty_that_is_said_and_no_place_in_the_answer(
+    ground: Path, alpha: str, told: int
+) -> None:
+    done = ask(ground, "--json", words=["--mechanism", "tslm", "--alpha", alpha, "--beta", "0.05"])
+    said = f"alpha: is below one step of what is compared for {told} of 3 thresholds: they cost what alpha 0 costs"
+    assert done.code == 0
+    assert (said in done.problem) == bool(told), done.problem
+    assert list(done.answer) == ["denied", "epsilon", "decisions", "unit", "laboratory"]
 
 
 def test_a_threshold_may_have_an_uncertainty_of_its_own(ground: Path) -> None:
@@ -200,6 +216,21 @@ def test_an_entry_that_is_there_twice_decides_nothing(ground: Path) -> None:
     assert run("decide", "--query", ground / "tree.json", *words).code == 0
 
 
+def nested(deep: int) -> Any:
+    node: Any = {}
+    for _ in range(deep):
+        node = {"and": [node]}
+    return node
+
+
+@pytest.mark.parametrize("deep", [5_000, 200_000])
+def test_a_tree_too_deep_to_be_read_is_refused_for_its_depth(ground: Path, deep: int) -> None:
+    (ground / "tree.json").write_text('{"not":' * deep + "{}" + "}" * deep)
+    done = run("decide", "--query", ground / "tree.json", *WORDS, "--epsilon-max", "40", "--key-file", ground / "key")
+    assert done.code == 2
+    assert f"{ground / 'tree.json'}: must not be deeper than 50" in done.problem
+
+
 @pytest.mark.parametrize(
     ("node", "said"),
     [
@@ -208,6 +239,7 @@ def test_an_entry_that_is_there_twice_decides_nothing(ground: Path) -> None:
         ({"and": [{}], "or": [{}]}, "unknown entry"),
         ({"and": [{"operator": "=="}]}, '0: "operator" must be one of'),
         ({"and": [{"alpha": "1"}]}, '0: "alpha" must be a number'),
+        (nested(51), "/".join(["0"] * 51) + ": must not be deeper than 50"),
         ({"counts": "counts.csv"}, "must name counts and thresholds"),
         ({"counts": "counts.csv", "thresholds": "thresholds.csv"}, "alpha must be given"),
     ],

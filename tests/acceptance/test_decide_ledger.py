@@ -133,7 +133,9 @@ def test_what_would_pass_the_budget_is_denied_whatever_the_counts(ground: Path) 
     assert ask(ground, "tuesday", *budget).answer["denied"] is False
     booked = (ground / "ledger").read_bytes()
     (ground / "counts.csv").unlink()
-    denied = ask(ground, "wednesday", *budget).answer
+    done = ask(ground, "wednesday", *budget)
+    denied = json.loads(done.out)
+    assert done.code == 1
     assert (denied["denied"], denied["epsilon"], denied["decisions"]) == (True, 0.0, [])
     assert denied["ledger"]["answers"] == 2
     assert (ground / "ledger").read_bytes() == booked
@@ -267,7 +269,9 @@ def test_answers_of_several_processes_are_booked_one_after_another(ground: Path)
     ("more", "said"),
     [(["--label", "x"], "go with --ledger"), (["--budget", "1"], "go with --ledger"), (["--new-cells"], "go with"),
      (["--ledger", "l"], "--label must name"), (["--ledger", "l", "--label", " x"], "--label must name"),
-     (["--ledger", "l", "--label", "x" * 201], "--label must name")],
+     (["--ledger", "l", "--label", "x" * 201], "--label must name"),
+     (["--ledger", "l", "--label", "x", "--budget", "-1"], "--budget: must be above 0, got -1"),
+     (["--ledger", "l", "--label", "x", "--budget", "0"], "--budget: must be above 0, got 0")],
 )  # fmt: skip
 def test_options_of_the_ledger_go_together(ground: Path, more: list[str], said: str) -> None:
     files = [ground / "counts.csv", ground / "thresholds.csv"]

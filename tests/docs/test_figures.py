@@ -286,6 +286,10 @@ IDLE = (
     "test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_that_does"
 )
 
+DECIDE = "tests/acceptance/test_decide.py::"
+TOLD = f"{DECIDE}test_the_exit_code_tells_a_denial_from_an_answer"
+NO_ROOM = f"{DECIDE}test_where_alpha_is_no_uncertainty_that_is_said_and_no_place_in_the_answer"
+
 TESTED = [
     ("docs/operations.md", "sees it within seconds and ends with 2", IDLE),
     ("docs/guide.md", "did not become durable within five seconds", STOPS),
@@ -356,7 +360,10 @@ TESTED = [
     ("docs/reference/commands.md", "its password, one line, mode 0600", KAFKA_PASSWORD),
     ("docs/reference/commands.md", "its key, PEM without a password, mode 0600", KAFKA_KEY),
     ("docs/reference/commands.md", "malformed is named, exit code 2", MALFORMED),
-    ("docs/reference/commands.md", "Exit codes: 0 done (what a budget denied is in the summary);", STOPPED),
+    ("docs/reference/commands.md", "Exit codes: 0 done (what a budget denied is in the summary;", STOPPED),
+    ("docs/reference/commands.md", "` that is denied ends with 1);", TOLD),
+    ("docs/decisions.md", "which ends with exit code 1", TOLD),
+    ("docs/decisions.md", "(of counts, 1) leaves no uncertainty", NO_ROOM),
     ("docs/reference/commands.md", "2 wrong usage, policy or key; 3 bad data", ENDS),
     ("docs/reference/commands.md", "the policy does not have); 1 anything else", ENDS),
     ("docs/reference/commands.md", "policy or key is not its state's ends with 2", OTHERS),
