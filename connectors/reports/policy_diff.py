@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
+from connectors.reports.policy_names import renamed
 from connectors.reports.policy_turn import Turn, turns
 from connectors.reports.units import COUNTED, unit_words
 from stream.policy.document import CountRelease, Policy, audiences_of, decimal_string
@@ -24,6 +25,9 @@ Key = TypeVar("Key", bound=Hashable)
 Figure = Fraction | float
 Prices = tuple[Figure | None, Figure | None]
 """Before, and now."""
+Names = Mapping[str, str]
+"""What releases of the old policy are called in the new one, of those that have another name and nothing else."""
+SAME: Names = {}
 _SUPPRESSED = "suppressing a value, with counts of its zone,"
 
 
@@ -61,9 +65,21 @@ def difference(old: Policy, new: Policy) -> Difference:
     """Return what ``new`` changes against ``old``; nothing where they mean the same."""
     if old.version == new.version:
         return Difference(old.version, new.version, ())
-    changes = [*_counts(old, new), *_attributes(old, new), *_budgets(old, new), *_bounds(old, new)]
+    names = renamed(old, new)
+    changes = [*_counts(old, new, names), *_attributes(old, new, names), *_budgets(old, new, names), *_bounds(old, new)]
+    changes += [_by_another_name(new, former, name) for former, name in names.items()]
     changes += [_turned(turn) for turn in turns(old, new)]
     return Difference(old.version, new.version, tuple(changes))
+
+
+def _by_another_name(new: Policy, former: str, name: str) -> Change:
+    same = f"is {former!r} by another name, at the same price:"
+    (release,) = (each for each in new.release if each.name == name)
+    if isinstance(release, CountRelease) and release.declared.carries:
+        return Change("otherwise", name, f"{same} goes on with what that carried, on topics of its own")
+    budgeted = any(getattr(release, budget, None) for budget in ("daily_budget", "w_budget"))
+    whole = f", and with whole budgets beside what {former!r} has spent" if budgeted else ""
+    return Change("anew", name, f"{same} begins anew as a release of its own, on topics of its own{whole}")
 
 
 def _turned(turn: Turn) -> Change:
@@ -92,8 +108,8 @@ def _compared(where: str, what: str, prices: Prices, unit: str = "epsilon ") -> 
     return [Change(kind, where, f"{what} costs {unit}{_number(now)} instead of {_number(before)}")]
 
 
-def _counts(old: Policy, new: Policy) -> Iterator[Change]:
-    for (site, release, reader), before, now in paired(_promised(old), _promised(new)):
+def _counts(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
+    for (site, release, reader), before, now in paired(_promised(old, names), _promised(new)):
         delta = next((float(p.delta) for p in (now, before) if p is not None and p.delta), None)
         held = "" if delta is None else f", at delta {delta:g},"
         counted = site in new.site and new.site[site].feed == "counts"
@@ -103,8 +119,8 @@ def _counts(old: Policy, new: Policy) -> Iterator[Change]:
             yield from _compared(f"{site}/{release} for {reader}", f"{words}{held}", prices)
 
 
-def _promised(policy: Policy) -> dict[tuple[str, str, str], CountPromise]:
-    return {(p.site, p.release, p.reader): p for p in count_promises(policy)}
+def _promised(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str], CountPromise]:
+    return {(p.site, names.get(p.release, p.release), p.reader): p for p in count_promises(policy)}
 
 
 def _price(promise: CountPromise | None, unit: str) -> Figure | None:
@@ -112,8 +128,8 @@ def _price(promise: CountPromise | None, unit: str) -> Figure | None:
     return None if promise is None else promise.tight.get(unit, promise.units[unit])
 
 
-def _attributes(old: Policy, new: Policy) -> Iterator[Change]:
-    for (site, release, attribute, reader), before, now in paired(_odds(old), _odds(new)):
+def _attributes(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
+    for (site, release, attribute, reader), before, now in paired(_odds(old, names), _odds(new)):
         where = f"{site}/{release}/{attribute} for {reader}"
         yield from _compared(where, _SUPPRESSED, (_factor(before), _factor(now)), "an odds factor of ")
         if before is not None and now is not None:
@@ -124,19 +140,20 @@ def _factor(promise: AttributePromise | None) -> float | None:
     return None if promise is None else max(promise.with_counts, promise.exact or 0.0)
 
 
-def _odds(policy: Policy) -> dict[tuple[str, str, str, str], AttributePromise]:
-    return {(p.site, p.release, p.attribute, p.reader): p for p in attribute_promises(policy)}
+def _odds(policy: Policy, names: Names = SAME) -> dict[tuple[str, str, str, str], AttributePromise]:
+    promised = attribute_promises(policy)
+    return {(p.site, names.get(p.release, p.release), p.attribute, p.reader): p for p in promised}
 
 
 # --- budgets and bounds -------------------------------------------------------------------------------
 
 
-def _budgets(old: Policy, new: Policy) -> Iterator[Change]:
+def _budgets(old: Policy, new: Policy, names: Names) -> Iterator[Change]:
     """Yield what may be spent at most: a budget a day of its period; none is without limit."""
     both: tuple[tuple[str, Callable[[CountRelease, str], Fraction | None]], ...] = (
         ("daily_budget", _a_day), ("w_budget", lambda release, audience: release.w_budget.get(audience)),
     )  # fmt: skip
-    for name, before, now in paired(_count_releases(old), _count_releases(new)):
+    for name, before, now in paired(_count_releases(old, names), _count_releases(new)):
         if before is None or now is None:
             continue
         for audience in sorted({*audiences_of(before)} & {*audiences_of(now)}):
@@ -156,8 +173,8 @@ def _limit(where: str, before: Fraction | None, now: Fraction | None) -> Iterato
         yield Change("dearer" if dearer else "cheaper", where, f"{words[1]} may be spent, instead of {words[0]}")
 
 
-def _count_releases(policy: Policy) -> dict[str, CountRelease]:
-    return {release.name: release for release in policy.release if isinstance(release, CountRelease)}
+def _count_releases(policy: Policy, names: Names = SAME) -> dict[str, CountRelease]:
+    return {names.get(r.name, r.name): r for r in policy.release if isinstance(r, CountRelease)}
 
 
 def _bounds(old: Policy, new: Policy) -> Iterator[Change]:

@@ -84,6 +84,68 @@ def test_a_release_that_ends_is_cheaper_and_says_to_whom_it_ends() -> None:
     assert said(found, "otherwise")[f"{SITE}/second"].startswith("released no longer to board")
 
 
+RENAMED = (
+    "is 'plain' by another name, at the same price: begins anew as a release of its own, on topics of its own, and "
+    "with whole budgets beside what 'plain' has spent"
+)
+
+
+def test_a_release_that_has_another_name_alone_is_no_change_of_price_and_begins_anew() -> None:
+    found = changed(PLAIN, PLAIN.replace('"plain"', '"simple"'))
+    assert not said(found, "cheaper")
+    assert not said(found, "dearer")
+    assert said(found, "anew") == {"simple": RENAMED}
+    assert f"{SITE}/plain" in said(found, "otherwise")
+    assert found.begins_anew
+
+
+def test_of_one_that_has_another_price_as_well_nothing_is_taken_for_a_rename() -> None:
+    found = changed(PLAIN, PLAIN.replace('"plain"', '"simple"').replace('"0.5"', '"0.4"'))
+    assert f"{SITE}/plain for board" in said(found, "cheaper")
+    assert f"{SITE}/simple for board" in said(found, "dearer")
+    assert "simple" not in said(found, "anew")
+
+
+def test_what_else_changes_is_told_of_it_under_its_new_name() -> None:
+    """Here a second release is new: all of them together are dearer, and no other is."""
+    found = changed(PLAIN, PLAIN.replace('"plain"', '"simple"') + PLAIN.replace('"plain"', '"second"'))
+    assert said(found, "anew") == {"simple": RENAMED}
+    assert {where.split(" for ")[0] for where in said(found, "dearer")} == {f"{SITE}/second"}
+    assert not said(found, "cheaper")
+
+
+def test_a_stream_that_decides_on_renamed_counts_is_the_same_and_may_have_another_name_too() -> None:
+    free = """
+[[release]]
+name = "full"
+query = "threshold"
+threshold = 9
+zones = { kind = "hall" }
+counts = "plain"
+audience = "board"
+"""
+    found = changed(PLAIN + free, (PLAIN + free).replace('"plain"', '"simple"').replace('"full"', '"crowded"'))
+    assert not said(found, "cheaper")
+    assert not said(found, "dearer")
+    assert set(said(found, "anew")) == {"simple", "crowded"}
+    assert "budgets" not in said(found, "anew")["crowded"], "it has none"
+
+
+def test_one_that_carries_a_publication_goes_on_with_it_under_its_new_name() -> None:
+    found = changed(BA, BA.replace('"carried"', '"renamed"'))
+    assert [change.kind for change in found.changes] == ["otherwise", "otherwise"]
+    assert said(found, "otherwise")["renamed"] == (
+        "is 'carried' by another name, at the same price: goes on with what that carried, on topics of its own"
+    )
+
+
+def test_attributes_that_have_another_name_are_no_change_of_price() -> None:
+    found = changed(ATTRIBUTES, ATTRIBUTES.replace('name = "', 'name = "other-', 1))
+    assert not said(found, "cheaper")
+    assert not said(found, "dearer")
+    assert any(where.startswith("other-") for where in said(found, "anew"))
+
+
 def test_the_price_of_a_day_is_told_with_its_delta() -> None:
     old, new = (policy_text(day_release(public=each), site=day_site()) for each in ("2", "1"))
     texts = [change.text for change in between(old, new).changes if change.kind == "cheaper"]
