@@ -1,4 +1,4 @@
-"""A ground for acceptance tests: the real command line in processes of its own, and two tiny buildings."""
+"""A ground for acceptance tests: the real command line, in processes of its own or in this one, and two tiny buildings."""
 
 from __future__ import annotations
 
@@ -81,6 +81,13 @@ def tacet(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[
     done = subprocess.run(command(arguments), capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.returncode == code, f"exit code {done.returncode}: {done.stderr or done.stdout}"
     return done
+
+
+def here(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end as :func:`tacet` does, but in this process, where nothing has to be started for it."""
+    done = run(*arguments)
+    assert done.code == code, f"exit code {done.code}: {done.problem or done.out}"
+    return subprocess.CompletedProcess(arguments, done.code, done.out, done.problem)
 
 
 def together(*commands: Sequence[str | Path]) -> list[str]:

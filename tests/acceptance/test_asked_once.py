@@ -12,7 +12,7 @@ from stream.errors import UsageError
 from stream.policy.document import Policy, load_policy
 from stream.records import DAY, MINUTE
 from stream.schemas import parse_time, rfc3339
-from tests.acceptance.command_line import tacet
+from tests.acceptance.command_line import here as tacet
 from tests.acceptance.test_backfill import backfill, new_key, run
 from tests.acceptance.test_backfill_books import entries, leakage
 

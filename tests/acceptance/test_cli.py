@@ -20,7 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 from connectors.cli import tacet as verbs
-from tests.acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, tacet, together
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, PRESENT, TICKS, TIMEOUT, command, together
+from tests.acceptance.command_line import here as tacet
 from tests.verb_tree import all_commands, subcommands
 
 COUNT_FIELDS = [

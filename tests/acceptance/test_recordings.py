@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from connectors import keyfile
-from tests.acceptance.command_line import OBSERVATIONS, POLICY, TICKS, tacet
+from tests.acceptance.command_line import OBSERVATIONS, POLICY, TICKS
+from tests.acceptance.command_line import here as tacet
 
 RANGE = ("--from", TICKS[0], "--to", TICKS[-1])
 

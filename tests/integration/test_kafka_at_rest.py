@@ -21,7 +21,7 @@ from stream.policy.document import load_policy
 from stream.records import ObservationBatch
 from stream.schemas import OBSERVATIONS, OCCUPANCY, PRESENCE, SNAPSHOT
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
-from tests.acceptance.command_line import POLICY, TICKS, tacet
+from tests.acceptance.command_line import POLICY, TICKS, here
 from tests.integration.kafka_ground import Broker, JavaBroker, administrator, clear_topics, free_port
 from tests.integration.storm import records
 from tests.integration.writers_ground import Ground, all_out, assert_one_history, wait_until
@@ -36,11 +36,11 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
     made = Ground(kafka, tmp_path, [])
     (tmp_path / "policy.toml").write_text(RESTRICTED)
     (tmp_path / "rows.csv").write_text(ROWS)
-    tacet("key", "create", tmp_path / "whole", "--first-day", FIRST_DAY)
-    tacet("key", "export", tmp_path / "whole", "ingest", tmp_path / "ingest")
-    tacet("key", "export", tmp_path / "whole", "worker", tmp_path / "worker")
+    here("key", "create", tmp_path / "whole", "--first-day", FIRST_DAY)
+    here("key", "export", tmp_path / "whole", "ingest", tmp_path / "ingest")
+    here("key", "export", tmp_path / "whole", "worker", tmp_path / "worker")
     asyncio.run(clear_topics(kafka.bootstrap))
-    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
+    here("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
     asyncio.run(kept_for_ever(kafka))
     yield made
     for process in made.started:
@@ -60,7 +60,7 @@ async def kept_for_ever(kafka: Broker) -> None:
 
 def pour(ground: Ground) -> None:
     rows = ["--observations", str(ground.folder / "rows.csv"), "--from", TICKS[0], "--to", TICKS[-1]]
-    tacet("ingest", *ground.words(key="ingest"), *rows)
+    here("ingest", *ground.words(key="ingest"), *rows)
 
 
 def everything(ground: Ground) -> dict[str, list[bytes]]:

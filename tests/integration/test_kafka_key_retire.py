@@ -25,7 +25,7 @@ from stream.messages import encode_message
 from stream.records import ObservationBatch, Row
 from stream.schemas import AUDIT, LEAKAGE, OBSERVATIONS, parse_time
 from tests.acceptance.command_line import OBSERVATIONS as ROWS
-from tests.acceptance.command_line import POLICY, TICKS, tacet
+from tests.acceptance.command_line import POLICY, TICKS, here, tacet
 from tests.integration.kafka_ground import Broker, clear_topics, delete_topics
 from tests.integration.storm import is_stopped
 from tests.integration.writers_ground import (
@@ -52,10 +52,10 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
     (tmp_path / "policy.toml").write_text(POLICY)
     (tmp_path / "rows.csv").write_text(ROWS)
     for name in ("key", "second", "third"):
-        tacet("key", "create", tmp_path / name, "--first-day", TICKS[0][:10])
+        here("key", "create", tmp_path / name, "--first-day", TICKS[0][:10])
     shutil.copy(tmp_path / "key", tmp_path / "stolen")
     asyncio.run(clear_topics(kafka.bootstrap))
-    tacet("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
+    here("topics", "create", "--kafka", kafka.bootstrap, "--policy", tmp_path / "policy.toml")
     pour(made, "key", TICKS[0], TICKS[-1])
     yield made
     for process in made.started:
@@ -66,7 +66,7 @@ def ground(kafka: Broker, tmp_path: Path) -> Iterator[Ground]:
 
 def pour(ground: Ground, key: str, first: str, last: str) -> None:
     rows = ["--observations", str(ground.folder / "rows.csv"), "--from", first, "--to", last]
-    tacet("ingest", *ground.words(key=key), *rows)
+    here("ingest", *ground.words(key=key), *rows)
 
 
 def killed_in_a_window(ground: Ground) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ async def all_entries(ground: Ground) -> list[dict[str, Any]]:
 def retire(ground: Ground, *more: str, new: str = "second", code: int = 0) -> str:
     words = more or ("--key-file", str(ground.folder / "key"))
     given = ["--kafka", ground.kafka.bootstrap, "--new-key", str(ground.folder / new)]
-    done = tacet("key", "retire", *given, *words, code=code)
+    done = here("key", "retire", *given, *words, code=code)
     return done.stderr if code else done.stdout + done.stderr
 
 
@@ -125,7 +125,7 @@ def spent(entries: list[dict[str, Any]], site: str, audience: str) -> int:
 
 
 def verified(ground: Ground, *key: str) -> dict[str, Any]:
-    return dict(orjson.loads(tacet("audit", "verify", "--kafka", ground.kafka.bootstrap, *key, "--json").stdout))
+    return dict(orjson.loads(here("audit", "verify", "--kafka", ground.kafka.bootstrap, *key, "--json").stdout))
 
 
 def assert_one_ledger_went_on(ground: Ground, entries: list[dict[str, Any]], key: str) -> None:
@@ -163,7 +163,7 @@ def test_interrupted_before_any_step_it_goes_on_and_what_was_begun_counts_at_its
     for key, words in (("key", "its keys are destroyed"), ("stolen", "has ended, its key was retired")):
         assert words in tacet("worker", *ground.words(key=key), code=2).stderr
     sending = ["--observations", str(ground.folder / "rows.csv"), "--from", TICKS[0], "--to", LATER]
-    assert "was retired" in tacet("ingest", *ground.words(key="stolen"), *sending, code=2).stderr
+    assert "was retired" in here("ingest", *ground.words(key="stolen"), *sending, code=2).stderr
 
     entries = go_on(ground, "second")
     assert {entry["hash"] for entry in left} < {entry["hash"] for entry in entries}
@@ -291,7 +291,7 @@ def test_workers_that_still_run_end_and_what_a_late_ingest_sends_is_passed_by(gr
     )  # fmt: skip
     for key in ((), ("--key-file", str(ground.folder / "second"))):
         assert verified(ground, *key)["ok"] is True
-    tacet("status", "--kafka", ground.kafka.bootstrap, "--policy", ground.folder / "policy.toml")
+    here("status", "--kafka", ground.kafka.bootstrap, "--policy", ground.folder / "policy.toml")
 
 
 async def late(ground: Ground) -> None:
