@@ -154,14 +154,14 @@ async def test_the_log_waits_where_there_is_no_room() -> None:
 async def test_what_there_was_no_time_for_at_the_end_is_read_again() -> None:
     log, hands = Written(), Hands()
     sink = SlowLog(hands)
-    async with receiving(log, sink, room=8000, most=9000, hands=hands) as receiver:
+    async with receiving(log, sink, room=5000, most=9000, hands=hands) as receiver:
         sink.gate.clear()
-        for number in range(8000):
+        for number in range(5000):
             log.write(str(number).encode())
-        await until(lambda: receiver.counters.datagrams == 8000)
+        await until(lambda: receiver.counters.datagrams == 5000)
         sink.gate.set()
     assert receiver.counters.dropped[STOPPING] > 1000
-    assert log.reached() == {0: len(sink.rows)} == {0: 8000 - receiver.counters.dropped[STOPPING]}
+    assert log.reached() == {0: len(sink.rows)} == {0: 5000 - receiver.counters.dropped[STOPPING]}
 
 
 async def test_of_a_shut_site_nothing_more_counts_as_read() -> None:
