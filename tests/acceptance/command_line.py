@@ -1,4 +1,4 @@
-"""A ground for acceptance tests: the real command line, in processes of its own or in this one, and two tiny buildings."""
+"""A ground for acceptance tests: the real command line, in a process of its own or here, and two tiny buildings."""
 
 from __future__ import annotations
 
