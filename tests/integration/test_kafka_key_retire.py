@@ -263,6 +263,9 @@ def test_a_key_that_may_not_follow_changes_nothing_and_an_idle_worker_sees_one_t
     wait_until(lambda: idle.poll() is not None, "it must find out though nothing comes", 120)
     assert idle.returncode == 2
     assert "has ended, its key was retired" in ground.log("idle")
+    with_it = ("--kafka", ground.kafka.bootstrap, "--key-file", ground.folder / "stolen")
+    told = tacet("audit", "verify", *with_it, code=2).stderr
+    assert f"its key was retired after the window of {TICKS[-1]}; give the key of ledger" in told
     assert "must be that of ledger" in retire(ground, new="third", code=2), "it goes on with one key"
     assert "has ended" in retire(ground, "--lost", new="stolen", code=2)
 
