@@ -18,7 +18,8 @@ from stream.records import (
     Rejected,
 )
 from stream.sensing.contribution import BoundedCounts, Definition
-from stream.sensing.sense_state import END, Entry, SenseState
+from stream.sensing.sense_state import SenseState
+from stream.sensing.waiting import END, Entry, Waiting
 
 UNKNOWN = -2
 """Stands for a zone where the site does not have the access point."""
@@ -33,8 +34,7 @@ class Window(NamedTuple):
     low: Micros
     high: Micros
     """Times in (low, high] are admitted to it."""
-    entries: dict[str, Entry]
-    """Device -> its last entry."""
+    waiting: Waiting
     rows: dict[tuple[str, Micros], Entry] | None
     """(device, time) -> its last entry, where stays are kept."""
 
@@ -111,7 +111,7 @@ class Admission:
         return None
 
     def _window_of(self, state: SenseState, time: Micros) -> Window:
-        """Return the window of ``time``, (low, high], cut to what is admitted, and its entries."""
+        """Return the window of ``time``, (low, high], cut to what is admitted, and what waits for it."""
         tick = self._grid(time)
         low, high = tick - self.tick_length, tick
         if self.first_window is not None:
@@ -122,7 +122,7 @@ class Admission:
             high = min(high, state.clock.watermark + self.ahead)
         rows = state.rows.setdefault(tick, {}) if self.keep_presence else None
         if tick not in state.pending:
-            state.pending[tick], state.latest_in[tick] = {}, low
+            state.pending[tick] = Waiting(low)
         return Window(tick, low, high, state.pending[tick], rows)
 
     def _grid(self, time: Micros) -> Micros:

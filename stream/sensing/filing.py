@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
 
 from stream.columns import Columns
 from stream.records import Micros, ObservationBatch
 from stream.sensing.admission import UNKNOWN, Admission, Window
 from stream.sensing.sense_state import SenseState
+from stream.sensing.waiting import Entry, Run, Waiting
 
 MANY = 8
 """Rows from which on a batch is filed at once."""
@@ -41,17 +41,13 @@ class Filing(Admission):
         if first <= window.low:
             return False
         stamp = (batch.source, batch.session, batch.sequence)
-        placed = map(zones.__getitem__, columns.places)
-        new = dict(zip(columns.devices, zip(times, repeat(stamp), count(), placed), strict=False))
-        held = window.entries
-        if first <= state.latest_in.get(window.tick, window.tick):
-            for device in held.keys() & new.keys():
-                new[device] = max(new[device], held[device])
-        before = len(held)
-        held.update(new)
-        if len(held) > before:
-            state.known.update(new)
-        self._note_latest(state, window.tick, last)
+        run = Run(stamp, columns.devices, [*map(zones.__getitem__, columns.places)], times)
+        if first > window.waiting.latest and state.clock.watermark is not None:
+            window.waiting.append(run)
+        else:
+            window.waiting.merge(run)
+        state.known.update(columns.devices)
+        self._note_latest(window, last)
         return True
 
     def _file_by_row(
@@ -62,8 +58,8 @@ class Filing(Admission):
         The window at hand is kept from row to row: it changes only where neighbours lie on two sides of a tick.
         """
         stamp, known = (batch.source, batch.session, batch.sequence), state.known
-        window = Window(0, 0, 0, {}, None)
-        ticks: set[Micros] = set()
+        window, entries = Window(0, 0, 0, Waiting(0), None), dict[str, Entry]()
+        latest = max(columns.times, default=0)
         for row, (device, place, time) in enumerate(zip(columns.devices, columns.places, columns.times, strict=True)):
             zone = zones[place]
             if zone == UNKNOWN or not window.low < time <= window.high:
@@ -72,16 +68,15 @@ class Filing(Admission):
                     yield row, refusal
                     continue
                 window = self._window_of(state, time)
-                ticks.add(window.tick)
+                entries = window.waiting.entries
+                self._note_latest(window, latest)
             entry = (time, stamp, row, zone)
-            held = window.entries.get(device)
+            held = entries.get(device)
             if held is None or held < entry:
                 known.add(device)
-                window.entries[device] = entry
+                entries[device] = entry
             if window.rows is not None and window.rows.get((device, time), entry) <= entry:
                 window.rows[device, time] = entry
-        for tick in ticks:
-            self._note_latest(state, tick, max(columns.times))
 
-    def _note_latest(self, state: SenseState, tick: Micros, time: Micros) -> None:
-        state.latest_in[tick] = min(tick, max(time, state.latest_in.get(tick, tick)))
+    def _note_latest(self, window: Window, time: Micros) -> None:
+        window.waiting.latest = min(window.tick, max(time, window.waiting.latest))

@@ -44,7 +44,8 @@ from stream.sensing import presence, sense_state, watermark
 from stream.sensing.admission import ROWS_A_DEVICE, UNKNOWN
 from stream.sensing.contribution import adopted
 from stream.sensing.filing import Filing
-from stream.sensing.sense_state import END, SenseState
+from stream.sensing.sense_state import SenseState
+from stream.sensing.waiting import END, Waiting
 
 WINDOWS_AT_ONCE = 16
 """So many windows a step closes at most: tenths of a second, after which a runner may look around."""
@@ -169,12 +170,7 @@ class Sense(Filing):
         """Bring ``current`` up to ``tick``, let expired presences go, and count."""
         current = state.current
         for earlier in sorted(t for t in state.pending if t <= tick):
-            state.latest_in.pop(earlier, None)
-            for device, (time, _, _, zone) in state.pending.pop(earlier).items():
-                if zone == END:
-                    current.pop(device, None)
-                else:
-                    current[device] = (zone, time)
+            state.pending.pop(earlier).move_into(current)
         counts = [0] * len(self.zones)
         expired = []
         for device, (zone, time) in current.items():
@@ -223,10 +219,11 @@ class Sense(Filing):
         """
         if state.next_tick is not None:
             state.next_tick = self._grid(state.next_tick)
-        waiting, state.pending, state.latest_in = state.pending, {}, {}
-        for entries in waiting.values():
-            for device, entry in entries.items():
-                window = state.pending.setdefault(self._grid(entry[0]), {})
+        filed, state.pending = state.pending, {}
+        for waiting in filed.values():
+            for device, entry in waiting.entries.items():
+                tick = self._grid(entry[0])
+                window = state.pending.setdefault(tick, Waiting(tick)).entries
                 window[device] = max(entry, window.get(device, entry))
         return state
 

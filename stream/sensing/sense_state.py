@@ -13,18 +13,12 @@ from stream.errors import DataError
 from stream.records import CountedWindow, Message, Micros, ObservationBatch
 from stream.sensing import presence, watermark
 from stream.sensing.contribution import Tally
+from stream.sensing.waiting import END, Entry, Present, Stamp, Waiting
 from stream.sensing.watermark import SiteClock
 
-END = -1
-"""Stands for a zone where a row ends the device's stay."""
 FORMS = 1, 2, 3
 """Versions of the state's byte form. The second is written where there is no tally of a privacy day, the third where
 there is one; all are read."""
-
-Stamp = tuple[str, int, int]
-"""(source, session, sequence) of a batch: orders observations of the same instant."""
-Entry = tuple[Micros, Stamp, int, int]
-"""(time, stamp, row, zone index or END); of two entries of a device the greater is the later."""
 
 
 @dataclass(slots=True)
@@ -36,12 +30,10 @@ class SenseState:
     """The window to close next; None until the site has a watermark."""
     closed: Micros | None = None
     """The last closed window."""
-    current: dict[str, tuple[int, Micros]] = field(default_factory=dict, repr=False)
-    """Device -> (zone index, time) of its last observation up to ``closed``, while that is valid."""
-    pending: dict[Micros, dict[str, Entry]] = field(default_factory=dict, repr=False)
-    """Window -> device -> its last entry in that window, for windows not yet closed."""
-    latest_in: dict[Micros, Micros] = field(default_factory=dict, repr=False, compare=False)
-    """Window -> a time that no entry in ``pending`` is later than; where it is missing, the window's end is one."""
+    current: Present = field(default_factory=dict, repr=False)
+    """Who is present by the observations up to ``closed`` that are valid then."""
+    pending: dict[Micros, Waiting] = field(default_factory=dict, repr=False)
+    """Window -> what has been observed in it, for windows not yet closed."""
     rows: dict[Micros, dict[tuple[str, Micros], Entry]] = field(default_factory=dict, repr=False)
     """Window -> (device, time) -> last entry of that instant; filled only when stays are wanted."""
     stays_open: dict[str, presence.OpenStay] = field(default_factory=dict, repr=False)
@@ -70,11 +62,10 @@ class SenseState:
     def forget_devices(self) -> None:
         """Forget everybody, and nothing else."""
         self.current, self.pending, self.rows, self.stays_open, self.known = {}, {}, {}, {}, set()
-        self.latest_in = {}
 
     def note_known(self) -> None:
         """Let ``known`` follow from what it follows from."""
-        self.known = set(self.current).union(*self.pending.values())
+        self.known = set(self.current).union(*(waiting.devices() for waiting in self.pending.values()))
         if self.tally is not None:
             self.known |= self.tally.counted.keys()
 
@@ -95,7 +86,7 @@ def encode(state: SenseState, zones: tuple[str, ...]) -> bytes:
         "zones": zones,
         "current": [[device, *where] for device, where in sorted(state.current.items())],
         "stamps": stamps,
-        "pending": [[tick, _flat(entries, number)] for tick, entries in sorted(state.pending.items())],
+        "pending": [[tick, _flat(waiting.entries, number)] for tick, waiting in sorted(state.pending.items())],
         "rows": [[tick, _flat(entries, number)] for tick, entries in sorted(state.rows.items())],
         "stays": [[device, *stay] for device, stay in sorted(state.stays_open.items())],
         "counters": sorted(state.counters.items()),
@@ -115,7 +106,7 @@ def decode(data: bytes, zones: tuple[str, ...]) -> SenseState:
 
 
 def _entries(state: SenseState) -> list[Entry]:
-    pending = [entry for entries in state.pending.values() for entry in entries.values()]
+    pending = [entry for waiting in state.pending.values() for entry in waiting.entries.values()]
     return pending + [entry for entries in state.rows.values() for entry in entries.values()]
 
 
@@ -162,7 +153,8 @@ def _state_of(plain: dict[str, Any], zones: tuple[str, ...]) -> SenseState:
     state.shut = plain["form"] > 1 and shut
     state.current = {dev: (now[zone], time) for dev, zone, time in plain["current"] if now[zone] != END}
     for tick, entries in plain["pending"]:
-        state.pending[tick] = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
+        waiting = {key: (time, stamps[s], row, now[zone]) for key, time, s, row, zone in entries}
+        state.pending[tick] = Waiting(tick, waiting)
     for tick, entries in plain["rows"]:
         state.rows[tick] = {tuple(k): (time, stamps[s], row, now[zone]) for k, time, s, row, zone in entries}
     state.stays_open = {device: presence.OpenStay(*stay) for device, *stay in plain["stays"]}

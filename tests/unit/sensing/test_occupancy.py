@@ -21,6 +21,7 @@ from stream.records import (
 from stream.sensing.admission import ROWS_A_DEVICE
 from stream.sensing.occupancy import Sense
 from stream.sensing.sense_state import SenseState
+from stream.sensing.waiting import Waiting
 
 TICK = 5 * MINUTE
 V = 10 * MINUTE
@@ -455,7 +456,9 @@ def test_state_bytes_do_not_depend_on_the_order_of_rows_in_memory() -> None:
     stage = sense()
     one = stage.decode(stage.encode(scan(stage, [batch(*rows)])[0]))
     other = stage.decode(stage.encode(one))
-    other.pending = {tick: dict(reversed(list(held.items()))) for tick, held in one.pending.items()}
+    other.pending = {
+        tick: Waiting(tick, dict(reversed(list(held.entries.items())))) for tick, held in one.pending.items()
+    }
     assert stage.encode(one) == stage.encode(other)
 
 
