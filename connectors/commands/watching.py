@@ -35,7 +35,6 @@ from stream.policy.sites import Site
 from stream.records import DAY, SECOND, Micros
 from stream.runners.embedded import Embedded
 from stream.runners.partition import Partition
-from stream.schemas import parse_time
 
 if TYPE_CHECKING:
     from connectors.hooks.running import Hooks
@@ -234,7 +233,7 @@ class ServiceWatch:
         ends: dict[Labels, float] = {}
         for audience in self._wanted.audiences:
             for site in self._wanted.policy.site:
-                feed = self._service.history.latest(audience, site)["feed"]
-                if feed is not None:
-                    ends[site,] = max(ends.get((site,), 0.0), parse_time(feed["window_end"]) / SECOND)
+                end = self._service.history.newest_end(audience, site)
+                if end is not None:
+                    ends[site,] = max(ends.get((site,), 0.0), end / SECOND)
         return ends

@@ -80,6 +80,9 @@ class ReleasedHistory(Protocol):
         """Return ``rows``, one of each node of each release at its newest window, and ``feed``: the newest window of
         the site with ``window_end`` (RFC 3339), ``coverage`` and ``denied``, or null before the first."""
 
+    def newest_end(self, audience: str, site: str) -> Micros | None:
+        """Return when the site's newest window ended; None before the first. It costs little."""
+
     def usual(self, audience: str, release: str, site: str) -> Mapping[str, Any]:
         """Return mean, deviation and number by node, class of day and slot, of released values."""
 

@@ -20,14 +20,14 @@ from connectors.serve.contract import START, ExportFormat, Rows, RowsQuery
 from connectors.serve.daily import attribute_rows, spend_rows
 from connectors.serve.exports import csv_file, parquet_file
 from connectors.serve.index import Index, insert, insert_rows
-from connectors.serve.latest import latest_rows
+from connectors.serve.latest import latest_rows, newest_end
 from connectors.serve.local_clock import SiteClock
 from connectors.serve.numbers import Numbers
 from connectors.serve.released import Attribute, Cell, Window, read_record
 from connectors.serve.series import behind_page, page
 from connectors.serve.usual import Usual
 from stream.errors import DataError, FinalityError, UsageError
-from stream.records import ReleaseId
+from stream.records import Micros, ReleaseId
 from stream.schemas import parse_time
 
 _Told = dict[str, tuple[bytes, Window | Attribute]]
@@ -126,6 +126,10 @@ class History:
         """Return ``rows``, of each node of each release at its newest window, and ``feed``: the newest window of the
         site with ``window_end`` (RFC 3339), ``coverage`` and ``denied``, or null before the first."""
         return latest_rows(self._index, self._usual, self._clock(site), audience, site)
+
+    def newest_end(self, audience: str, site: str) -> Micros | None:
+        """Return when a site's newest window ended; None before the first."""
+        return newest_end(self._index, audience, site)
 
     def usual(self, audience: str, release: str, site: str) -> dict[str, Any]:
         """Return mean, deviation and number by node, class of day and slot, of released values."""

@@ -18,8 +18,10 @@ FORMAT = 1
 """A file of another format is emptied: all that it held is in outboxes or topics."""
 MEMORY = "256MB"
 """Most that the database holds in memory; what is more waits on disk."""
-LOG = "1MB"
+LOG = "512kB"
 """Size of the log of what was added at which it goes into the file: until then DuckDB holds it in memory as well."""
+_LEAST_MEMORY = "1MB"
+"""What is held in memory of the file when what was added has gone into it: what is asked for is read again."""
 _THREADS = 2
 _SCHEMA = """
 CREATE TABLE meta (format INTEGER);
@@ -69,7 +71,9 @@ class Index:
             self._db = duckdb.connect(":memory:" if path is None else str(path), config=own)
             self._files = () if path is None else (path, path.with_name(f"{path.name}.wal"))
             self._keep_to_owner()
-            self._writing = threading.Lock()
+            self._writing, self._counting = threading.Lock(), threading.Lock()
+            self._readers = 0
+            self._written = list[int]()
             held = self._tables()
             if held and not held >= _OWN:  # somebody's database, which is not ours to empty
                 self.close()
@@ -93,9 +97,16 @@ class Index:
     @contextmanager
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Give a reader's cursor, for which nothing changes meanwhile."""
-        with self.naming_errors(), closing(self._db.cursor()) as cursor:
-            cursor.begin()
-            yield cursor
+        with self.naming_errors():
+            with self._counting:
+                self._readers += 1
+            try:
+                with closing(self._db.cursor()) as cursor:
+                    cursor.begin()
+                    yield cursor
+            finally:
+                with self._counting:
+                    self._readers -= 1
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -104,6 +115,20 @@ class Index:
             yield cursor
             cursor.commit()
             self._keep_to_owner()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what DuckDB has cached of the file, whenever what was added has gone into it.
+
+        It keeps all that it has read or written, up to ``MEMORY``. Nobody reads meanwhile, or it is left for next time.
+        """
+        written = [path.stat().st_mtime_ns for path in self._files[:1]]
+        with self._counting:
+            if written != self._written and not self._readers:
+                self._written = written
+                for limit in (_LEAST_MEMORY, CONFIGURATION["memory_limit"]):
+                    with suppress(duckdb.OutOfMemoryException):  # what it cannot drop it says so
+                        self._db.execute(f"SET memory_limit = '{limit}'")
 
     def _keep_to_owner(self) -> None:
         """Let only the owner read what DuckDB writes, wherever a copy of it may come to lie."""

@@ -10,6 +10,7 @@ from connectors.serve.index import Index
 from connectors.serve.local_clock import SiteClock
 from connectors.serve.series import COLUMNS, page
 from connectors.serve.usual import Usual
+from stream.records import Micros
 from stream.schemas import parse_time, rfc3339
 
 _VALUE, _HALF_WIDTH, _KIND = (COLUMNS.index(name) for name in ("value", "half_width", "kind"))
@@ -24,10 +25,11 @@ def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, sit
             " WHERE audience = ? AND site = ? AND revision = '' GROUP BY release ORDER BY release",
             [audience, site],
         ).fetchall()
+        end = max((finish for _, finish in newest), default=None)
         feed = cursor.execute(
-            "SELECT finish, max(coverage), bool_and(NOT released) FROM told JOIN series USING (series)"
-            " WHERE audience = ? AND site = ? AND revision = '' GROUP BY finish ORDER BY finish DESC LIMIT 1",
-            [audience, site],
+            "SELECT max(coverage), bool_and(NOT released) FROM told JOIN series USING (series)"
+            " WHERE audience = ? AND site = ? AND revision = '' AND finish = ?",
+            [audience, site, end],
         ).fetchone()
     rows: list[dict[str, Any]] = []
     for release, finish in newest:
@@ -38,7 +40,15 @@ def latest_rows(index: Index, usual: Usual, clock: SiteClock, audience: str, sit
             rows.append({"release": release} | dict(zip(COLUMNS, row, strict=True)) | {
                 "usual": usual.at(clock, table, node, start), "likely_empty": _empty(row),
             })  # fmt: skip
-    return {"rows": rows, "feed": None if feed is None else _feed(*feed)}
+    return {"rows": rows, "feed": None if end is None or feed is None else _feed(end, *feed)}
+
+
+def newest_end(index: Index, audience: str, site: str) -> Micros | None:
+    """Return when the newest window ended of which anything was released or denied; None before the first."""
+    query = "SELECT max(finish) FROM told JOIN series USING (series) WHERE audience = ? AND site = ? AND revision = ''"
+    with index.reading() as cursor:
+        ((end,),) = cursor.execute(query, [audience, site]).fetchall()
+    return None if end is None else int(end)
 
 
 def _empty(row: list[Any]) -> float | None:

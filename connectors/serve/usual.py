@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from typing import Any, NamedTuple
 
 from connectors.serve.contract import RowsQuery
@@ -16,7 +15,6 @@ SLOT = 15 * MINUTE
 SLOTS = DAY // SLOT
 DAYS = 56
 """How many local days, the newest of them over, what is usual is made of."""
-_KEPT = 64
 _THURSDAY = 3
 """Days from Monday to 1 January 1970."""
 
@@ -39,7 +37,7 @@ class Usual:
 
     def __init__(self, index: Index) -> None:
         self._index = index
-        self._held: OrderedDict[tuple[Any, ...], Table] = OrderedDict()
+        self._held: dict[tuple[str, str, str], tuple[tuple[int, ...], Table]] = {}
         self._lock = threading.Lock()
 
     def table(self, clock: SiteClock, audience: str, release: str, site: str) -> dict[str, Any]:
@@ -58,14 +56,12 @@ class Usual:
             until = clock.day_span(today)[0]
             since = max(start, clock.day_span(today - DAYS)[0])
             seen = f"series IN ({', '.join(map(str, what.first))}) AND start >= {since} AND start < {until}"
-            count = cursor.execute(f"SELECT count(*) FROM told WHERE {seen}").fetchall()
-            key = (audience, release, site, today, *count)
+            [(count,)] = cursor.execute(f"SELECT count(*) FROM told WHERE {seen}").fetchall()
+            of, made_of = (audience, release, site), (today, count)
             with self._lock:
-                if key not in self._held:
-                    self._held[key] = _table(cursor, seen, local_offset(clock, since, until))
-                    if len(self._held) > _KEPT:
-                        self._held.popitem(last=False)
-                return self._held[key]
+                if of not in self._held or self._held[of][0] != made_of:
+                    self._held[of] = made_of, _table(cursor, seen, local_offset(clock, since, until))
+                return self._held[of][1]
 
     def at(self, clock: SiteClock, of: Table, node: str, start: Micros) -> dict[str, Any] | None:
         """Return what is usual at a node in the window that begins at an instant; None where nothing is known."""

@@ -14,7 +14,7 @@ import pytest
 
 from connectors.serve.contract import START, ReleasedHistory
 from connectors.serve.history import History
-from connectors.serve.index import CONFIGURATION, HistoryError
+from connectors.serve.index import CONFIGURATION, HistoryError, Index
 from stream.errors import DataError, FinalityError, UsageError
 from tests.unit.serve.history_ground import CLOCKS, MONDAY, TICK, asked, attribute, history, window
 
@@ -155,6 +155,45 @@ def test_what_memory_does_not_hold_lies_in_a_folder_of_its_owner_until_it_is_clo
     assert len(kept.rows(asked(nodes=("zone:7",))).rows) == 288
     kept.close()
     assert not folder.exists()
+
+
+def cached(kept: History) -> int:
+    """Return how many bytes of its file an index holds in memory."""
+    with kept._index.reading() as cursor:
+        query = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'BASE_TABLE'"
+        return int(cursor.execute(query).fetchall()[0][0])
+
+
+def test_what_was_added_and_read_does_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Seen as the least that DuckDB says it holds: with the same records, and nothing let go of, it is a multiple."""
+    monkeypatch.setitem(CONFIGURATION, "checkpoint_threshold", "16kB")
+    held, names = {}, [str(number) for number in range(100)]
+    for letting_go in (True, False):
+        with monkeypatch.context() as patch:
+            if not letting_go:
+                patch.setattr(Index, "_let_go", lambda _: None)
+            kept = History(tmp_path / str(letting_go) / "history.duckdb", CLOCKS)
+            sizes = []
+            for n in range(1, 101):
+                kept.add([window(MONDAY + n * TICK, {name: n * int(name) % 997 for name in names})], {})
+                sizes.append(cached(kept))
+            held[letting_go] = min(sizes[-50:])
+            assert len(kept.rows(asked(nodes=("zone:7",))).rows) == 100
+            with kept._index.reading() as cursor:
+                assert cursor.execute("SELECT current_setting('memory_limit')").fetchall() == [("244.1 MiB",)]
+            kept.close()
+    assert held[True] < held[False] / 2
+
+
+def test_nothing_is_taken_from_under_who_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kept = History(tmp_path / "index" / "history.duckdb", CLOCKS)
+    monkeypatch.setattr(kept._index, "_written", [0])  # what was added has gone into the file, it seems
+    with kept._index.reading():
+        kept.add(RECORDS[:1], {})
+        assert kept._index._written == [0], "left for next time"
+    kept.add(RECORDS[1:2], {})
+    assert kept._index._written != [0]
+    kept.close()
 
 
 def test_records_of_0_1_0_are_taken_as_they_are() -> None:
