@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ class Grouper:
         if self.zones < 1:
             raise UsageError(f"zones must be at least 1, got {self.zones}")
 
-    @property
+    @cached_property
     def threshold(self) -> int:
         """⌈1024 θ⌉: an integer lies below 1024 θ + ρ iff it lies below this plus ρ."""
         return -int(-GRID * 5 / grouper_epsilon(self.epsilon) // 1)
@@ -112,11 +113,17 @@ class Grouper:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (ρ, ν) of one tick for all zones; the label holds a digest of counts and open groups."""
         digest = counts_digest(counts) + open_counts_digest(state)
-        scale = grouper_epsilon(self.epsilon) / SENSITIVITY
         rho_label = context.label("grouper-threshold", self.epsilon, digest=digest)
         nu_label = context.label("grouper-test", self.epsilon, digest=digest)
-        rho = discrete_laplace(key, rho_label, scale / 2, self.zones)
-        return rho, discrete_laplace(key, nu_label, scale / 4, self.zones)
+        threshold, test = self._epsilons
+        rho = discrete_laplace(key, rho_label, threshold, self.zones)
+        return rho, discrete_laplace(key, nu_label, test, self.zones)
+
+    @cached_property
+    def _epsilons(self) -> tuple[Fraction, Fraction]:
+        """The parameters of ρ and ν on the grid: ε_g / (2 · 2049) and ε_g / (4 · 2049)."""
+        scale = grouper_epsilon(self.epsilon) / SENSITIVITY
+        return scale / 2, scale / 4
 
     def step(self, state: GrouperState, item: GroupItem) -> tuple[GrouperState, list[Groups]]:
         """Extend, close or open each zone's group; return the group that now holds the tick."""

@@ -33,7 +33,7 @@ class Pegasus:
         """The grouper, which spends the rest of ε."""
         return Grouper(self.zones, self.epsilon)
 
-    @property
+    @cached_property
     def noise(self) -> NoiseParameter:
         """The perturber's, at 0.8 ε."""
         return laplace_noise(perturber_epsilon(self.epsilon))
