@@ -70,7 +70,7 @@ def test_hardening_reaches_every_service() -> None:
     assert len(SERVICES) >= 4
     assert all(name.startswith("tacet-") for name in SERVICES)
     for name in SERVICES:
-        assert not set(settings(f"{name}.service")) & (set(settings(HARDENING)) - {"RestartSec"}), name
+        assert not set(settings(f"{name}.service")) & (set(settings(HARDENING)) - {"RestartSec", "Environment"}), name
 
 
 def test_memory_reaches_neither_swap_nor_core_dump_and_files_no_other_user() -> None:
@@ -82,6 +82,12 @@ def test_memory_reaches_neither_swap_nor_core_dump_and_files_no_other_user() -> 
         ["yes"],
         ["strict"],
     )
+
+
+def test_memory_that_one_thread_has_let_go_of_serves_another() -> None:
+    """Units and images alike; a day's soak runs so."""
+    assert settings(HARDENING)["Environment"] == ["MALLOC_ARENA_MAX=2"]
+    assert "MALLOC_ARENA_MAX=2" in (UNITS.parent / "Dockerfile").read_text()
 
 
 def test_a_restart_is_not_tried_where_it_mends_nothing() -> None:

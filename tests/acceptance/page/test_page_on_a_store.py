@@ -105,7 +105,8 @@ def test_signing_out_ends_the_session(visitor: Watched, service: Served) -> None
     expect(page.get_by_label("Token")).to_be_visible()
     page.reload()
     expect(page.get_by_label("Token")).to_be_visible()
-    visitor.said.clear()  # the browser writes a refused request into its console
+    page.wait_for_load_state("networkidle")
+    visitor.said.clear()  # the browser writes each refused request into its console
 
 
 def test_a_used_link_is_refused_and_a_token_lets_in(browser: Browser, folder: Path, tmp_path: Path) -> None:
