@@ -23,6 +23,8 @@ LOG = "512kB"
 _LEAST_MEMORY = "1MB"
 """What is held in memory of the file when what was added has gone into it: what is asked for is read again."""
 _THREADS = 2
+_PATIENCE = 5.0
+"""Seconds for which a file that is to be closed waits for who still reads."""
 _SCHEMA = """
 CREATE TABLE meta (format INTEGER);
 CREATE TABLE position (source VARCHAR, place BIGINT);
@@ -71,7 +73,7 @@ class Index:
             self._db = duckdb.connect(":memory:" if path is None else str(path), config=own)
             self._files = () if path is None else (path, path.with_name(f"{path.name}.wal"))
             self._keep_to_owner()
-            self._writing, self._counting = threading.Lock(), threading.Lock()
+            self._writing, self._counting = threading.Lock(), threading.Condition()
             self._readers = 0
             self._written = list[int]()
             held = self._tables()
@@ -98,15 +100,17 @@ class Index:
     def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Give a reader's cursor, for which nothing changes meanwhile."""
         with self.naming_errors():
-            with self._counting:
+            with self._counting:  # the database itself refuses who comes while it does something for another
+                made = self._db.cursor()
                 self._readers += 1
             try:
-                with closing(self._db.cursor()) as cursor:
+                with closing(made) as cursor:
                     cursor.begin()
                     yield cursor
             finally:
                 with self._counting:
                     self._readers -= 1
+                    self._counting.notify_all()
 
     @contextmanager
     def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -150,8 +154,10 @@ class Index:
             raise HistoryError(msg) from None
 
     def close(self) -> None:
-        """Close the file; what did not fit into memory meanwhile is gone."""
-        self._db.close()
+        """Close the file, when nobody reads any more; what did not fit into memory meanwhile is gone."""
+        with self._counting:
+            self._counting.wait_for(lambda: not self._readers, _PATIENCE)
+            self._db.close()
         self._scratch.cleanup()
 
 

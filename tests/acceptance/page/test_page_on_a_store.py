@@ -101,7 +101,8 @@ def test_history_is_drawn_and_its_file_has_every_window(visitor: Watched, servic
 
 def test_signing_out_ends_the_session(visitor: Watched, service: Served) -> None:
     page = entered(visitor, service)
-    page.get_by_role("button", name="Sign out").click()
+    with page.expect_event("load"):  # the page asks for itself anew, as nobody
+        page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Token")).to_be_visible()
     page.reload()
     expect(page.get_by_label("Token")).to_be_visible()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -194,6 +195,30 @@ def test_nothing_is_taken_from_under_who_reads(monkeypatch: pytest.MonkeyPatch, 
     kept.add(RECORDS[1:2], {})
     assert kept._index._written != [0]
     kept.close()
+
+
+def test_many_who_read_and_one_who_adds_meet_no_busy_database_and_a_close_waits_for_them(tmp_path: Path) -> None:
+    kept = History(tmp_path / "index" / "history.duckdb", CLOCKS)
+    kept.add(RECORDS[:1], {"outbox:public": 1})
+    with ThreadPoolExecutor(8) as pool:
+        asked_for = [pool.submit(kept.position, "outbox:public") for _ in range(400)]
+        added = [pool.submit(kept.add, [record], {"outbox:public": 1}) for record in RECORDS[1:]]
+        assert {each.result() for each in asked_for} == {1}
+        assert [each.result() for each in added] == [[record] for record in RECORDS[1:]]
+        reading, go_on = threading.Event(), threading.Event()
+
+        def slow() -> bool:
+            with kept._index.reading() as cursor:
+                reading.set()
+                go_on.wait(20)
+                return bool(cursor.execute("FROM record").fetchall())
+
+        last = pool.submit(slow)
+        reading.wait(20)
+        closing_it = pool.submit(kept.close)
+        go_on.set()
+        closing_it.result()
+        assert last.result()
 
 
 def test_records_of_0_1_0_are_taken_as_they_are() -> None:
