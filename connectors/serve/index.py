@@ -126,8 +126,8 @@ class Index:
 
         It keeps all that it has read or written, up to ``MEMORY``. Nobody reads meanwhile, or it is left for next time.
         """
-        written = [path.stat().st_mtime_ns for path in self._files[:1]]
-        with self._counting:
+        with suppress(FileNotFoundError), self._counting:
+            written = [path.stat().st_mtime_ns for path in self._files[:1]]
             if written != self._written and not self._readers:
                 self._written = written
                 for limit in (_LEAST_MEMORY, CONFIGURATION["memory_limit"]):

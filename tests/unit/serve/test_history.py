@@ -197,6 +197,15 @@ def test_nothing_is_taken_from_under_who_reads(monkeypatch: pytest.MonkeyPatch, 
     kept.close()
 
 
+def test_an_index_whose_file_is_gone_goes_on_until_it_is_closed(tmp_path: Path) -> None:
+    """Somebody has deleted it, to have it made again at the next start."""
+    kept = History(tmp_path / "index" / "history.duckdb", CLOCKS)
+    (tmp_path / "index" / "history.duckdb").unlink()
+    assert kept.add(RECORDS[:2], {}) == RECORDS[:2]
+    assert kept.add(RECORDS, {}) == RECORDS[2:]
+    kept.close()
+
+
 def test_many_who_read_and_one_who_adds_meet_no_busy_database_and_a_close_waits_for_them(tmp_path: Path) -> None:
     kept = History(tmp_path / "index" / "history.duckdb", CLOCKS)
     kept.add(RECORDS[:1], {"outbox:public": 1})
