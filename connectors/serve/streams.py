@@ -28,8 +28,9 @@ PATIENCE = 30.0
 """Seconds for which a reader may take nothing."""
 MOST_STREAMS, MOST_OF_ONE = 256, 64
 """Streams open at once: in all, and of one principal."""
-KEPT = AT_ONCE = 256
-"""Releases of an audience that are kept in memory for those who keep up, and that are handed on at once."""
+KEPT = 128
+"""Releases of an audience that are kept in memory for those who keep up."""
+AT_ONCE = 256
 
 Given = tuple[str, bytes]
 """A release id and its record."""
