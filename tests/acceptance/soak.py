@@ -44,9 +44,7 @@ V3, RADIUS = 2, 3
 COMMUNITY = b"soaking"
 WORK = {"observations", "state"}
 """Tables of what is yet to be released."""
-_UNITS = Path(__file__).parents[2] / "deploy" / "systemd" / "tacet-.service.d" / "hardening.conf"
-_OF_UNITS = dict(re.findall(r"^Environment=(\w+)=(\w+)$", _UNITS.read_text(), re.MULTILINE))
-"""What the environment of every service has."""
+UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 _ADDRESS = re.compile(rb"\x04\x06(.{6})", re.DOTALL)
 
 
@@ -155,7 +153,7 @@ def _service(made: Soak, clock: Hurried, verb: str, *words: str) -> Iterator[Ser
         [sys.executable, "-m", "tests.acceptance.hurried", str(clock.times), str(clock.wall), str(clock.origin), verb,
          "--policy", "policy.toml", "--store", "store", *words, "--metrics", f"127.0.0.1:{metrics}"],
         cwd=made.folder, text=True, stdout=(made.folder / f"{verb}.out").open("w"), stderr=log.open("w"),
-        env=environment | _OF_UNITS | {f"TACET_{name}_FILE": file for name, file in files.items()}
+        env=environment | _of_unit(verb) | {f"TACET_{name}_FILE": file for name, file in files.items()}
         | {"PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(Path(__file__).parents[2]), "TACET_LOG_JSON": "true"},
     )  # fmt: skip
     try:
@@ -171,6 +169,12 @@ def _service(made: Soak, clock: Hurried, verb: str, *words: str) -> Iterator[Ser
         assert code == 0, log.read_text()[-6000:]
     finally:
         process.kill()
+
+
+def _of_unit(verb: str) -> dict[str, str]:
+    """Return what the environment of a service has by its unit."""
+    text = "".join((UNITS / name).read_text() for name in ("tacet-.service.d/hardening.conf", f"tacet-{verb}.service"))
+    return dict(re.findall(r"^Environment=(MALLOC_\w+)=(\w+)$", text, re.MULTILINE))
 
 
 def _await_answer(url: str, process: subprocess.Popen[str], log: Path) -> None:
