@@ -88,6 +88,7 @@ def test_memory_that_one_thread_has_let_go_of_serves_another() -> None:
     """Units and images alike; a day's soak runs so."""
     told = settings(HARDENING)["Environment"]
     assert told == ["MALLOC_ARENA_MAX=2"]
+    assert settings("tacet-serve.service")["Environment"] == ["MALLOC_MMAP_THRESHOLD_=131072"]
     assert f"ENV {' '.join(told)}\n" in (UNITS.parent / "Dockerfile").read_text()
 
 
